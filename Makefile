@@ -1,0 +1,31 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint bench clean
+
+BIN := .venv/bin
+ARGS ?=
+NAME ?= topology
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Prepare .venv: packages, Java if missing, the meander command (PYTHON=... picks the interpreter)
+	@PYTHON="$(PYTHON)" scripts/setup.sh
+
+run: setup ## Start the demo
+	@$(BIN)/meander demo $(ARGS)
+
+test: lint ## Lint, then run all tests (ARGS="-k delta" passes options to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## Check style, types and who imports whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup ## Run an experiment (NAME=topology)
+	@$(BIN)/meander bench $(NAME) $(ARGS)
+
+clean: ## Remove .venv, caches and build output
+	rm -rf .venv dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

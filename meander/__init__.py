@@ -1,0 +1,1 @@
+"""Continuous queries on Spark that keep running while the infrastructure under them moves."""

@@ -1,0 +1,1 @@
+"""Workloads, scenarios, baselines, experiments and plots."""

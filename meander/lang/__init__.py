@@ -1,0 +1,1 @@
+"""How people write queries: fluent Python and SQL, both turned into a query plan."""

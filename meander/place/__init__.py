@@ -1,0 +1,1 @@
+"""Where each operator should run, and keeping that valid at the price of the change."""

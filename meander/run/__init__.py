@@ -1,0 +1,1 @@
+"""The data plane: operators, channels and state on Spark."""

@@ -1,0 +1,88 @@
+"""Starts the Spark session of a site host, with the settings that make small batches fast.
+
+A batch of a slot is a few thousand tuples, so what counts is not parallelism but the fixed cost of planning, of
+exchanges that one partition does not need and of committing to the checkpoint. `settings` is the whole list. Everything
+stays on the loopback interface: a session starts without a network and on hosts whose own name does not resolve.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from meander.run.java import java_home_for_spark
+
+LOOPBACK = "127.0.0.1"
+CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+JAVA_OPTIONS = (
+    # A query with a Python foreachBatch overflows the default stack when it stops.
+    "-Xss16m",
+    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+)
+
+
+def settings(app_name: str, cores: int, memory: str = "1g") -> dict[str, str]:
+    """Spark's configuration for a site host on this machine."""
+    return {
+        "spark.app.name": app_name,
+        "spark.master": f"local[{cores}]",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
+        # The loopback interface only, found without a name lookup.
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        # Quiet: results and progress are Meander's to show.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Slots share the cores evenly.
+        "spark.scheduler.mode": "FAIR",
+        # One partition per batch needs no exchange, and nothing to adapt.
+        "spark.default.parallelism": "1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        # Arrow tables become cached partitions at once instead of rows inside the plan.
+        "spark.sql.execution.arrow.localRelationThreshold": "0",
+        # Commits write plain files: the default forks `chmod` for each one.
+        "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+def start_session(
+    app_name: str,
+    *,
+    cores: int | None = None,
+    memory: str = "1g",
+    extra: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The Spark session of this process, started if there is none; a running one is returned as it is.
+
+    `cores` defaults to the cores this process may use; `extra` settings win over :func:`settings`. Raises
+    :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on.
+    """
+    if (running := SparkSession.getActiveSession()) is not None:
+        return running
+    _prepare_environment()
+    conf = settings(app_name, cores or usable_cores(), memory) | dict(extra or {})
+    builder = SparkSession.builder
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def usable_cores() -> int:
+    """Cores this process may run on, which in a container is often fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _prepare_environment() -> None:
+    """What Spark's launch scripts and Python workers read from the environment instead of from the settings."""
+    os.environ["JAVA_HOME"] = str(java_home_for_spark())
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    os.environ["SPARK_LOCAL_HOSTNAME"] = LOOPBACK
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
