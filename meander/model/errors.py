@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from bisect import bisect
 from collections.abc import Iterable
 
 SHOWN_ALTERNATIVES = 8
+COMPARED_ALTERNATIVES = 2000
 
 
 class InputError(Exception):
@@ -38,10 +40,14 @@ def unknown(kind: str, name: str, known: Iterable[str], plural: str | None = Non
     no stream 'trian'; known streams: train, tram
     """
     names = sorted(set(known))
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    ordered = close + [n for n in names if n not in close]
+    compared = names
+    if len(names) > COMPARED_ALTERNATIVES:  # a million names: compare with those that begin alike
+        around = bisect(names, name)
+        compared = names[max(0, around - COMPARED_ALTERNATIVES // 2) : around + COMPARED_ALTERNATIVES // 2]
+    close = difflib.get_close_matches(name, compared, n=3, cutoff=0.6)
+    ordered = close + [n for n in names[: SHOWN_ALTERNATIVES + 3] if n not in close]
     shown = ", ".join(ordered[:SHOWN_ALTERNATIVES])
-    more = len(ordered) - SHOWN_ALTERNATIVES
+    more = len(names) - SHOWN_ALTERNATIVES
     if more > 0:
         shown += f" and {more} more"
     plural = plural or f"{kind}s"

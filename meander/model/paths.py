@@ -18,21 +18,17 @@ Floats = NDArray[np.float32]
 NONE = -1
 
 
+@njit(cache=True, nogil=True)
 def thread_lists(owner: Ints, head: Ints, following: Ints, preceding: Ints) -> None:
     """Builds all lists at once: arcs of one owner are chained in index order. Writes into the given arrays."""
-    order = np.argsort(owner, kind="stable").astype(np.int32)
-    sorted_owner = owner[order]
-    head.fill(NONE)
-    if not len(order):
-        return
-    is_first = np.empty(len(order), dtype=bool)
-    is_first[0] = True
-    np.not_equal(sorted_owner[1:], sorted_owner[:-1], out=is_first[1:])
-    head[sorted_owner[is_first]] = order[is_first]
-    following[order[:-1]] = np.where(is_first[1:], NONE, order[1:])
-    following[order[-1]] = NONE
-    preceding[order[1:]] = np.where(is_first[1:], NONE, order[:-1])
-    preceding[order[0]] = NONE
+    head[:] = NONE
+    for arc in range(len(owner) - 1, -1, -1):
+        first = head[owner[arc]]
+        following[arc] = first
+        preceding[arc] = NONE
+        if first != NONE:
+            preceding[first] = arc
+        head[owner[arc]] = arc
 
 
 @njit(cache=True, nogil=True)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from meander.model.errors import InputError, unknown
 from meander.model.ids import NodeId
+from meander.model.names import NodeNames
 from meander.model.path_cache import Path, PathCache
 from meander.model.paths import NONE, distances_from, find_arc, shortest_path, thread_lists
 
@@ -148,8 +149,7 @@ class Topology:
         self.nodes = NodeColumns(0)
         self.arcs = ArcColumns(0)
         self.version = 0
-        self._names: Sequence[str] | list[str] = []
-        self._ids: dict[str, NodeId] | None = {}
+        self._names = NodeNames()
         self._paths = PathCache()
 
     # ---------------------------------------------------------------- building
@@ -202,7 +202,7 @@ class Topology:
         thread_lists(arcs.tip[used], nodes.in_head, arcs.in_next, arcs.in_prev)
         nodes.out_degree[:count] = np.bincount(arcs.tail[used], minlength=count)
         nodes.in_degree[:count] = np.bincount(arcs.tip[used], minlength=count)
-        topology._names, topology._ids = names, None
+        topology._names = NodeNames(names)
         return topology
 
     # ---------------------------------------------------------------- looking
@@ -219,12 +219,12 @@ class Topology:
         return self._names[node]
 
     def __contains__(self, name: object) -> bool:
-        node = self._index().get(name) if isinstance(name, str) else None
+        node = self._names.find(name) if isinstance(name, str) else None
         return node is not None and bool(self.nodes.alive[node])
 
     def id(self, name: str) -> NodeId:
         """The id of a live node, or an error that names similar ones."""
-        node = self._index().get(name)
+        node = self._names.find(name)
         if node is None or not self.nodes.alive[node]:
             raise unknown("node", name, (self.name(n) for n in self.ids()))
         return node
@@ -318,16 +318,12 @@ class Topology:
 
     def add_node(self, node: Node) -> NodeId:
         """Adds a node. A node that was removed comes back under its old id, without links."""
-        index = self._index()
-        known = index.get(node.name)
+        known = self._names.find(node.name)
         if known is not None and self.nodes.alive[known]:
             raise InputError(f"node {node.name!r} exists already; remove it first or choose another name")
         if known is None:
-            known = NodeId(self.nodes.append())
-            names = self._names if isinstance(self._names, list) else list(self._names)
-            names.append(node.name)
-            self._names = names
-            index[node.name] = known
+            known = self._names.append(node.name)
+            self.nodes.append()
         n = self.nodes
         n.alive[known], n.kind[known], n.slots[known], n.mobile[known] = True, node.kind, node.slots, node.mobile
         n.capacity_tps[known], n.memory_mb[known] = node.capacity_tps, node.memory_mb
@@ -404,16 +400,6 @@ class Topology:
         a.alive[arc] = False
         a.free.append(arc)
         self._paths.drop_arc(arc)
-
-    def _index(self) -> dict[str, NodeId]:
-        if self._ids is None:
-            self._ids = {name: NodeId(i) for i, name in enumerate(self._names)}
-            if len(self._ids) < len(self._names):
-                seen: set[str] = set()
-                doubled = next(n for n in self._names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
-                self._ids = None
-                raise InputError(f"node {doubled!r} appears twice")
-        return self._ids
 
 
 def _listed(arc: int, following: NDArray[np.int32]) -> list[int]:
