@@ -1,1 +1,19 @@
 """How people write queries: fluent Python and SQL, both turned into a query plan."""
+
+from meander.lang.fluent import DataStream, Environment, Output, count, session, sliding, tumbling
+from meander.lang.load import load_queries, query
+from meander.lang.sql_script import Script, sql
+
+__all__ = [
+    "DataStream",
+    "Environment",
+    "Output",
+    "Script",
+    "count",
+    "load_queries",
+    "query",
+    "session",
+    "sliding",
+    "sql",
+    "tumbling",
+]

@@ -1,0 +1,311 @@
+"""Expressions: Spark SQL text, parsed by sqlglot, becomes our typed tree.
+
+sqlglot's own function table is switched off, so that a function keeps the name its user wrote and `functions.call`
+alone decides what exists. Nothing is converted silently, except what Spark converts too: a string literal beside a
+timestamp or a date is read as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError
+from sqlglot.parsers.spark import SparkParser
+
+from meander.lang.text import Phrase
+from meander.model.errors import InputError
+from meander.model.expressions import FALSE, TRUE, Call, Expression, Literal, literal
+from meander.model.functions import call, cast, is_aggregate
+from meander.model.schema import BIGINT, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, DataType, Kind
+
+Resolver = Callable[[str | None, str], Expression]
+"""Finds what a name stands for, given its alias and its column; raises when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """Where an expression stands: what its names mean, and whether aggregates are allowed (then over which names)."""
+
+    names: Resolver
+    aggregated: Resolver | None = None
+    no_aggregates: str = "an aggregate needs a window; add for example WINDOW TUMBLING(10 s)"
+
+
+class _Parser(SparkParser):
+    """Spark's expression grammar without the functions that sqlglot translates between databases."""
+
+    FUNCTIONS = {}  # noqa: RUF012
+    NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
+    FUNCTION_PARSERS = {"CAST": SparkParser.FUNCTION_PARSERS["CAST"]}  # noqa: RUF012
+
+
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.Like: "like",
+    exp.RegexpLike: "rlike",
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+_NARY: dict[type[exp.Expr], str] = {exp.And: "and", exp.Or: "or", exp.DPipe: "concat"}
+_TEMPORAL_TESTS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>", "between", "in"})
+_REMEDIES: dict[type[exp.Expr], str] = {
+    exp.IntDiv: "DIV is not supported; write floor(a / b)",
+    exp.Interval: "INTERVAL is not supported; compare unix_millis(ts) with a number of milliseconds",
+    exp.ILike: "ILIKE is not supported; write lower(a) LIKE 'pattern'",
+    exp.Subquery: "a sub-query cannot stand in an expression; write it in FROM with a JOIN",
+    exp.Window: "OVER is not supported; write GROUP BY with a WINDOW clause",
+    exp.Filter: "FILTER is not supported; write count(CASE WHEN condition THEN 1 END)",
+    exp.Escape: "LIKE ... ESCAPE is not supported; escape with a backslash",
+    exp.Array: "write array(1, 2) for an array",
+}
+
+
+def parse(phrase: Phrase, clause: Clause) -> Expression:
+    """The typed expression, or an error at the place in the query where it goes wrong."""
+    if not phrase.tokens:
+        raise phrase.error("an expression is missing here")
+    try:
+        return _Converter(phrase, clause).convert(_tree(phrase))
+    except RecursionError:
+        raise phrase.error("this expression is nested too deeply; split it over several SELECTs") from None
+
+
+def _tree(phrase: Phrase) -> exp.Expr:
+    parser = _Parser(error_level=ErrorLevel.IMMEDIATE, dialect=Spark())
+    try:
+        tree = parser.parse_into(exp.Condition, list(phrase.tokens), phrase.text.source)[0]
+    except ParseError as error:
+        raise _syntax_error(phrase, error) from None
+    if tree is None:
+        raise phrase.error("an expression is missing here")
+    return tree
+
+
+def _syntax_error(phrase: Phrase, error: ParseError) -> InputError:
+    details = error.errors[0] if error.errors else {}
+    place = (details.get("line"), details.get("col"))
+    token = next((t for t in phrase.tokens if (t.line, t.col) == place), phrase.tokens[-1])
+    description = str(details.get("description", ""))
+    if "TYPE after CAST" in description:
+        try:
+            DataType.parse(token.text)
+        except InputError as unknown_type:
+            return phrase.error(unknown_type.message, token.start)
+    if description.startswith(("Expecting ", "Expected ")):
+        wanted = description.removeprefix("Expecting ").removeprefix("Expected ")
+        return phrase.error(f"{wanted} is missing after {token.text!r}", token.end + 1)
+    if token is phrase.tokens[-1] and "missing for" in description:
+        return phrase.error(f"something is missing after {token.text!r}", token.end + 1)
+    return phrase.error(f"cannot read {token.text!r} here in the expression {phrase.source!r}", token.start)
+
+
+class _Converter:
+    """Turns one sqlglot tree into our expression, with a place for every error."""
+
+    def __init__(self, phrase: Phrase, clause: Clause) -> None:
+        self.phrase = phrase
+        self.clause = clause
+        self.names = clause.names
+        self.inside_aggregate = False
+
+    def convert(self, node: exp.Expr) -> Expression:
+        with self.phrase.text.at(self._offset(node)):
+            return self._convert(node)
+
+    def _convert(self, node: exp.Expr) -> Expression:
+        if (function := _BINARY.get(type(node))) is not None:
+            result = self._call(function, node.this, node.expression)
+            return call("not", result) if node.args.get("negate") else result
+        if (function := _NARY.get(type(node))) is not None:
+            return self._call(function, *_flat(node, type(node)))
+        match node:
+            case exp.Paren():
+                return self.convert(node.this)
+            case exp.Column():
+                return self._column(node)
+            case exp.Literal() | exp.Boolean() | exp.Null():
+                return _constant(node)
+            case exp.Neg():
+                return self._negative(node.this)
+            case exp.Not():
+                return self._call("not", node.this)
+            case exp.NullSafeNEQ():
+                return call("not", self._call("<=>", node.this, node.expression))
+            case exp.Is():
+                return self._is(node)
+            case exp.Between():
+                return self._call("between", node.this, node.args["low"], node.args["high"])
+            case exp.In() if node.expressions:
+                return self._call("in", node.this, *node.expressions)
+            case exp.Cast():
+                return _cast(self.convert(node.this), DataType.parse(node.to.sql(dialect="spark")))
+            case exp.If():
+                return self._call("if", node.this, node.args.get("true"), node.args.get("false"))
+            case exp.Case():
+                return self._case(node)
+            case exp.Bracket() if len(node.expressions) == 1:
+                return self._call("element_at_index", node.this, node.expressions[0])
+            case exp.Anonymous():
+                return self._function(node)
+        if type(node) in _REMEDIES:
+            raise InputError(_REMEDIES[type(node)])
+        raise InputError(f"{self.phrase.source!r} uses syntax that is not supported; see docs/reference/expressions.md")
+
+    def _column(self, node: exp.Column) -> Expression:
+        if not isinstance(node.this, exp.Identifier) or node.args.get("db"):
+            raise InputError(f"{node.sql(dialect='spark')!r} is not a column; write column or alias.column")
+        return self.names(node.table or None, node.name)
+
+    def _call(self, function: str, *nodes: exp.Expr | None) -> Expression:
+        args = tuple(literal(None) if n is None else self.convert(n) for n in nodes)
+        return call(function, *(_temporal(args) if function in _TEMPORAL_TESTS else args))
+
+    def _function(self, node: exp.Anonymous) -> Expression:
+        name = str(node.this).lower()
+        args: list[exp.Expr] = node.expressions
+        if any(isinstance(a, exp.Distinct) for a in args):
+            raise InputError(f"{name}(DISTINCT ...) is not supported; write approx_count_distinct(column)")
+        if not is_aggregate(name):
+            return self._call(name, *args)
+        if name == "count" and len(args) == 1 and isinstance(args[0], exp.Star | exp.Literal):
+            args = []
+        with self._aggregate(name):
+            return self._call(name, *args)
+
+    @contextmanager
+    def _aggregate(self, name: str) -> Iterator[None]:
+        if self.inside_aggregate:
+            raise InputError(f"{name} stands inside another aggregate; compute it in a sub-query first")
+        if self.clause.aggregated is None:
+            raise InputError(f"{name} cannot be used here: {self.clause.no_aggregates}")
+        self.names, self.inside_aggregate = self.clause.aggregated, True
+        try:
+            yield
+        finally:
+            self.names, self.inside_aggregate = self.clause.names, False
+
+    def _negative(self, operand: exp.Expr) -> Expression:
+        value = self.convert(operand)
+        match value:
+            case Literal(int() as number, type_) if not isinstance(number, bool):
+                return literal(-number) if _plain(operand) else Literal(-number, type_)
+            case Literal(float() as number, type_):
+                return Literal(-number, type_)
+        return call("negative", value)
+
+    def _is(self, node: exp.Is) -> Expression:
+        match node.expression:
+            case exp.Null():
+                return self._call("is_null", node.this)
+            case exp.Boolean() as truth:
+                return call("<=>", self.convert(node.this), TRUE if truth.this else FALSE)
+        raise InputError("IS must be followed by NULL, NOT NULL, TRUE or FALSE")
+
+    def _case(self, node: exp.Case) -> Expression:
+        args: list[Expression] = []
+        for branch in node.args["ifs"]:
+            when = self._call("=", node.this, branch.this) if node.this else self.convert(branch.this)
+            args += [when, self.convert(branch.args["true"])]
+        default = node.args.get("default")
+        return call("case", *args, self.convert(default) if default is not None else literal(None))
+
+    def _offset(self, node: exp.Expr) -> int:
+        starts = [n.meta["start"] for n in node.walk() if "start" in n.meta]
+        return min(starts, default=self.phrase.start)
+
+
+def _plain(node: exp.Expr) -> bool:
+    """A number without a type suffix."""
+    return isinstance(node.unnest(), exp.Literal)
+
+
+def _flat(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+    """The operands of a chain such as `a AND (b AND c)`."""
+    result: list[exp.Expr] = []
+    for operand in (node.this, node.expression):
+        inner = operand.unnest()
+        result += _flat(inner, kind) if type(inner) is kind else [operand]
+    return result
+
+
+def _constant(node: exp.Expr) -> Literal:
+    match node:
+        case exp.Null():
+            return literal(None)
+        case exp.Boolean():
+            return literal(bool(node.this))
+        case exp.Literal() if node.is_string:
+            return literal(str(node.this))
+    text = str(node.this)
+    if text.isdigit():
+        if int(text) >= 2**63:
+            raise InputError(f"the number {text} does not fit into a bigint; write it as a double, such as {text}.0")
+        return literal(int(text))
+    value = float(text)
+    if value == float("inf"):
+        raise InputError(f"the number {text} does not fit into a double")
+    return literal(value)
+
+
+def _cast(arg: Expression, type_: DataType) -> Expression:
+    """A cast; of a constant, the constant in that type when that is exact."""
+    match arg:
+        case Literal(None):
+            return Literal(None, type_)
+        case Literal(int() as number, own) if own.is_integral:
+            if type_ == BIGINT or (type_ == INT and -(2**31) <= number < 2**31):
+                return Literal(number, type_)
+            if type_ == DOUBLE:
+                return Literal(float(number), DOUBLE)
+        case Literal(float() as number) if type_ in (DOUBLE, FLOAT):
+            return Literal(number, type_)
+        case Literal(str() as text, own) if own == STRING and type_ in (TIMESTAMP, DATE):
+            return temporal_literal(text, type_)
+    return cast(arg, type_)
+
+
+def _temporal(args: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    """String literals beside a timestamp or a date, read as one."""
+    kinds = {a.type.kind for a in args}
+    target = TIMESTAMP if Kind.TIMESTAMP in kinds else DATE if Kind.DATE in kinds else None
+    if target is None:
+        return args
+    return tuple(_cast(a, target) if isinstance(a, Literal) and a.type == STRING else a for a in args)
+
+
+def temporal_literal(text: str, type_: DataType) -> Literal:
+    """A timestamp (in UTC) or date, in one spelling.
+
+    >>> temporal_literal("2026-03-01T12:00+01:00", TIMESTAMP).value
+    '2026-03-01 11:00:00'
+    """
+    try:
+        if type_ == DATE:
+            return Literal(date.fromisoformat(text.strip()).isoformat(), DATE)
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        example = "2026-03-01" if type_ == DATE else "2026-03-01 12:30:00"
+        raise InputError(f"{text!r} is not a {type_}; write it like '{example}'") from None
+    utc = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    return Literal(utc.isoformat(sep=" "), TIMESTAMP)
+
+
+def contains_aggregate(expression: Expression) -> bool:
+    """Whether an aggregate is anywhere in the expression."""
+    if isinstance(expression, Call):
+        return is_aggregate(expression.function) or any(map(contains_aggregate, expression.args))
+    return False
