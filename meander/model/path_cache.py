@@ -111,7 +111,7 @@ class PathCache:
 
     @staticmethod
     def _dead_end(tail: NodeId, tip: NodeId, start: NodeId, goal: NodeId, topology: Topology) -> bool:
-        """No path from start to goal crosses the arc: one gets to its tail, or on from its tip, only over the arc back."""
+        """No path from start to goal crosses the arc: only the arc back leads to its tail or on from its tip."""
         nodes, arcs = topology.nodes, topology.arcs
         if tail != start and nodes.in_degree[tail] <= 1:
             arriving = nodes.in_head[tail]

@@ -8,6 +8,7 @@ So a change is O(1) once the arc is known, and a search touches only what it vis
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -51,9 +52,9 @@ def _expand(
     weight: Floats,
     free: Floats,
     need: float,
-    best: dict[int, float],
-    via: dict[int, int],
-    queue: list[tuple[float, int]],
+    best: Any,
+    via: Any,
+    queue: Any,
 ) -> None:
     arc = head[node]
     while arc != NONE:
@@ -158,7 +159,7 @@ def distances_from(
     """Distances to every node (inf where there is no path)."""
     distance = np.full(nodes, np.inf)
     distance[start] = 0.0
-    queue = [(0.0, start)]
+    queue: Any = [(0.0, start)]
     while len(queue):
         reached, node = heapq.heappop(queue)
         if reached > distance[node]:

@@ -1,1 +1,1 @@
-"""Where each operator should run, and keeping that valid at the price of the change."""
+"""Where operators run: catalog, sharing, change log, deltas, amenders, mechanisms. Knows the model, never Spark."""

@@ -1,0 +1,236 @@
+"""The global query plan: all running operators, grouped into shared plans (its connected components).
+
+Adding operators joins the shared plans they touch, smaller into larger; removing them splits a shared plan only where
+that can have happened, searching from all sides at once and stopping when one side is left. Both cost what changed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from meander.model.errors import InputError, unknown
+from meander.model.ids import NodeId, OperatorId, QueryId, SharedPlanId
+from meander.model.operators import Operator
+from meander.model.plan import Query
+from meander.model.schema import Schema
+from meander.model.signature import Signature
+
+
+class OperatorState(Enum):
+    """Where an operator is in its life."""
+
+    TO_BE_PLACED = "to be placed"
+    PLACED = "placed"
+    TO_BE_REPLACED = "to be re-placed"
+    TO_BE_REMOVED = "to be removed"
+    REMOVED = "removed"
+
+
+_S = OperatorState
+TRANSITIONS: frozenset[tuple[OperatorState, OperatorState]] = frozenset(
+    {
+        (_S.TO_BE_PLACED, _S.PLACED),
+        (_S.TO_BE_PLACED, _S.TO_BE_REMOVED),
+        (_S.TO_BE_PLACED, _S.REMOVED),
+        (_S.PLACED, _S.TO_BE_REPLACED),
+        (_S.PLACED, _S.TO_BE_REMOVED),
+        (_S.TO_BE_REPLACED, _S.TO_BE_PLACED),
+        (_S.TO_BE_REPLACED, _S.PLACED),
+        (_S.TO_BE_REPLACED, _S.TO_BE_REMOVED),
+        (_S.TO_BE_REMOVED, _S.PLACED),
+        (_S.TO_BE_REMOVED, _S.TO_BE_REPLACED),
+        (_S.TO_BE_REMOVED, _S.TO_BE_PLACED),
+        (_S.TO_BE_REMOVED, _S.REMOVED),
+    }
+)
+"""Allowed changes of state. From "to be removed" an operator comes back when a new query wants it again."""
+
+
+NO_PLAN = SharedPlanId(-1)
+
+
+@dataclass(slots=True, eq=False)
+class PlanOperator:
+    """An operator of the global query plan with all that placing it needs to know."""
+
+    id: OperatorId
+    spec: Operator
+    schema: Schema
+    signature: Signature
+    inputs: tuple[OperatorId, ...]
+    pin: NodeId | None = None
+    """The node it must run on: sources, sinks, and operators that a user pinned."""
+    slots: int = 1
+    load_tps: float = 0.0
+    """Tuples it takes in per second, all inputs together."""
+    rate_tps: float = 0.0
+    """Tuples it emits per second."""
+    row_bytes: int = 0
+    state: OperatorState = OperatorState.TO_BE_PLACED
+    readers: list[OperatorId] = field(default_factory=list)
+    users: int = 0
+    """How many queries need it."""
+    plan: SharedPlanId = NO_PLAN
+    reason: str | None = None
+    """Why it is not placed, for people."""
+
+    def become(self, state: OperatorState) -> None:
+        """Checked change of state."""
+        if (self.state, state) not in TRANSITIONS:
+            raise InputError(f"operator {self.id} is {self.state.value} and cannot become {state.value}")
+        self.state = state
+
+
+@dataclass(frozen=True, slots=True)
+class RunningQuery:
+    """A query and the operators of the global query plan that serve it."""
+
+    query: Query
+    operators: tuple[OperatorId, ...]
+    sinks: tuple[OperatorId, ...]
+
+
+class GlobalPlan:
+    """All operators, queries and shared plans."""
+
+    def __init__(self) -> None:
+        self.operators: dict[OperatorId, PlanOperator] = {}
+        self.queries: dict[QueryId, RunningQuery] = {}
+        self.plans: dict[SharedPlanId, set[OperatorId]] = {}
+        self._next_operator = 1
+        self._next_plan = 1
+
+    def __getitem__(self, operator: OperatorId) -> PlanOperator:
+        return self.operators[operator]
+
+    def query(self, query: QueryId) -> RunningQuery:
+        running = self.queries.get(query)
+        if running is None:
+            raise unknown("query", query, self.queries, "queries")
+        return running
+
+    def fresh_id(self) -> OperatorId:
+        operator = OperatorId(self._next_operator)
+        self._next_operator += 1
+        return operator
+
+    def neighbours(self, operator: OperatorId) -> Iterator[OperatorId]:
+        """Inputs and readers."""
+        record = self.operators[operator]
+        yield from record.inputs
+        yield from record.readers
+
+    def edges_of(self, operator: OperatorId) -> Iterator[tuple[OperatorId, OperatorId]]:
+        """Edges (upstream, reader) that touch the operator, each once."""
+        record = self.operators[operator]
+        yield from ((upstream, operator) for upstream in dict.fromkeys(record.inputs))
+        yield from ((operator, reader) for reader in record.readers)
+
+    def add_operator(self, record: PlanOperator) -> None:
+        """Adds an operator below which everything is present already, and joins the shared plans it touches."""
+        self.operators[record.id] = record
+        for upstream in dict.fromkeys(record.inputs):
+            self.operators[upstream].readers.append(record.id)
+        touched = {self.operators[i].plan for i in record.inputs}
+        record.plan = self._joined(touched)
+        self.plans[record.plan].add(record.id)
+
+    def add_query(self, running: RunningQuery) -> None:
+        """Counts the query as a user of its operators."""
+        if running.query.id in self.queries:
+            raise InputError(f"query {running.query.id!r} is running already; remove it first or choose another name")
+        self.queries[running.query.id] = running
+        for operator in running.operators:
+            self.operators[operator].users += 1
+
+    def remove_query(self, query: QueryId) -> list[OperatorId]:
+        """Forgets the query; returns its operators that nobody else needs. They stay in the plan until dropped."""
+        running = self.query(query)
+        del self.queries[query]
+        unused = []
+        for operator in running.operators:
+            self.operators[operator].users -= 1
+            if not self.operators[operator].users:
+                unused.append(operator)
+        return unused
+
+    def drop_operators(self, gone: Iterable[OperatorId]) -> None:
+        """Takes operators out of the plan and splits the shared plans they held together."""
+        removed = set(gone)
+        orphans: dict[SharedPlanId, dict[OperatorId, None]] = {}
+        for operator in removed:
+            record = self.operators[operator]
+            remaining = orphans.setdefault(record.plan, {})
+            for upstream in dict.fromkeys(record.inputs):
+                if upstream not in removed:
+                    self.operators[upstream].readers.remove(operator)
+                    remaining[upstream] = None
+            remaining.update((r, None) for r in record.readers if r not in removed)
+        for operator in removed:
+            record = self.operators.pop(operator)
+            self.plans[record.plan].discard(operator)
+        for plan, remaining in orphans.items():
+            if not self.plans[plan]:
+                del self.plans[plan]
+            elif len(remaining) > 1:
+                self._split(plan, list(remaining))
+
+    def _joined(self, plans: set[SharedPlanId]) -> SharedPlanId:
+        if not plans:
+            plan = SharedPlanId(self._next_plan)
+            self._next_plan += 1
+            self.plans[plan] = set()
+            return plan
+        largest, *others = sorted(plans, key=lambda p: (-len(self.plans[p]), p))
+        for other in others:
+            members = self.plans.pop(other)
+            for operator in members:
+                self.operators[operator].plan = largest
+            self.plans[largest] |= members
+        return largest
+
+    def _split(self, plan: SharedPlanId, seeds: list[OperatorId]) -> None:
+        """Searches from every seed in turn; searches that meet become one. The last search left keeps the plan."""
+        searches = {i: (deque([seed]), {seed}) for i, seed in enumerate(seeds)}
+        owner = {seed: i for i, seed in enumerate(seeds)}
+        alias = {i: i for i in searches}
+
+        def find(i: int) -> int:
+            while alias[i] != i:
+                alias[i] = alias[alias[i]]
+                i = alias[i]
+            return i
+
+        while len(searches) > 1:
+            for i in list(searches):
+                if i not in searches or len(searches) == 1:
+                    continue
+                queue, seen = searches[i]
+                if not queue:
+                    del searches[i]
+                    fresh = self._joined(set())
+                    for operator in seen:
+                        self.operators[operator].plan = fresh
+                    self.plans[fresh] = seen
+                    self.plans[plan] -= seen
+                    continue
+                for neighbour in self.neighbours(queue.popleft()):
+                    other = owner.get(neighbour)
+                    if other is None:
+                        owner[neighbour] = i
+                        seen.add(neighbour)
+                        queue.append(neighbour)
+                    elif (met := find(other)) != find(i):
+                        mine = find(i)
+                        other_queue, other_seen = searches.pop(met)
+                        alias[met] = mine
+                        queue.extend(other_queue)
+                        if len(other_seen) > len(seen):
+                            other_seen |= seen
+                            seen = other_seen
+                        else:
+                            seen |= other_seen
+                        searches[mine] = (queue, seen)

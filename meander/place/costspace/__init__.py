@@ -1,0 +1,1 @@
+"""Coordinates for nodes, such that distances estimate latencies."""

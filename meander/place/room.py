@@ -1,0 +1,123 @@
+"""Who uses how much of which node and link: the shared ledger, and private views for placing without locks.
+
+All amounts are kept in steps of a power of two, so that sums are exact: what was taken and given back cancels to
+zero, whatever the order. The ledger does not lock; `control` decides who may touch it when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.model.errors import InputError
+from meander.model.ids import NodeId
+from meander.model.topology import Topology
+
+_T = TypeVar("_T", bound=np.generic)
+RATE_STEP = 1 / 1024
+
+
+def in_steps(rate_tps: float) -> float:
+    """The rate rounded to a step that adds up exactly."""
+    return round(rate_tps / RATE_STEP) * RATE_STEP
+
+
+class Ledger:
+    """Slots and tuples/s used on every node, Mbit/s used on every arc."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.slots = np.zeros(len(topology.nodes.alive), dtype=np.int32)
+        self.load_tps = np.zeros(len(topology.nodes.alive), dtype=np.float64)
+        self.mbps = np.zeros(len(topology.arcs.alive), dtype=np.float64)
+
+    def grow(self) -> None:
+        """Follows the topology's columns after nodes or links were added."""
+        self.slots = _longer(self.slots, len(self.topology.nodes.alive))
+        self.load_tps = _longer(self.load_tps, len(self.topology.nodes.alive))
+        self.mbps = _longer(self.mbps, len(self.topology.arcs.alive))
+
+    def fits(self, node: NodeId, slots: int, load_tps: float) -> bool:
+        nodes = self.topology.nodes
+        return bool(
+            nodes.alive[node]
+            and self.slots[node] + slots <= nodes.slots[node]
+            and self.load_tps[node] + load_tps <= nodes.capacity_tps[node]
+        )
+
+    def carries(self, arc: int, mbps: float) -> bool:
+        return bool(self.mbps[arc] + mbps <= self.topology.arcs.bandwidth_mbps[arc])
+
+    def add(self, node: NodeId, slots: int, load_tps: float) -> None:
+        """Takes (or, with negative amounts, gives back). Going below zero is a bug, never input."""
+        self.slots[node] += slots
+        self.load_tps[node] += load_tps
+        if self.slots[node] < 0 or self.load_tps[node] < 0:
+            raise InputError(f"more was given back on node {self.topology.name(node)} than was taken")
+
+    def add_traffic(self, arcs: tuple[int, ...], mbps: float) -> None:
+        for arc in arcs:
+            self.mbps[arc] += mbps
+
+
+class Room:
+    """A private view of the ledger: what it says now, plus what this view took or gave back."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.topology = ledger.topology
+        self._slots: dict[NodeId, int] = {}
+        self._load_tps: dict[NodeId, float] = {}
+        self._mbps: dict[int, float] = {}
+
+    def fits(self, node: NodeId, slots: int, load_tps: float) -> bool:
+        """Whether the node still has this much room."""
+        return self.ledger.fits(node, slots + self._slots.get(node, 0), load_tps + self._load_tps.get(node, 0.0))
+
+    def free_slots(self, node: NodeId) -> int:
+        nodes = self.topology.nodes
+        if not nodes.alive[node]:
+            return 0
+        return int(nodes.slots[node]) - int(self.ledger.slots[node]) - self._slots.get(node, 0)
+
+    def free_tps(self, node: NodeId) -> float:
+        nodes = self.topology.nodes
+        return float(nodes.capacity_tps[node]) - float(self.ledger.load_tps[node]) - self._load_tps.get(node, 0.0)
+
+    def carries(self, arcs: tuple[int, ...], mbps: float) -> bool:
+        return all(self.ledger.carries(arc, mbps + self._mbps.get(arc, 0.0)) for arc in arcs)
+
+    def free_mbps(self) -> NDArray[np.float32]:
+        """Bandwidth left on every arc, for a search around full links. Costs the topology's size: a last resort."""
+        free = self.topology.arcs.bandwidth_mbps - self.ledger.mbps
+        for arc, used in self._mbps.items():
+            free[arc] -= used
+        return free.astype(np.float32)
+
+    def take(self, node: NodeId, slots: int, load_tps: float) -> None:
+        self._slots[node] = self._slots.get(node, 0) + slots
+        self._load_tps[node] = self._load_tps.get(node, 0.0) + load_tps
+
+    def take_traffic(self, arcs: tuple[int, ...], mbps: float) -> None:
+        for arc in arcs:
+            self._mbps[arc] = self._mbps.get(arc, 0.0) + mbps
+
+    @property
+    def node_changes(self) -> Mapping[NodeId, tuple[int, float]]:
+        """What this view took on each node it touched."""
+        return {n: (slots, self._load_tps[n]) for n, slots in self._slots.items()}
+
+    @property
+    def arc_changes(self) -> Mapping[int, float]:
+        return self._mbps
+
+
+def _longer(column: NDArray[_T], length: int) -> NDArray[_T]:
+    if len(column) >= length:
+        return column
+    larger = np.zeros(length, dtype=column.dtype)
+    larger[: len(column)] = column
+    return larger
