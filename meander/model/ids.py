@@ -13,3 +13,9 @@ SharedPlanId = NewType("SharedPlanId", int)
 
 QueryId = NewType("QueryId", str)
 """Name of a running query, chosen by its user."""
+
+FragmentId = NewType("FragmentId", int)
+"""Number of a fragment: a maximal connected set of operators of one shared plan on one node."""
+
+ChannelId = NewType("ChannelId", int)
+"""Number of a channel: the log from one fragment to the next."""
