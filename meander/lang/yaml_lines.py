@@ -32,6 +32,13 @@ class Item:
     plain: bool = True
 
 
+def is_null(item: Item | str) -> bool:
+    """Nothing was written, or a word for nothing."""
+    if isinstance(item, str):
+        return item in NULLS
+    return item.value is None or (item.plain and isinstance(item.value, str) and item.value in NULLS)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One entry of a list: its line and its values by key. A value that is only a string is plain text on this line."""
@@ -48,18 +55,18 @@ class Document:
     rows: dict[str, list[Row]]
 
 
-def parse(text: str, file: str) -> Document:
+def parse(text: str) -> Document:
     """Reads a document whose top level is a mapping."""
-    rest, rows = one_line_lists(text, file)
-    top = compose(rest, file)
+    rest, rows = one_line_lists(text)
+    top = compose(rest)
     if top is None:
-        raise InputError("the file is empty; it needs at least nodes", file)
+        raise InputError("the file is empty; it needs at least nodes")
     if not isinstance(top.value, dict):
-        raise InputError("the file must be a mapping with nodes, links, streams and sinks", f"{file}, line {top.line}")
+        raise InputError("the file must be a mapping with nodes, links, streams and sinks", f"line {top.line}")
     return Document(top.value, rows)
 
 
-def one_line_lists(text: str, file: str) -> tuple[str, dict[str, list[Row]]]:
+def one_line_lists(text: str) -> tuple[str, dict[str, list[Row]]]:
     """Takes out the top-level lists with one entry per line; the other lines keep their number."""
     lines = text.split("\n")
     found: dict[str, list[Row]] = {}
@@ -69,7 +76,7 @@ def one_line_lists(text: str, file: str) -> tuple[str, dict[str, list[Row]]]:
         at += 1
         if heading is None or heading[1] in found:
             continue
-        rows, end = _rows(lines, at, file)
+        rows, end = _rows(lines, at)
         if rows:
             found[heading[1]] = rows
             lines[at:end] = [""] * (end - at)
@@ -77,7 +84,7 @@ def one_line_lists(text: str, file: str) -> tuple[str, dict[str, list[Row]]]:
     return "\n".join(lines), found
 
 
-def _rows(lines: list[str], start: int, file: str) -> tuple[list[Row], int]:
+def _rows(lines: list[str], start: int) -> tuple[list[Row], int]:
     """The entries from a line on, and where they end; no entries when one of them needs the YAML parser."""
     rows: list[Row] = []
     indent: str | None = None
@@ -94,31 +101,30 @@ def _rows(lines: list[str], start: int, file: str) -> tuple[list[Row], int]:
         pairs = [pair.split(": ", 1) for pair in entry[2].split(", ")]
         values: dict[str, Item | str] = dict(pairs)  # type: ignore[arg-type]
         if len(values) < len(pairs):
-            raise _doubled([key for key, _ in pairs], f"{file}, line {at + 1}")
+            raise _doubled([key for key, _ in pairs], f"line {at + 1}")
         rows.append(Row(at + 1, values))
     return rows, len(lines)
 
 
-def compose(text: str, file: str) -> Item | None:
+def compose(text: str) -> Item | None:
     """The document as values with lines, or None when there is none."""
     try:
         events = iter(yaml.parse(text, Loader=_LOADER))
-        return _Composer(events, file).document()
+        return _Composer(events).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"{file}, line {mark.line + 1}" if mark else file
+        where = f"line {mark.line + 1}" if mark else None
         reason = ": ".join(part for part in (error.context, error.problem) if part)
         raise InputError(f"this is not YAML: {reason}; check indentation, colons and brackets", where) from None
     except yaml.YAMLError as error:
-        raise InputError(f"this is not YAML: {' '.join(str(error).split())}", file) from None
+        raise InputError(f"this is not YAML: {' '.join(str(error).split())}") from None
 
 
 class _Composer:
     """Turns parser events into items. Aliases share the item of their anchor."""
 
-    def __init__(self, events: Iterator[yaml.Event], file: str) -> None:
+    def __init__(self, events: Iterator[yaml.Event]) -> None:
         self.events = events
-        self.file = file
         self.anchors: dict[str, Item] = {}
 
     def document(self) -> Item | None:
@@ -128,7 +134,7 @@ class _Composer:
                 if top is not None:
                     raise self.wrong("a second document begins here; one file holds one topology", event)
                 top = self.item(next(self.events), 0)
-        return None if top is None or (top.value in NULLS and top.plain) else top
+        return None if top is None or is_null(top) else top
 
     def item(self, event: yaml.Event, depth: int) -> Item:
         if depth > DEEPEST:
@@ -155,7 +161,7 @@ class _Composer:
             if not isinstance(key.value, str):
                 raise self.wrong("a key must be a word", event)
             if key.value in values:
-                raise _doubled([*values, key.value], f"{self.file}, line {key.line}")
+                raise _doubled([*values, key.value], f"line {key.line}")
             values[key.value] = self.item(next(self.events), depth + 1)
         return values
 
@@ -166,7 +172,7 @@ class _Composer:
             yield event
 
     def wrong(self, message: str, event: yaml.Event) -> InputError:
-        return InputError(message, f"{self.file}, line {event.start_mark.line + 1}")
+        return InputError(message, f"line {event.start_mark.line + 1}")
 
 
 def _doubled(keys: list[str], where: str) -> InputError:
