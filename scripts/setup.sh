@@ -8,7 +8,9 @@ cd "$(dirname "$0")/.."
 
 VENV=$PWD/.venv
 STAMP=$VENV/.installed
-NEEDED_MB=2500
+UNFINISHED=$VENV/.installing
+# Most of it for building pyspark; 1500 MB stay.
+NEEDED_MB=3500
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_QUIET=1
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -47,9 +49,11 @@ check_disk() {
         give_up "only $free_mb MB free here; make room for $NEEDED_MB MB and run \`make setup\` again."
 }
 
-# Works, has pip, and was made for this folder (a moved or copied one still points to the old place).
+# Works, has pip, was made for this folder (a moved or copied one still points to the old place), and no installation
+# into it was cut short: pip takes a half-written package for an installed one.
 venv_is_sound() {
-    "$VENV/bin/python" -m pip --version >/dev/null 2>&1 && grep -qF "$VENV" "$VENV/bin/activate"
+    [ ! -e "$UNFINISHED" ] && "$VENV/bin/python" -m pip --version >/dev/null 2>&1 &&
+        grep -qF "$VENV" "$VENV/bin/activate"
 }
 
 # Debian splits ensurepip off into python3-venv: try what may be there instead before asking for it.
@@ -73,6 +77,7 @@ make_venv() {
 }
 
 install_packages() {
+    touch "$UNFINISHED"
     # Building pyspark needs more room than a small /tmp has.
     mkdir -p "$VENV/tmp"
     trap 'rm -rf "$VENV/tmp"' EXIT
@@ -81,6 +86,7 @@ install_packages() {
     pip_install --require-hashes -r requirements-build.lock
     pip_install --require-hashes --no-build-isolation -r requirements.lock
     pip_install --no-deps --no-build-isolation --editable .
+    rm "$UNFINISHED"
 }
 
 pip_install() {
@@ -94,19 +100,23 @@ java_is_there() { "$VENV/bin/python" -m meander.run.java >/dev/null 2>&1; }
 wanted=$(key)
 if [ "$(cat "$STAMP" 2>/dev/null)" != "$wanted" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
     rm -f "$STAMP"
-    python=$(find_python)
-    check_disk
     if ! venv_is_sound; then
+        python=$(find_python)
+        check_disk
         say "making .venv with $("$python" --version)"
         make_venv "$python"
     fi
-    say "installing packages (about 600 MB the first time, one to three minutes)"
+    say "installing packages (the first time about 700 MB and two minutes)"
     install_packages
     installed=yes
 fi
 if ! java_is_there; then
     say "no Java 17 or newer found: installing one into .venv"
+    rm -f "$STAMP"
+    touch "$UNFINISHED"
     pip_install --require-hashes -r requirements-java.lock
+    rm "$UNFINISHED"
+    installed=yes
     java_is_there || give_up "$("$VENV/bin/python" -m meander.run.java 2>&1)"
 fi
 if [ -n "${installed:-}" ]; then
