@@ -149,7 +149,8 @@ def _sql(expression: Expression) -> tuple[str, int]:
         case Call("not", (arg,)):
             return f"NOT {_inside(arg, _NOT)}", _NOT
         case Call("negative", (arg,)):
-            return f"-{_inside(arg, _ATOM)}", 7
+            text = _inside(arg, _ATOM)
+            return (f"-({text})" if text.startswith("-") else f"-{text}"), 7  # two dashes would begin a comment
         case Call("is_null", (arg,)):
             return f"{_inside(arg, _TEST + 1)} IS NULL", _TEST
         case Call("in", (arg, *options)):
@@ -224,6 +225,20 @@ _RESERVED = frozenset(
         "exists",
         "all",
         "any",
+        "with",
+        "into",
+        "demand",
+        "allow",
+        "within",
+        "match",
+        "returns",
+        "order",
+        "limit",
+        "inner",
+        "left",
+        "right",
+        "full",
+        "cross",
     ]
 )
 
