@@ -229,6 +229,11 @@ class Topology:
             raise unknown("node", name, (self.name(n) for n in self.ids()))
         return node
 
+    def known_id(self, name: str) -> NodeId:
+        """The id of a node that exists or existed: a node that left keeps its id until it comes back."""
+        node = self._names.find(name)
+        return self.id(name) if node is None else node
+
     def ids(self) -> Iterator[NodeId]:
         """All live nodes."""
         return (NodeId(int(n)) for n in np.flatnonzero(self.nodes.alive))

@@ -39,7 +39,7 @@ class Problem:
     flows: tuple[Flow, ...]
     topology: Topology
     room: Room
-    """What is left on nodes and links. A mechanism takes from it as it places."""
+    """What is left on nodes and links. A mechanism takes from it as it places; it is the mechanism's own copy."""
     seed: int = 0
     space: CostSpace | None = None
     former: Mapping[OperatorId, NodeId] = field(default_factory=dict)

@@ -73,6 +73,12 @@ class Room:
         self._load_tps: dict[NodeId, float] = {}
         self._mbps: dict[int, float] = {}
 
+    def copy(self) -> Room:
+        """A view of this view, to try things out."""
+        other = Room(self.ledger)
+        other._slots, other._load_tps, other._mbps = self._slots.copy(), self._load_tps.copy(), self._mbps.copy()
+        return other
+
     def fits(self, node: NodeId, slots: int, load_tps: float) -> bool:
         """Whether the node still has this much room."""
         return self.ledger.fits(node, slots + self._slots.get(node, 0), load_tps + self._load_tps.get(node, 0.0))

@@ -1,0 +1,210 @@
+"""Amending a delta: work out what is released, ask the mechanism where operators go, route their edges.
+
+Nothing here changes the catalog. The result is a `Draft`: amounts to give back and to take, and the placement that
+follows. `control` makes it true in the ledger, or has it drafted again when somebody else was faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from meander.model.global_plan import OperatorState, PlanOperator
+from meander.model.ids import NodeId, OperatorId
+from meander.model.path_cache import Path
+from meander.model.placement import Edge, mbps
+from meander.place.catalog import Catalog
+from meander.place.changelog import Delta
+from meander.place.mechanisms.base import Mechanism
+from meander.place.problem import Flow, Need, Problem, Proposal
+from meander.place.room import Room
+
+
+@dataclass(slots=True)
+class Draft:
+    """What amending a delta would change."""
+
+    room: Room
+    """Everything given back and taken, on nodes and arcs."""
+    lifted: list[OperatorId] = field(default_factory=list)
+    lifted_routes: dict[Edge, None] = field(default_factory=dict)
+    nodes: dict[OperatorId, NodeId] = field(default_factory=dict)
+    routes: dict[Edge, Path] = field(default_factory=dict)
+    unplaced: dict[OperatorId, str] = field(default_factory=dict)
+    unrouted: dict[Edge, str] = field(default_factory=dict)
+    proposal: Proposal = field(default_factory=Proposal)
+
+
+def draft(catalog: Catalog, delta: Delta, mechanism: Mechanism, room: Room, seed: int) -> Draft:
+    """Both phases on a private view: removal, then addition."""
+    result = Draft(room)
+    _release(catalog, delta, result)
+    wanted = [o for o in delta.operators if catalog.plan[o].state is not OperatorState.TO_BE_REMOVED]
+    if wanted:
+        _place(catalog, delta, wanted, mechanism, result, seed)
+    _route(catalog, delta, wanted, result)
+    return result
+
+
+def removal_only(catalog: Catalog, delta: Delta, room: Room, reason: str) -> Draft:
+    """The first phase alone: what a delta that cannot be placed still gives back."""
+    result = Draft(room)
+    _release(catalog, delta, result)
+    for operator in delta.operators:
+        if catalog.plan[operator].state is not OperatorState.TO_BE_REMOVED:
+            result.unplaced[operator] = reason
+    result.unrouted = dict.fromkeys(delta.edges, reason)
+    return result
+
+
+def _release(catalog: Catalog, delta: Delta, result: Draft) -> None:
+    plan, placement, room = catalog.plan, catalog.placement, result.room
+    for operator in delta.operators:
+        record = plan[operator]
+        node = placement.nodes.get(operator)
+        if node is None:
+            continue
+        result.lifted.append(operator)
+        room.take(node, -record.slots, -_load(record))
+        for edge in plan.edges_of(operator):
+            route = placement.routes.get(edge)
+            if route is not None and edge not in result.lifted_routes:
+                result.lifted_routes[edge] = None
+                room.take_traffic(route.arcs, -mbps(plan[edge[0]]))
+
+
+def _load(record: PlanOperator) -> float:
+    """Sources and sinks run where they are and are not charged."""
+    return record.load_tps if record.slots else 0.0
+
+
+def _place(
+    catalog: Catalog, delta: Delta, wanted: list[OperatorId], mechanism: Mechanism, result: Draft, seed: int
+) -> None:
+    plan = catalog.plan
+    fixed = {o: catalog.placement.nodes[o] for o in delta.boundary if plan[o].state is OperatorState.PLACED}
+    _pin(catalog, wanted, result)
+    fixed.update(result.nodes)
+    free = _placeable(catalog, wanted, fixed, result)
+    if not free:
+        return
+    members = {*free, *fixed}
+    flows = tuple(
+        Flow(upstream, o, plan[upstream].rate_tps, mbps(plan[upstream]))
+        for o in members
+        for upstream in dict.fromkeys(plan[o].inputs)
+        if upstream in members and (o in free or upstream in free)
+    )
+    ends = {o for f in flows for o in (f.upstream, f.reader)}
+    problem = Problem(
+        free={o: Need(plan[o].slots, plan[o].load_tps) for o in free},
+        pinned={o: n for o, n in fixed.items() if o in ends},
+        flows=flows,
+        topology=catalog.topology,
+        room=result.room.copy(),
+        seed=seed,
+        space=catalog.space,
+        former={o: catalog.placement.nodes[o] for o in free if o in catalog.placement.nodes},
+    )
+    result.proposal = mechanism.place(problem)
+    _accept(catalog, free, mechanism, result)
+
+
+def _accept(catalog: Catalog, free: dict[OperatorId, None], mechanism: Mechanism, result: Draft) -> None:
+    """Takes what the mechanism proposed from the room, and does not trust it: what does not fit is not placed."""
+    for operator in free:
+        record = catalog.plan[operator]
+        node = result.proposal.nodes.get(operator)
+        if node is None:
+            silence = f"mechanism {mechanism.name} found no node for it"
+            result.unplaced[operator] = result.proposal.unplaced.get(operator, silence)
+        elif not result.room.fits(node, record.slots, record.load_tps):
+            name = catalog.topology.name(node)
+            result.unplaced[operator] = f"mechanism {mechanism.name} chose node {name}, which has no room for it"
+        else:
+            result.nodes[operator] = node
+            result.room.take(node, record.slots, record.load_tps)
+
+
+def _pin(catalog: Catalog, wanted: list[OperatorId], result: Draft) -> None:
+    """Pinned operators go to their node, when it is there and has room."""
+    for operator in wanted:
+        record = catalog.plan[operator]
+        if record.pin is None:
+            continue
+        name = catalog.topology.name(record.pin)
+        if not catalog.topology.is_alive(record.pin):
+            result.unplaced[operator] = f"its node {name} is gone"
+        elif record.slots and not result.room.fits(record.pin, record.slots, _load(record)):
+            result.unplaced[operator] = f"its node {name} has no room for it"
+        else:
+            result.nodes[operator] = record.pin
+            result.room.take(record.pin, record.slots, _load(record))
+
+
+def _placeable(
+    catalog: Catalog, wanted: list[OperatorId], fixed: dict[OperatorId, NodeId], result: Draft
+) -> dict[OperatorId, None]:
+    """The free operators whose inputs can all be there and that lead to something that is there; others say why not."""
+    plan = catalog.plan
+    free: dict[OperatorId, None] = {}
+    for operator in wanted:
+        if plan[operator].pin is None:
+            missing = next((i for i in plan[operator].inputs if i not in fixed and i not in free), None)
+            if missing is None:
+                free[operator] = None
+            else:
+                result.unplaced[operator] = f"its input operator {missing} is not placed"
+    for operator in reversed(list(free)):
+        if not any(r in fixed or r in free for r in plan[operator].readers):
+            del free[operator]
+            result.unplaced[operator] = "nothing that reads its output is placed"
+    return free
+
+
+def _route(catalog: Catalog, delta: Delta, wanted: list[OperatorId], result: Draft) -> None:
+    """A path for every edge of a newly placed operator, and for every edge whose path broke."""
+    plan, room = catalog.plan, result.room
+    staying = catalog.placement.nodes
+    lifted = set(result.lifted)
+
+    def node_of(operator: OperatorId) -> NodeId | None:
+        placed = result.nodes.get(operator)
+        return placed if placed is not None or operator in lifted else staying.get(operator)
+
+    edges = dict.fromkeys(delta.edges)
+    edges.update(dict.fromkeys(e for o in wanted if o in result.nodes for e in plan.edges_of(o)))
+    for edge in edges:
+        start, goal = node_of(edge[0]), node_of(edge[1])
+        if start is None or goal is None or start == goal:
+            continue
+        need = mbps(plan[edge[0]])
+        path = catalog.topology.path(start, goal)
+        if path is not None and not room.carries(path.arcs, need):
+            path = catalog.topology.search(start, goal, room.free_mbps(), need)
+        if path is None:
+            names = f"{catalog.topology.name(start)} to {catalog.topology.name(goal)}"
+            result.unrouted[edge] = f"no path with {need:g} Mbit/s left leads from {names}"
+        else:
+            result.routes[edge] = path
+            room.take_traffic(path.arcs, need)
+    _withdraw_unrouted(catalog, set(wanted), result)
+
+
+def _withdraw_unrouted(catalog: Catalog, wanted: set[OperatorId], result: Draft) -> None:
+    """An operator that cannot be connected is not placed; neither is one that then lacks an input."""
+    plan, room = catalog.plan, result.room
+    doomed = {o: reason for edge, reason in result.unrouted.items() for o in reversed(edge) if o in result.nodes}
+    while doomed:
+        operator, reason = doomed.popitem()
+        node = result.nodes.pop(operator)
+        record = plan[operator]
+        result.unplaced[operator] = reason
+        room.take(node, -record.slots, -_load(record))
+        for edge in plan.edges_of(operator):
+            result.unrouted.pop(edge, None)
+            route = result.routes.pop(edge, None)
+            if route is not None:
+                room.take_traffic(route.arcs, -mbps(plan[edge[0]]))
+        for reader in record.readers:
+            if reader in result.nodes and reader in wanted:
+                doomed.setdefault(reader, f"its input operator {operator} is not placed")

@@ -1,0 +1,234 @@
+"""Applies a batch of change events to the catalog and writes down what became invalid. Decides nothing.
+
+Events are checked first, all of them, against the state that the earlier ones would leave: a batch applies as a whole
+or not at all. Paths are looked at only after the whole batch, so a device that leaves and comes back, or moves from one
+base station to another, within a batch is seen where it ends up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from meander.model.events import (
+    CapacityChanged,
+    ChangeEvent,
+    DemandChanged,
+    LinkAdded,
+    LinkRemoved,
+    NodeAdded,
+    NodeRemoved,
+    PlacementChanged,
+    QueryAdded,
+    QueryRemoved,
+    RateChanged,
+)
+from meander.model.global_plan import OperatorState, RunningQuery
+from meander.model.ids import NodeId, OperatorId
+from meander.model.operators import Source
+from meander.model.path_cache import Path
+from meander.model.placement import Edge, mbps
+from meander.model.plan import Query
+from meander.model.topology import UNLIMITED
+from meander.place.admission import admit
+from meander.place.catalog import Catalog
+from meander.place.changelog import ChangeLog
+from meander.place.physical import PreparedQuery, prepare
+from meander.place.sharing import add_query, estimate, remove_query
+
+DETOUR = 2.0
+"""A broken edge is only re-routed when the new path takes at most this many times the old latency."""
+
+SLACK_MS = 1.0
+"""... or at most this much longer."""
+
+
+@dataclass
+class Applicator:
+    """Events in, change-log entries out."""
+
+    catalog: Catalog
+    log: ChangeLog
+    broken: dict[Edge, tuple[Path, str]] = field(default_factory=dict)
+    prepared: dict[int, PreparedQuery] = field(default_factory=dict)
+
+    def prepare(self, query: Query) -> PreparedQuery:
+        """Expands a query and computes its signatures ahead of time; doing it twice costs nothing."""
+        known = self.prepared.get(id(query))
+        if known is None or known.query is not query:
+            known = self.prepared[id(query)] = prepare(query, self.catalog.streams, self.catalog.sinks)
+        return known
+
+    def apply(self, events: Sequence[ChangeEvent]) -> None:
+        """Applies the batch; raises before anything changed when one of the events cannot be applied."""
+        for event in events:
+            if isinstance(event, QueryAdded):
+                self.prepare(event.query)
+        admit(self.catalog, events)
+        for event in events:
+            self._apply(event)
+        self.catalog.ledger.grow()
+        self._judge_broken_edges()
+
+    def _apply(self, event: ChangeEvent) -> None:
+        topology = self.catalog.topology
+        match event:
+            case QueryAdded(query=query):
+                changed = add_query(self.catalog, self.prepare(query))
+                del self.prepared[id(query)]
+                self.log.write(changed, (), f"query {query.id} added")
+            case QueryRemoved(query=name):
+                unused = remove_query(self.catalog, self.catalog.plan.query(name))
+                self.log.write(unused, (), f"query {name} removed")
+            case NodeAdded(node=node):
+                self._node_is_back(topology.add_node(node))
+                self.catalog.ledger.grow()
+            case NodeRemoved(node=name):
+                self._remove_node(topology.id(name), f"node {name} removed")
+            case LinkAdded(link=link):
+                topology.add_link(link)
+                self.catalog.ledger.grow()
+            case LinkRemoved(source=a, target=b, directed=directed):
+                ends = topology.id(a), topology.id(b)
+                pairs = [ends] if directed else [ends, ends[::-1]]
+                arcs = [arc for pair in pairs if (arc := topology.arc(*pair)) is not None]
+                self._break_arcs(arcs, f"link {a} to {b} removed")
+                topology.remove_link(a, b, directed=directed)
+            case CapacityChanged(node=name, slots=slots, capacity_tps=tps):
+                resized = topology.id(name)
+                topology.set_capacity(resized, slots=slots, capacity_tps=tps)
+                self._evict_overload(resized, f"capacity of node {name} changed")
+            case RateChanged():
+                self._change_rate(event)
+            case PlacementChanged(operator=operator, node=name):
+                self.catalog.plan[operator].pin = topology.id(name)
+                self._invalidate([operator], f"operator {operator} pinned to {name}")
+            case DemandChanged(query=name, demands=demands):
+                running = self.catalog.plan.query(name)
+                query = Query(running.query.id, running.query.plan, demands)
+                self.catalog.plan.queries[name] = RunningQuery(query, running.operators, running.sinks)
+
+    # ---------------------------------------------------------------- topology
+
+    def _remove_node(self, node: NodeId, cause: str) -> None:
+        topology = self.catalog.topology
+        self._break_arcs((*topology.arcs_from(node), *topology.arcs_to(node)), cause)
+        self._invalidate(self.catalog.on_node.get(node, ()), cause)
+        topology.remove_node(node)
+
+    def _node_is_back(self, node: NodeId) -> None:
+        """Operators that ran on a node which left and came back within one batch are still there."""
+        for operator in self.catalog.on_node.get(node, ()):
+            record = self.catalog.plan[operator]
+            if record.state is OperatorState.TO_BE_REPLACED and record.pin in (None, node):
+                record.become(OperatorState.PLACED)
+        self._evict_overload(node, f"node {self.catalog.topology.name(node)} came back smaller")
+
+    def _break_arcs(self, arcs: Iterable[int], cause: str) -> None:
+        """Takes down every route over these arcs, before the arcs go."""
+        for arc in arcs:
+            for edge in tuple(self.catalog.on_arc.get(arc, ())):
+                path = self.catalog.release_route(edge)
+                if path is not None and edge not in self.broken:
+                    self.broken[edge] = (path, cause)
+
+    def _judge_broken_edges(self) -> None:
+        """Re-route an edge whose ends stay and still have a good path; otherwise its movable end must move."""
+        broken, self.broken = self.broken, {}
+        plan, topology, nodes = self.catalog.plan, self.catalog.topology, self.catalog.placement.nodes
+        reroute: dict[tuple[int, str], list[Edge]] = {}
+        for edge, (old, cause) in broken.items():
+            if any(o not in plan.operators or plan[o].state is not OperatorState.PLACED for o in edge):
+                continue  # one end is being placed or removed anyway, and takes its edges along
+            path = topology.path(nodes[edge[0]], nodes[edge[1]])
+            movable = [o for o in reversed(edge) if plan[o].pin is None]
+            limit = max(old.latency_ms * DETOUR, old.latency_ms + SLACK_MS) if movable else UNLIMITED
+            if path is not None and path.latency_ms <= limit:
+                reroute.setdefault((plan[edge[0]].plan, cause), []).append(edge)
+            else:
+                self._invalidate(movable[:1] or edge[1:], cause)
+        for (_, cause), edges in reroute.items():
+            self.log.write((), edges, cause)
+
+    # ---------------------------------------------------------------- load
+
+    def _invalidate(self, operators: Iterable[OperatorId], cause: str) -> None:
+        found = list(operators)
+        for operator in found:
+            if self.catalog.plan[operator].state is OperatorState.PLACED:
+                self.catalog.plan[operator].become(OperatorState.TO_BE_REPLACED)
+        self.log.write(found, (), cause)
+
+    def _evict_overload(self, node: NodeId, cause: str) -> None:
+        """Marks operators for re-placement until the rest fits: the heaviest first, so that few move."""
+        ledger, plan, limits = self.catalog.ledger, self.catalog.plan, self.catalog.topology.nodes
+        slots = int(ledger.slots[node]) - int(limits.slots[node])
+        tps = float(ledger.load_tps[node]) - float(limits.capacity_tps[node])
+        movable = [o for o in self.catalog.on_node.get(node, ()) if plan[o].pin is None]
+        leaving: list[OperatorId] = []
+        for operator in sorted(movable, key=lambda o: (-plan[o].load_tps, o)):
+            if slots <= 0 and tps <= 0:
+                break
+            if plan[operator].state is OperatorState.PLACED:
+                leaving.append(operator)
+            slots -= plan[operator].slots
+            tps -= plan[operator].load_tps
+        self._invalidate(leaving, cause)
+
+    def _change_rate(self, event: RateChanged) -> None:
+        """New source rates flow downstream; nodes and links that no longer suffice shed operators."""
+        catalog, plan = self.catalog, self.catalog.plan
+        stream = catalog.streams[event.stream]
+        for node in [event.node] if event.node else stream.nodes:
+            catalog.rates_tps[event.stream, node] = event.rate_tps
+        sources = [
+            o
+            for n in ([event.node] if event.node else stream.nodes)
+            for o in catalog.on_node.get(catalog.topology.known_id(n), ())
+            if isinstance(spec := plan[o].spec, Source) and spec.stream == event.stream
+        ]
+        cause = f"rate of stream {event.stream} changed"
+        touched = self._propagate(sources)
+        for node_id in dict.fromkeys(catalog.placement.nodes[o] for o in touched if o in catalog.placement.nodes):
+            self._evict_overload(node_id, cause)
+        for arc in {a for o in touched for r in plan[o].readers for a in self._arcs((o, r))}:
+            if catalog.ledger.mbps[arc] > catalog.topology.arcs.bandwidth_mbps[arc]:
+                self._break_arcs([arc], cause)
+
+    def _arcs(self, edge: Edge) -> tuple[int, ...]:
+        route = self.catalog.placement.routes.get(edge)
+        return route.arcs if route else ()
+
+    def _propagate(self, sources: list[OperatorId]) -> list[OperatorId]:
+        """Recomputes estimates from these sources down, moving the ledger along; returns what changed."""
+        catalog, plan = self.catalog, self.catalog.plan
+        touched: dict[OperatorId, None] = {}
+        for operator in _downstream_order(catalog, sources):
+            record = plan[operator]
+            load, traffic = record.load_tps, mbps(record)
+            estimate(catalog, record)
+            if (load, traffic) == (record.load_tps, mbps(record)):
+                continue
+            touched[operator] = None
+            node = catalog.placement.nodes.get(operator)
+            if node is not None and record.slots:
+                catalog.ledger.add(node, 0, record.load_tps - load)
+            for reader in record.readers:
+                catalog.ledger.add_traffic(self._arcs((operator, reader)), mbps(record) - traffic)
+        return list(touched)
+
+
+def _downstream_order(catalog: Catalog, starts: list[OperatorId]) -> list[OperatorId]:
+    """Everything downstream of the starts, inputs before readers."""
+    order: list[OperatorId] = []
+    seen: set[OperatorId] = set()
+    stack = [(s, False) for s in starts]
+    while stack:
+        operator, leaving = stack.pop()
+        if leaving:
+            order.append(operator)
+        elif operator not in seen:
+            seen.add(operator)
+            stack.append((operator, True))
+            stack.extend((r, False) for r in catalog.plan[operator].readers if r not in seen)
+    return order[::-1]

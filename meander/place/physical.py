@@ -1,0 +1,105 @@
+"""From a query as written to the operators that will run: one source per producer, stateless work beside it.
+
+A stream with many producers becomes as many source operators, each pinned to its node. Filters, projections and user
+functions are repeated behind each of them, so that they can run near the data; the branches meet in a union before the
+first operator that needs all tuples. Filters in a row become one. Signatures are computed here, once per query, so that
+adding the query later is a matter of look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from meander.model.errors import InputError, unknown
+from meander.model.functions import call
+from meander.model.ids import OperatorId
+from meander.model.operators import Filter, Map, Operator, Sink, Source, Union, UserFunction
+from meander.model.plan import Query, QueryPlan
+from meander.model.signature import Signature, signatures
+from meander.model.streams import SinkTarget, Stream
+
+
+@dataclass(frozen=True)
+class PreparedQuery:
+    """A query with its physical plan, ready to be added."""
+
+    query: Query
+    plan: QueryPlan
+    signatures: Mapping[OperatorId, Signature]
+    order: tuple[OperatorId, ...]
+
+
+def prepare(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> PreparedQuery:
+    """The physical plan; raises when a stream or sink is unknown, or a stream has no producer."""
+    plan = expanded(query.plan, streams)
+    for sink in plan.sinks:
+        operator = plan.operators[sink]
+        if isinstance(operator, Sink) and operator.name not in sinks:
+            raise unknown("sink", operator.name, sinks).at(f"query {query.id!r}")
+    return PreparedQuery(query, plan, signatures(plan), plan.order)
+
+
+def expanded(plan: QueryPlan, streams: Mapping[str, Stream]) -> QueryPlan:
+    """One source per producer, with stateless operators repeated behind each."""
+    return _Expansion(plan, streams).build()
+
+
+class _Expansion:
+    def __init__(self, plan: QueryPlan, streams: Mapping[str, Stream]) -> None:
+        self.plan, self.streams = plan, streams
+        self.operators: dict[OperatorId, Operator] = {}
+        self.inputs: dict[OperatorId, tuple[OperatorId, ...]] = {}
+        self.branches: dict[OperatorId, list[OperatorId]] = {}
+        self.merged: dict[OperatorId, OperatorId] = {}
+        self.readers = plan.outputs
+
+    def build(self) -> QueryPlan:
+        for operator_id in self.plan.order:
+            operator = self.plan.operators[operator_id]
+            below = self.plan.inputs[operator_id]
+            match operator:
+                case Source():
+                    self.branches[operator_id] = [self._add(s) for s in self._producers(operator)]
+                case Filter() | Map() | UserFunction():
+                    branches = self.branches[below[0]]
+                    self.branches[operator_id] = [self._stateless(operator, b, below[0]) for b in branches]
+                case Union():
+                    feeds = [b for i in below for b in self.branches[i]]
+                    self.branches[operator_id] = [self._add(operator, *feeds)]
+                case _:
+                    self.branches[operator_id] = [self._add(operator, *(self._one(i) for i in below))]
+        return QueryPlan(self.operators, self.inputs).numbered()
+
+    def _producers(self, source: Source) -> list[Source]:
+        if source.node is not None:
+            return [source]
+        stream = self.streams.get(source.stream)
+        if stream is None:
+            raise unknown("stream", source.stream, self.streams)
+        if not stream.nodes:
+            raise InputError(f"stream {source.stream!r} has no node that produces it; list its nodes in the topology")
+        return [Source(source.stream, source.schema, source.event_time, node) for node in stream.nodes]
+
+    def _stateless(self, operator: Operator, branch: OperatorId, below: OperatorId) -> OperatorId:
+        """Adds the operator; a filter right behind a filter that nobody else reads melts into it."""
+        previous = self.operators[branch]
+        if isinstance(operator, Filter) and isinstance(previous, Filter) and len(self.readers[below]) == 1:
+            self.operators[branch] = Filter(call("and", previous.predicate, operator.predicate))
+            return branch
+        return self._add(operator, branch)
+
+    def _one(self, operator_id: OperatorId) -> OperatorId:
+        """The operator's output as one stream: its only branch, or a union of all."""
+        branches = self.branches[operator_id]
+        if len(branches) == 1:
+            return branches[0]
+        if operator_id not in self.merged:
+            self.merged[operator_id] = self._add(Union(), *branches)
+        return self.merged[operator_id]
+
+    def _add(self, operator: Operator, *inputs: OperatorId) -> OperatorId:
+        operator_id = OperatorId(len(self.operators) + 1)
+        self.operators[operator_id] = operator
+        self.inputs[operator_id] = inputs
+        return operator_id
