@@ -71,6 +71,7 @@ _REMEDIES: dict[type[exp.Expr], str] = {
     exp.Filter: "FILTER is not supported; write count(CASE WHEN condition THEN 1 END)",
     exp.Escape: "LIKE ... ESCAPE is not supported; escape with a backslash",
     exp.Array: "write array(1, 2) for an array",
+    exp.Concat: "two strings stand side by side; write \\' for a quote inside a string, or || between them",
 }
 
 

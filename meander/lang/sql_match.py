@@ -75,9 +75,7 @@ def _chain(reader: Reader, inputs: dict[str, Relation], unused: dict[str, Relati
         offset = reader.offset
         word = next(w for w in WORDS if reader.take(w))
         right = _term(reader, inputs, unused)
-        bounded = reader.at("WITHIN") or reader.at("WINDOW")
-        if bounded and word == "OR":
-            break
+        bounded = word != "OR" and (reader.at("WITHIN") or reader.at("WINDOW"))
         steps.append(_Step(word, right, read_bound(reader, _NAMES[word]) if bounded else None, offset))
     return _folded(reader, first, steps)
 
