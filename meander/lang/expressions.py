@@ -7,7 +7,7 @@ timestamp or a date is read as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -172,8 +172,14 @@ class _Converter:
         return self.names(node.table or None, node.name)
 
     def _call(self, function: str, *nodes: exp.Expr | None) -> Expression:
-        args = tuple(literal(None) if n is None else self.convert(n) for n in nodes)
-        return call(function, *(_temporal(args) if function in _TEMPORAL_TESTS else args))
+        args = [literal(None) if n is None else self.convert(n) for n in nodes]
+        target = _temporal_type(args) if function in _TEMPORAL_TESTS else None
+        if target is not None:
+            for i, (node, arg) in enumerate(zip(nodes, args, strict=True)):
+                if isinstance(arg, Literal) and arg.type == STRING and node is not None:
+                    with self.phrase.text.at(self._offset(node)):
+                        args[i] = _cast(arg, target)
+        return call(function, *args)
 
     def _function(self, node: exp.Anonymous) -> Expression:
         name = str(node.this).lower()
@@ -279,13 +285,10 @@ def _cast(arg: Expression, type_: DataType) -> Expression:
     return cast(arg, type_)
 
 
-def _temporal(args: tuple[Expression, ...]) -> tuple[Expression, ...]:
-    """String literals beside a timestamp or a date, read as one."""
+def _temporal_type(args: Sequence[Expression]) -> DataType | None:
+    """What string literals among these are read as: a timestamp or a date, when one stands beside them."""
     kinds = {a.type.kind for a in args}
-    target = TIMESTAMP if Kind.TIMESTAMP in kinds else DATE if Kind.DATE in kinds else None
-    if target is None:
-        return args
-    return tuple(_cast(a, target) if isinstance(a, Literal) and a.type == STRING else a for a in args)
+    return TIMESTAMP if Kind.TIMESTAMP in kinds else DATE if Kind.DATE in kinds else None
 
 
 def temporal_literal(text: str, type_: DataType) -> Literal:

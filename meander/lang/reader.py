@@ -137,14 +137,20 @@ class Reader:
     def phrase(self) -> Phrase:
         """The tokens up to the next clause, comma or closing parenthesis of an outer one."""
         start, offset = self.index, self.offset
-        depth = cases = 0
+        opened: list[int] = []
+        cases = 0
         while (token := self.token) is not None:
             word = word_of(token)
-            if depth == 0 and (word in (",", ";", ")") or (word in STOPS and not (cases and word == "THEN"))):
+            if not opened and (word in (",", ";", ")") or (word in STOPS and not (cases and word == "THEN"))):
                 break
-            depth += (word in ("(", "[")) - (word in (")", "]"))
+            if word in ("(", "["):
+                opened.append(token.start)
+            elif word in (")", "]") and opened:
+                opened.pop()
             cases += (word == "CASE") - (word == "END")
             self.index += 1
+        if opened:
+            raise self.text.error("a parenthesis is opened here, but never closed", opened[-1])
         return Phrase(self.text, self.tokens[start : self.index], offset)
 
     def item(self) -> Star | Item:

@@ -111,16 +111,24 @@ class _ScriptReader:
         if reader.token is None or reader.at(";"):
             raise reader.error(f"the query does not say where its results go; add INTO and a sink{known}")
         reader.expect("INTO", remedy="or another clause")
-        sinks = reader.listed(self._sink)
+        sinks = self._sinks()
         demands = read_demands(reader) if reader.take("DEMAND") else ()
         with reader.text.at(start):
             self.queries.append(_Unnamed(name, plan(relation, sinks), demands))
 
-    def _sink(self) -> str:
-        start, name = self.reader.offset, self.reader.name("a sink")
-        with self.reader.text.at(start):
-            check_sink(name, self.known_sinks)
-        return name
+    def _sinks(self) -> list[str]:
+        found: list[str] = []
+
+        def one() -> None:
+            start, name = self.reader.offset, self.reader.name("a sink")
+            with self.reader.text.at(start):
+                check_sink(name, self.known_sinks)
+                if name in found:
+                    raise InputError(f"sink {name!r} is named twice")
+            found.append(name)
+
+        self.reader.listed(one)
+        return found
 
     def _named(self, base: str) -> tuple[Query, ...]:
         several = sum(q.name is None for q in self.queries) > 1

@@ -20,11 +20,11 @@ from meander.model.windows import Window
 _UNSUPPORTED = {
     "ORDER BY": "a stream never ends, so it cannot be ordered; use top_k(column, 3) in a window",
     "LIMIT": "a stream never ends, so it cannot be limited; use top_k(column, 3) in a window",
-    "LEFT": "only inner joins are supported; write JOIN",
-    "RIGHT": "only inner joins are supported; write JOIN",
-    "FULL": "only inner joins are supported; write JOIN",
+    "LEFT": "a pair needs both sides; write JOIN",
+    "RIGHT": "a pair needs both sides; write JOIN",
+    "FULL": "a pair needs both sides; write JOIN",
     "CROSS": "a join needs an equality; write JOIN ... ON, or MATCH a AND b",
-    "DISTINCT": "DISTINCT is not supported; write GROUP BY with a WINDOW",
+    "DISTINCT": "a stream never ends, so write GROUP BY with a WINDOW",
 }
 
 
@@ -49,12 +49,13 @@ class SelectReader:
 
     def union(self) -> Relation:
         """`SELECT ... [UNION ALL SELECT ...]`"""
-        start, operands = self.reader.offset, [self._operand()]
+        result = self._operand()
         while self.reader.take("UNION"):
             self.reader.expect("ALL", remedy="streams are never deduplicated")
-            operands.append(self._operand())
-        with self.reader.text.at(start):
-            return united(operands) if len(operands) > 1 else operands[0]
+            start, operand = self.reader.offset, self._operand()
+            with self.reader.text.at(start):
+                result = united([result, operand])
+        return result
 
     def _operand(self) -> Relation:
         if self.reader.take("("):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NewType
 
 from meander.model.canonical import canonical, canonical_sql
-from meander.model.expressions import TRUE, Expression, conjuncts, renamed, sql
+from meander.model.expressions import TRUE, Call, Expression, conjuncts, renamed, sql
 from meander.model.ids import OperatorId
 from meander.model.operators import (
     Binary,
@@ -29,7 +29,7 @@ from meander.model.operators import (
     WindowJoin,
 )
 from meander.model.plan import QueryPlan
-from meander.model.schema import Schema, beside
+from meander.model.schema import BOOLEAN, Schema, beside
 
 Signature = NewType("Signature", str)
 
@@ -63,8 +63,8 @@ def filter_chain(
 def filter_signature(predicates: list[Expression], schema: Schema, below: Signature) -> Signature:
     """Filters in a row are one set of conjuncts: their order and grouping do not matter."""
     positions = _positions(schema)
-    placed = (canonical(renamed(p, positions)) for p in predicates)
-    texts = {sql(c) for p in placed for c in conjuncts(p)} - {sql(TRUE)}
+    together = canonical(Call("and", tuple(renamed(p, positions) for p in predicates), BOOLEAN))
+    texts = {sql(c) for c in conjuncts(together)} - {sql(TRUE)}
     return _digest("filter", *sorted(texts), below) if texts else below
 
 

@@ -1,0 +1,2 @@
+-- query, line 2, column 34: sink 'alerts' is named twice
+SELECT * FROM train INTO alerts, alerts

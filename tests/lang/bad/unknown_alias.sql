@@ -1,0 +1,2 @@
+-- query, line 2, column 8: no alias 't'; known aliases: a
+SELECT t.id FROM train AS a INTO alerts
