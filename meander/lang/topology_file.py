@@ -218,7 +218,12 @@ def _ends(values: Mapping[str, Item | str], index: Mapping[str, int]) -> tuple[i
 
 
 def _of_link(values: Mapping[str, Item | str], key: str, default: float) -> float:
-    return number(values[key], f"{_called(values)}: {key}") if key in values else default
+    if key not in values:
+        return default
+    try:
+        return number(values[key], key)
+    except InputError as error:
+        raise InputError(f"{_called(values)}: {error.message}", error.where) from None
 
 
 def _called(values: Mapping[str, Item | str]) -> str:
