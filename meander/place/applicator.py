@@ -160,13 +160,13 @@ class Applicator:
         self.log.write(found, (), cause)
 
     def _evict_overload(self, node: NodeId, cause: str) -> None:
-        """Marks operators for re-placement until the rest fits: the heaviest first, so that few move."""
+        """Marks operators for re-placement until the rest fits: the heaviest first, pinned ones only if they must."""
         ledger, plan, limits = self.catalog.ledger, self.catalog.plan, self.catalog.topology.nodes
         slots = int(ledger.slots[node]) - int(limits.slots[node])
         tps = float(ledger.load_tps[node]) - float(limits.capacity_tps[node])
-        movable = [o for o in self.catalog.on_node.get(node, ()) if plan[o].pin is None]
+        movable = [o for o in self.catalog.on_node.get(node, ()) if plan[o].slots]
         leaving: list[OperatorId] = []
-        for operator in sorted(movable, key=lambda o: (-plan[o].load_tps, o)):
+        for operator in sorted(movable, key=lambda o: (plan[o].pin is not None, -plan[o].load_tps, o)):
             if slots <= 0 and tps <= 0:
                 break
             if plan[operator].state is OperatorState.PLACED:
