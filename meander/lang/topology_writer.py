@@ -22,18 +22,18 @@ _RESERVED = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "
 
 def write_whole(path: Path, lines: Iterable[str]) -> None:
     """Writes a file next to its place and then puts it there, so that nobody sees half of it."""
+    partial = None
     try:
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise InputError(f"cannot write this file: {(error.strerror or 'unknown reason').lower()}", str(path)) from None
-    try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)
         os.chmod(partial, 0o666 & ~_umask())
         os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        raise InputError(f"cannot write this file: {(error.strerror or 'unknown reason').lower()}", str(path)) from None
+    finally:
+        if partial is not None:
+            Path(partial).unlink(missing_ok=True)
 
 
 def _umask() -> int:

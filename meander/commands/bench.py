@@ -1,0 +1,60 @@
+"""`meander bench`: run an experiment and say whether its targets hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from meander.lab.bench import BENCHES, bench
+from meander.lab.bench.report import Figure, Report, rounded
+
+MISSED = 1
+
+
+def register(app: typer.Typer) -> None:
+    app.command(name="bench", rich_help_panel="Experiments")(run)
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="; ".join(f"{b.name}: {b.about}" for b in BENCHES), show_default=False)],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, within a minute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Run an experiment. Ends with exit code 1 when a target does not hold."""
+    chosen = bench(name)
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with console.status("starting") as status:
+            report = chosen.run(quick, status.update)
+    else:
+        report = chosen.run(quick, lambda text: typer.echo(text, err=True))
+    if as_json:
+        typer.echo(json.dumps(report.as_json(), indent=2))
+    else:
+        _print(report)
+    if not report.holds:
+        raise typer.Exit(MISSED)
+
+
+def _print(report: Report) -> None:
+    console = Console(highlight=False)
+    table = Table(title=f"{report.bench}: {report.data}", title_justify="left", pad_edge=False)
+    for heading in ("", "median", "lowest", "highest", "unit", "goal", "holds"):
+        table.add_column(heading, justify="left" if heading in ("", "unit", "holds") else "right")
+    for figure in report.figures:
+        table.add_row(*_cells(figure))
+    console.print(table)
+    for note in (f"up to {report.repeats} repeats", *report.notes):
+        console.print(f"· {note}")
+
+
+def _cells(figure: Figure) -> tuple[str, ...]:
+    values = (figure.measured, min(figure.values), max(figure.values))
+    shown = tuple(f"{rounded(value):,}" for value in values)
+    if figure.goal is None:
+        return figure.name, *shown, figure.unit, "", ""
+    return figure.name, *shown, figure.unit, f"at most {figure.goal:g}", "yes" if figure.holds else "NO"

@@ -1,0 +1,32 @@
+"""Experiments that measure. One experiment, one file; `BENCHES` is the ordered table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from meander.lab.bench import topology
+from meander.lab.bench.report import Report
+from meander.model.errors import unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """An experiment; `run` takes whether to be quick, and where to report progress."""
+
+    name: str
+    about: str
+    run: Callable[[bool, Callable[[str], None]], Report]
+
+
+BENCHES: tuple[Bench, ...] = (
+    Bench("topology", "build, memory, link changes and paths of a million nodes", topology.run),
+)
+
+
+def bench(name: str) -> Bench:
+    """The experiment of a name, or an error that names them all."""
+    for candidate in BENCHES:
+        if candidate.name == name:
+            return candidate
+    raise unknown("bench", name, (b.name for b in BENCHES), plural="benches")

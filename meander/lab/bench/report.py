@@ -1,0 +1,83 @@
+"""What an experiment reports: figures with their spread over repeats, and whether each target holds."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured quantity, once per repeat. With a goal it is a target: the median must not exceed the goal."""
+
+    name: str
+    unit: str
+    values: tuple[float, ...]
+    goal: float | None = None
+
+    @staticmethod
+    def of(name: str, unit: str, values: Sequence[float], goal: float | None = None) -> Figure:
+        return Figure(name, unit, tuple(float(v) for v in values), goal)
+
+    @property
+    def measured(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def holds(self) -> bool:
+        return self.goal is None or self.measured <= self.goal
+
+    def as_json(self) -> dict[str, Any]:
+        shown = {
+            "name": self.name,
+            "measured": rounded(self.measured),
+            "lowest": rounded(min(self.values)),
+            "highest": rounded(max(self.values)),
+            "unit": self.unit,
+        }
+        return shown if self.goal is None else shown | {"goal": self.goal, "holds": self.holds}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of one experiment. `data` says what was measured on, `notes` how to read it."""
+
+    bench: str
+    data: str
+    repeats: int
+    figures: tuple[Figure, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Figure, ...]:
+        return tuple(figure for figure in self.figures if figure.goal is not None)
+
+    @property
+    def holds(self) -> bool:
+        return all(target.holds for target in self.targets)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "bench": self.bench,
+            "data": self.data,
+            "repeats": self.repeats,
+            "holds": self.holds,
+            "targets": [target.as_json() for target in self.targets],
+            "figures": [figure.as_json() for figure in self.figures if figure.goal is None],
+            "notes": list(self.notes),
+            "machine": machine(),
+        }
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    return {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+
+
+def rounded(value: float) -> float:
+    """Four significant digits: more would only be noise."""
+    return float(f"{value:.4g}")
