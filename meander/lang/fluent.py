@@ -208,22 +208,26 @@ class Windowing:
 
 def tumbling(size: str, on: str | None = None) -> Windowing:
     """Back-to-back windows: `tumbling("10 s")`."""
-    return Windowing(Tumbling(duration_ms(size)), on)
+    with _at("tumbling", None):
+        return Windowing(Tumbling(duration_ms(size)), on)
 
 
 def sliding(size: str, slide: str, on: str | None = None) -> Windowing:
     """Windows of one size that start every `slide`."""
-    return Windowing(Sliding(duration_ms(size), duration_ms(slide)), on)
+    with _at("sliding", None):
+        return Windowing(Sliding(duration_ms(size), duration_ms(slide)), on)
 
 
 def session(gap: str, on: str | None = None) -> Windowing:
     """A window for each burst of tuples, closed by a gap."""
-    return Windowing(Session(duration_ms(gap)), on)
+    with _at("session", None):
+        return Windowing(Session(duration_ms(gap)), on)
 
 
 def count(size: int, slide: int | None = None) -> Windowing:
     """A window for every `size` tuples."""
-    return Windowing(Count(size, slide if slide is not None else size))
+    with _at("count", None):
+        return Windowing(Count(size, slide if slide is not None else size))
 
 
 def _text(method: str, text: str) -> Text:

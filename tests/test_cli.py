@@ -1,0 +1,67 @@
+"""The command line: what it prints where, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meander.cli import app
+
+ROOT = Path(__file__).parents[1]
+TOPOLOGY = str(ROOT / "examples" / "topologies" / "ring.yaml")
+SCRIPT = "CREATE STREAM s (ts timestamp, v double); SELECT v FROM s WHERE v < 3 INTO out DEMAND hops <= 2"
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        app(list(arguments))
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_explain_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", SCRIPT) == 0
+    shown = capsys.readouterr().out
+    assert "3 map v" in shown
+    assert "hops <= 2" in shown
+
+
+def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", SCRIPT, "--json") == 0
+    (query,) = json.loads(capsys.readouterr().out)
+    assert [o["kind"] for o in query["operators"]] == ["source", "filter", "map", "sink"]
+    assert query["demands"][0]["text"] == "hops <= 2"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "queries").glob("*.[sp][qy]*")), ids=lambda p: p.name)
+def test_examples_with_the_ring(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", str(path), "--topology", TOPOLOGY) == 0
+    assert capsys.readouterr().out.startswith(f"query {path.stem}\n")
+
+
+def test_bad_input_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", "SELECT * FROM trian INTO alerts", "-t", TOPOLOGY) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        "error: query, line 1, column 15: no stream 'trian'; known streams: train, vehicle, weather\n"
+    )
+
+
+def test_a_script_without_a_query(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", "CREATE STREAM s (ts timestamp)") == 2
+    assert "there is no query to explain; add a SELECT" in capsys.readouterr().err
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    shown = capsys.readouterr().out
+    assert "explain" in shown
+    assert "Continuous queries on Spark" in shown
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("meander ")
