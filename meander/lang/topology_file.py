@@ -155,7 +155,10 @@ def _memory_mb(values: Mapping[str, Item | str], what: str) -> float:
     if "memory" not in values:
         return UNLIMITED
     text = word(values["memory"], what + "memory")
-    return UNLIMITED if text == "unlimited" else size_bytes(text) / 1e6
+    try:
+        return UNLIMITED if text == "unlimited" else size_bytes(text) / 1e6
+    except InputError as error:
+        raise wrong(values["memory"], f"{what}{error.message}") from None
 
 
 def _topology(nodes: _NodeLists, entries: list[Row]) -> Topology:
