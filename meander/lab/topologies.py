@@ -45,7 +45,7 @@ class Shape:
             raise InputError(f"bandwidth must not be negative, but is {self.bandwidth_mbps}")
         for kind, slots in self.slots.items():
             if slots < 0:
-                raise InputError(f"slots of a {kind.name.lower()} must not be negative, but are {slots}")
+                raise InputError(f"slots of kind {kind.name.lower()} must not be negative, but are {slots}")
 
 
 def tree(nodes: int, fanout: int = 2, shape: Shape | None = None) -> Topology:

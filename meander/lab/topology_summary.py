@@ -72,7 +72,10 @@ class Summary:
     def _components(self) -> str:
         if self.components == 1:
             return "1, everything is connected"
-        return f"{self.components:,}, the largest with {self.largest_component:,} nodes; {self.isolated:,} nodes alone"
+        alone = "node" if self.isolated == 1 else "nodes"
+        return (
+            f"{self.components:,}, the largest with {self.largest_component:,} nodes; {self.isolated:,} {alone} alone"
+        )
 
 
 def summarise(topology: Topology) -> Summary:
@@ -81,7 +84,7 @@ def summarise(topology: Topology) -> Summary:
     alive = np.flatnonzero(n.alive[: n.count])
     arcs, both = one_per_link(topology)
     ends = coo_array((np.ones(len(arcs), dtype=np.int8), (a.tail[arcs], a.tip[arcs])), shape=(n.count, n.count))
-    labels = connected_components(ends, directed=False)[1][alive]
+    labels = connected_components(ends, directed=False)[1][alive] if n.count else alive
     sizes = np.unique(labels, return_counts=True)[1]
     degree = np.bincount(np.concatenate((a.tail[arcs], a.tip[arcs])), minlength=n.count)[alive]
     latency = a.latency_ms[arcs].astype(np.float64)

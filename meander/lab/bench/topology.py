@@ -69,13 +69,18 @@ def build_once(nodes: int) -> tuple[float, float]:
     return seconds, peak_resident_mb() - before
 
 
+def build_process(nodes: int) -> tuple[float, float]:
+    """The same in a process that did nothing before."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(build_once, nodes).result()
+
+
 def _builds(repeats: int, progress: Progress) -> list[Figure]:
     largest = SIZES[-1]
     outcomes = []
     for repeat in range(repeats):
         progress(f"building {largest:,} nodes, {repeat + 1} of {repeats}")
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            outcomes.append(process.submit(build_once, largest).result())
+        outcomes.append(build_process(largest))
     return [
         Figure.of(f"build {largest:,} nodes", "s", [seconds for seconds, _ in outcomes], MOST_SECONDS),
         Figure.of(f"memory to build {largest:,} nodes", "MB", [mb for _, mb in outcomes], MOST_MB),
