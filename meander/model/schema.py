@@ -105,8 +105,8 @@ def common_type(a: DataType, b: DataType) -> DataType | None:
     if a.kind is Kind.NULL:
         return b
     if a.is_numeric and b.is_numeric:
-        if {a.kind, b.kind} == {Kind.BIGINT, Kind.FLOAT}:
-            return DOUBLE
+        if Kind.FLOAT in (a.kind, b.kind) and (a.is_integral or b.is_integral):
+            return DOUBLE  # a float holds neither exactly, so Spark takes the wider one
         return a if _WIDTH[a.kind] > _WIDTH[b.kind] else b
     if {a.kind, b.kind} == {Kind.DATE, Kind.TIMESTAMP}:
         return TIMESTAMP
