@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from meander.model.demands import Demand
 from meander.model.errors import InputError
@@ -47,12 +48,12 @@ class QueryPlan:
                     f"operator {operator_id} ({describe(operator)}) {problem}; every path must end in a sink"
                 )
 
-    @property
+    @cached_property
     def order(self) -> tuple[OperatorId, ...]:
         """Operators such that every one comes after its inputs."""
         return tuple(topological_order(self.inputs))
 
-    @property
+    @cached_property
     def outputs(self) -> dict[OperatorId, tuple[OperatorId, ...]]:
         """Who reads each operator's output."""
         result: dict[OperatorId, list[OperatorId]] = {o: [] for o in self.operators}
@@ -61,11 +62,11 @@ class QueryPlan:
                 result[operator_id].append(reader)
         return {o: tuple(readers) for o, readers in result.items()}
 
-    @property
+    @cached_property
     def sources(self) -> tuple[OperatorId, ...]:
         return tuple(o for o, operator in self.operators.items() if isinstance(operator, Source))
 
-    @property
+    @cached_property
     def sinks(self) -> tuple[OperatorId, ...]:
         return tuple(o for o, operator in self.operators.items() if isinstance(operator, Sink))
 

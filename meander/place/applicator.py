@@ -33,7 +33,7 @@ from meander.model.topology import UNLIMITED
 from meander.place.admission import admit
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
-from meander.place.physical import PreparedQuery, prepare
+from meander.place.physical import Preparation
 from meander.place.sharing import add_query, estimate, remove_query
 
 DETOUR = 2.0
@@ -50,33 +50,27 @@ class Applicator:
     catalog: Catalog
     log: ChangeLog
     broken: dict[Edge, tuple[Path, str]] = field(default_factory=dict)
-    prepared: dict[int, PreparedQuery] = field(default_factory=dict)
+    preparation: Preparation = field(init=False)
 
-    def prepare(self, query: Query) -> PreparedQuery:
-        """Expands a query and computes its signatures ahead of time; doing it twice costs nothing."""
-        known = self.prepared.get(id(query))
-        if known is None or known.query is not query:
-            known = self.prepared[id(query)] = prepare(query, self.catalog.streams, self.catalog.sinks)
-        return known
+    def __post_init__(self) -> None:
+        self.preparation = Preparation(self.catalog.streams, self.catalog.sinks)
 
     def apply(self, events: Sequence[ChangeEvent]) -> None:
         """Applies the batch; raises before anything changed when one of the events cannot be applied."""
-        for event in events:
-            if isinstance(event, QueryAdded):
-                self.prepare(event.query)
+        prepared = {e.query.id: self.preparation.prepare(e.query) for e in events if isinstance(e, QueryAdded)}
         admit(self.catalog, events)
         for event in events:
-            self._apply(event)
+            if isinstance(event, QueryAdded):
+                changed = add_query(self.catalog, prepared[event.query.id])
+                self.log.write(changed, (), f"query {event.query.id} added")
+            else:
+                self._apply(event)
         self.catalog.ledger.grow()
         self._judge_broken_edges()
 
     def _apply(self, event: ChangeEvent) -> None:
         topology = self.catalog.topology
         match event:
-            case QueryAdded(query=query):
-                changed = add_query(self.catalog, self.prepare(query))
-                del self.prepared[id(query)]
-                self.log.write(changed, (), f"query {query.id} added")
             case QueryRemoved(query=name):
                 unused = remove_query(self.catalog, self.catalog.plan.query(name))
                 self.log.write(unused, (), f"query {name} removed")

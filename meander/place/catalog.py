@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import NodeId, OperatorId
@@ -20,6 +21,15 @@ from meander.place.costspace.space import CostSpace
 from meander.place.room import Ledger
 
 
+class Sharing(Enum):
+    """How much of a running query a new one may reuse."""
+
+    PARTIAL = "partial"
+    """Any common sub-plan."""
+    COMPLETE = "complete"
+    """Only everything: the new query adds nothing but its sink. What the published evaluation uses."""
+
+
 @dataclass
 class Catalog:
     """Topology, streams, sinks, the global query plan, and where it runs."""
@@ -30,6 +40,7 @@ class Catalog:
     plan: GlobalPlan = field(default_factory=GlobalPlan)
     placement: Placement = field(default_factory=Placement)
     space: CostSpace | None = None
+    sharing: Sharing = Sharing.PARTIAL
     ledger: Ledger = field(init=False)
     running: dict[Signature, OperatorId] = field(default_factory=dict, init=False)
     """The index that sharing looks up: which operator computes this already?"""

@@ -42,10 +42,11 @@ class Locks:
     """A fixed number of locks for any number of nodes."""
 
     def __init__(self, stripes: int = STRIPES) -> None:
+        self.count = stripes
         self._locks = [threading.Lock() for _ in range(stripes)]
 
     def stripes(self, nodes: Iterable[NodeId]) -> list[int]:
-        return sorted({node % len(self._locks) for node in nodes})
+        return sorted({node % self.count for node in nodes})
 
     @property
     def all(self) -> list[int]:
@@ -107,9 +108,17 @@ class Control(ABC):
             charge(self.catalog.ledger, result.room)
             return result
 
+    def _back_off(self, delta: Delta, attempt: int) -> None:
+        """Waits a random, growing moment so that two amenders do not collide again in step."""
+        chance = random.Random(hash((self.seed, attempt, delta.operators, delta.edges)))
+        time.sleep(chance.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)))
+
     def _touched(self, room: Room) -> list[int]:
         tails = self.catalog.topology.arcs.tail
-        return self.locks.stripes((*room.node_changes, *(NodeId(int(tails[arc])) for arc in room.arc_changes)))
+        stripes = self.locks.count
+        found = {node % stripes for node in room.touched_nodes}
+        found.update(int(tails[arc]) % stripes for arc in room.arc_changes)
+        return sorted(found)
 
 
 class Optimistic(Control):
@@ -118,7 +127,6 @@ class Optimistic(Control):
     name = "optimistic"
 
     def settle(self, delta: Delta, drafting: Drafting, effort: Effort) -> Draft:
-        pause = random.Random(hash((self.seed, delta.operators, delta.edges)))
         for attempt in range(PATIENCE):
             result = drafting(Room(self.catalog.ledger))
             with self.locks.held(self._touched(result.room), effort):
@@ -129,7 +137,7 @@ class Optimistic(Control):
                     charge(self.catalog.ledger, result.room)
                     return result
             effort.aborts += 1
-            back_off(pause, attempt)
+            self._back_off(delta, attempt)
         return self._settle_alone(drafting, effort)
 
 
@@ -139,7 +147,6 @@ class Pessimistic(Control):
     name = "pessimistic"
 
     def settle(self, delta: Delta, drafting: Drafting, effort: Effort) -> Draft:
-        pause = random.Random(hash((self.seed, delta.operators, delta.edges)))
         wanted = set(self._likely(delta))
         for attempt in range(PATIENCE):
             with self.locks.held_at_once(sorted(wanted), effort) as locked:
@@ -151,7 +158,7 @@ class Pessimistic(Control):
                         return result
                     wanted |= touched
             effort.aborts += 1
-            back_off(pause, attempt)
+            self._back_off(delta, attempt)
         return self._settle_alone(drafting, effort)
 
     def _likely(self, delta: Delta) -> list[int]:
@@ -179,21 +186,13 @@ CONTROLS: dict[str, type[Control]] = {c.name: c for c in (Optimistic, Pessimisti
 
 def still_fits(ledger: Ledger, room: Room) -> bool:
     """Whether what the view takes is still there. Giving back always fits."""
-    nodes = all(
-        (slots <= 0 and load <= 0) or ledger.fits(node, slots, load)
-        for node, (slots, load) in room.node_changes.items()
-    )
+    nodes = all((slots <= 0 and load <= 0) or ledger.fits(node, slots, load) for node, slots, load in room.node_changes)
     return nodes and all(used <= 0 or ledger.carries(arc, used) for arc, used in room.arc_changes.items())
 
 
 def charge(ledger: Ledger, room: Room) -> None:
     """Makes the view's changes true. The caller holds the locks."""
-    for node, (slots, load) in room.node_changes.items():
+    for node, slots, load in room.node_changes:
         ledger.add(node, slots, load)
     for arc, used in room.arc_changes.items():
         ledger.mbps[arc] += used
-
-
-def back_off(pause: random.Random, attempt: int) -> None:
-    """Waits a random, growing moment so that two amenders do not collide again in step."""
-    time.sleep(pause.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)))

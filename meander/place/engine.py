@@ -31,6 +31,9 @@ from meander.place.sharing import forget
 ROUNDS = 2
 """Rounds of amending in a batch: the second is for operators whose edges the first could not route."""
 
+WORTH_SHARING = 16
+"""A batch with fewer operators is amended by the caller: waking threads would take longer."""
+
 Widening = Callable[[GlobalPlan, list[Entry]], list[Entry]]
 
 
@@ -142,7 +145,8 @@ class Engine:
     # ---------------------------------------------------------------- amending
 
     def _amend_all(self, found: list[Delta]) -> list[Amended]:
-        if self._pool is None or len(found) < 2:
+        small = sum(len(delta.operators) for delta in found) < WORTH_SHARING
+        if self._pool is None or len(found) < 2 or small:
             return [self._amend(delta) for delta in found]
         return list(self._pool.map(self._amend, found))
 

@@ -8,6 +8,7 @@ adding the query later is a matter of look-ups.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,26 +19,64 @@ from meander.model.operators import Filter, Map, Operator, Sink, Source, Union, 
 from meander.model.plan import Query, QueryPlan
 from meander.model.signature import Signature, signatures
 from meander.model.streams import SinkTarget, Stream
+from meander.place.rates import row_bytes
+
+REMEMBERED_PLANS = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PreparedQuery:
     """A query with its physical plan, ready to be added."""
 
     query: Query
+    physical: PhysicalPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalPlan:
+    """What preparing a plan gave. Keeps the logical plan alive, so that its identity is not reused."""
+
+    logical: QueryPlan
     plan: QueryPlan
     signatures: Mapping[OperatorId, Signature]
-    order: tuple[OperatorId, ...]
+    row_bytes: Mapping[OperatorId, int]
+    tops: frozenset[OperatorId]
+    """Operators that feed a sink."""
 
 
-def prepare(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> PreparedQuery:
-    """The physical plan; raises when a stream or sink is unknown, or a stream has no producer."""
-    plan = expanded(query.plan, streams)
-    for sink in plan.sinks:
-        operator = plan.operators[sink]
-        if isinstance(operator, Sink) and operator.name not in sinks:
-            raise unknown("sink", operator.name, sinks).at(f"query {query.id!r}")
-    return PreparedQuery(query, plan, signatures(plan), plan.order)
+class Preparation:
+    """Prepares queries. Plans it has seen before, as when many users submit the same query, cost a look-up."""
+
+    def __init__(self, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> None:
+        self.streams, self.sinks = streams, sinks
+        self._seen: OrderedDict[int, PhysicalPlan] = OrderedDict()
+
+    def prepare(self, query: Query) -> PreparedQuery:
+        """The physical plan; raises when a stream or sink is unknown, or a stream has no producer."""
+        known = self._seen.get(id(query.plan))
+        if known is None:
+            try:
+                known = self._prepared(query.plan)
+            except InputError as error:
+                raise error.inside(f"query {query.id!r}") from None
+            self._seen[id(query.plan)] = known
+            if len(self._seen) > REMEMBERED_PLANS:
+                self._seen.popitem(last=False)
+        return PreparedQuery(query, known)
+
+    def forget(self) -> None:
+        """Starts over, because streams or sinks changed."""
+        self._seen.clear()
+
+    def _prepared(self, logical: QueryPlan) -> PhysicalPlan:
+        plan = expanded(logical, self.streams)
+        for sink in plan.sinks:
+            operator = plan.operators[sink]
+            if isinstance(operator, Sink) and operator.name not in self.sinks:
+                raise unknown("sink", operator.name, self.sinks)
+        tops = frozenset(i for sink in plan.sinks for i in plan.inputs[sink])
+        widths = {o: row_bytes(schema) for o, schema in plan.schemas.items()}
+        return PhysicalPlan(logical, plan, signatures(plan), widths, tops)
 
 
 def expanded(plan: QueryPlan, streams: Mapping[str, Stream]) -> QueryPlan:

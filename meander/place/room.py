@@ -6,7 +6,7 @@ zero, whatever the order. The ledger does not lock; `control` decides who may to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -104,17 +104,22 @@ class Room:
         return free.astype(np.float32)
 
     def take(self, node: NodeId, slots: int, load_tps: float) -> None:
-        self._slots[node] = self._slots.get(node, 0) + slots
-        self._load_tps[node] = self._load_tps.get(node, 0.0) + load_tps
+        if slots or load_tps:
+            self._slots[node] = self._slots.get(node, 0) + slots
+            self._load_tps[node] = self._load_tps.get(node, 0.0) + load_tps
 
     def take_traffic(self, arcs: tuple[int, ...], mbps: float) -> None:
         for arc in arcs:
             self._mbps[arc] = self._mbps.get(arc, 0.0) + mbps
 
     @property
-    def node_changes(self) -> Mapping[NodeId, tuple[int, float]]:
-        """What this view took on each node it touched."""
-        return {n: (slots, self._load_tps[n]) for n, slots in self._slots.items()}
+    def node_changes(self) -> Iterator[tuple[NodeId, int, float]]:
+        """What this view took on each node it touched: slots and tuples/s."""
+        return ((n, slots, self._load_tps[n]) for n, slots in self._slots.items())
+
+    @property
+    def touched_nodes(self) -> Iterable[NodeId]:
+        return self._slots
 
     @property
     def arc_changes(self) -> Mapping[int, float]:

@@ -7,46 +7,100 @@ first operator above a match is rewritten to read those.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from meander.model.global_plan import OperatorState, PlanOperator, RunningQuery
 from meander.model.ids import OperatorId
 from meander.model.operators import Operator, Sink, Source, output_schema, with_renamed_inputs
 from meander.model.schema import Schema
-from meander.place.catalog import Catalog
-from meander.place.physical import PreparedQuery
-from meander.place.rates import output_rate_tps, row_bytes
+from meander.place.catalog import Catalog, Sharing
+from meander.place.physical import PhysicalPlan, PreparedQuery
+from meander.place.rates import output_rate_tps
 from meander.place.room import in_steps
 
 
 def add_query(catalog: Catalog, prepared: PreparedQuery) -> list[OperatorId]:
     """Merges a query into the global query plan; returns the operators that it adds or brings back."""
-    plan, physical = catalog.plan, prepared.plan
+    if catalog.sharing is Sharing.COMPLETE:
+        return _add_complete(catalog, prepared)
     mapping: dict[OperatorId, OperatorId] = {}
     changed: list[OperatorId] = []
-    for own in prepared.order:
-        operator = physical.operators[own]
-        signature = prepared.signatures[own]
-        existing = None if isinstance(operator, Sink) else catalog.running.get(signature)
-        if existing is not None:
-            mapping[own] = existing
-            if plan[existing].state is OperatorState.TO_BE_REMOVED:
-                changed.append(_revived(catalog, existing))
-            continue
-        inputs = tuple(mapping[i] for i in physical.inputs[own])
-        old = tuple(physical.schemas[i] for i in physical.inputs[own])
-        new = tuple(plan[i].schema for i in inputs)
-        spec, schema = _renamed(operator, old, new, physical.schemas[own])
-        record = PlanOperator(plan.fresh_id(), spec, schema, signature, inputs)
-        _pin(catalog, record)
-        estimate(catalog, record)
-        plan.add_operator(record)
-        if not isinstance(operator, Sink):
-            catalog.running[signature] = record.id
-        mapping[own] = record.id
-        changed.append(record.id)
-    operators = tuple(dict.fromkeys(mapping.values()))
-    sinks = tuple(mapping[s] for s in physical.sinks)
-    plan.add_query(RunningQuery(prepared.query, operators, sinks))
+    physical = prepared.physical
+    for own in physical.plan.order:
+        shareable = not isinstance(physical.plan.operators[own], Sink)
+        existing = catalog.running.get(physical.signatures[own]) if shareable else None
+        if existing is None:
+            existing = _add(catalog, physical, own, mapping, shareable)
+            changed.append(existing)
+        elif catalog.plan[existing].state is OperatorState.TO_BE_REMOVED:
+            changed.append(_revived(catalog, existing))
+        mapping[own] = existing
+    _use(catalog, prepared, mapping, mapping.values())
     return changed
+
+
+def _add_complete(catalog: Catalog, prepared: PreparedQuery) -> list[OperatorId]:
+    """Shares all or nothing: only what feeds a sink is looked up, and only that is indexed."""
+    plan, physical = catalog.plan, prepared.physical
+    found = {top: catalog.running.get(physical.signatures[top]) for top in physical.tops}
+    mapping = {top: existing for top, existing in found.items() if existing is not None}
+    changed: list[OperatorId] = []
+    if len(mapping) == len(found):
+        shared = _below(catalog, mapping.values())
+        changed.extend(_revived(catalog, o) for o in shared if plan[o].state is OperatorState.TO_BE_REMOVED)
+        missing = physical.plan.sinks
+    else:
+        shared, mapping, missing = {}, {}, physical.plan.order
+    for own in missing:
+        mapping[own] = _add(catalog, physical, own, mapping, own in physical.tops)
+        changed.append(mapping[own])
+    _use(catalog, prepared, mapping, (*shared, *mapping.values()))
+    return changed
+
+
+def _below(catalog: Catalog, tops: Iterable[OperatorId]) -> dict[OperatorId, None]:
+    """These operators and everything that feeds them."""
+    found: dict[OperatorId, None] = {}
+    stack = list(tops)
+    while stack:
+        operator = stack.pop()
+        if operator not in found:
+            found[operator] = None
+            stack.extend(catalog.plan[operator].inputs)
+    return found
+
+
+def _use(
+    catalog: Catalog,
+    prepared: PreparedQuery,
+    mapping: Mapping[OperatorId, OperatorId],
+    operators: Iterable[OperatorId],
+) -> None:
+    sinks = tuple(mapping[s] for s in prepared.physical.plan.sinks)
+    catalog.plan.add_query(RunningQuery(prepared.query, tuple(dict.fromkeys(operators)), sinks))
+
+
+def _add(
+    catalog: Catalog,
+    physical: PhysicalPlan,
+    own: OperatorId,
+    mapping: Mapping[OperatorId, OperatorId],
+    index: bool,
+) -> OperatorId:
+    """A new operator in the global query plan; with `index` later queries can find it."""
+    plan, own_plan = catalog.plan, physical.plan
+    inputs = tuple(mapping[i] for i in own_plan.inputs[own])
+    old = tuple(own_plan.schemas[i] for i in own_plan.inputs[own])
+    new = tuple(plan[i].schema for i in inputs)
+    spec, schema = _renamed(own_plan.operators[own], old, new, own_plan.schemas[own])
+    record = PlanOperator(plan.fresh_id(), spec, schema, physical.signatures[own], inputs)
+    record.row_bytes = physical.row_bytes[own]
+    _pin(catalog, record)
+    estimate(catalog, record)
+    plan.add_operator(record)
+    if index:
+        catalog.running[record.signature] = record.id
+    return record.id
 
 
 def remove_query(catalog: Catalog, query: RunningQuery) -> list[OperatorId]:
@@ -77,7 +131,6 @@ def estimate(catalog: Catalog, record: PlanOperator) -> None:
     else:
         record.load_tps = in_steps(sum(rates))
         record.rate_tps = 0.0 if isinstance(spec, Sink) else output_rate_tps(spec, rates)
-    record.row_bytes = row_bytes(record.schema)
 
 
 def _pin(catalog: Catalog, record: PlanOperator) -> None:
@@ -92,7 +145,7 @@ def _pin(catalog: Catalog, record: PlanOperator) -> None:
 def _renamed(
     operator: Operator, old: tuple[Schema, ...], new: tuple[Schema, ...], schema: Schema
 ) -> tuple[Operator, Schema]:
-    if all(a.names == b.names for a, b in zip(old, new, strict=True)):
+    if all(a is b or a.names == b.names for a, b in zip(old, new, strict=True)):
         return operator, schema
     renamed = with_renamed_inputs(operator, old, new)
     return renamed, output_schema(renamed, new)
