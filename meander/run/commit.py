@@ -1,0 +1,166 @@
+"""Commits: everything one step changes, applied as a whole or not at all.
+
+A commit is plain data. Its parts take effect in this order: channels added or rewired, positions consumed, tuples
+passed through, state dropped, state appended, channels appended to, counters and notes, fragments retired, channels
+removed. So dropping and appending the same partition replaces it, and a channel can be emptied and removed in one
+commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike
+
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, ChannelSpec, Int64s, int64s
+
+Writer = NewType("Writer", str)
+"""Who numbers the batches of a commit. A batch id of a writer takes effect once."""
+
+NOBODY = Writer("")
+"""For changes that need no protection against being repeated."""
+
+
+def slot_writer(slot: int) -> Writer:
+    return Writer(f"slot {slot}")
+
+
+def fragment_writer(fragment: FragmentId, version: int) -> Writer:
+    """Writers that begin with their fragment's number are forgotten when it is retired."""
+    return Writer(f"fragment {fragment} version {version}")
+
+
+def transfer_writer(fragment: FragmentId, transfer: str) -> Writer:
+    """For state that arrives from elsewhere; its chunks are the batches."""
+    return Writer(f"fragment {fragment} transfer {transfer}")
+
+
+class CommitConflictError(Exception):
+    """A commit contradicts what is committed already. Nothing of it took effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveChannel:
+    """Closes a channel; `discard` allows tuples to wait in it still."""
+
+    channel: ChannelId
+    discard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rewire:
+    """Another receiver for a channel and all that waits in it; `delay_ms` None leaves the delay as it is."""
+
+    channel: ChannelId
+    receiver: FragmentId | None
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Tuples that were appended to and consumed from empty channels within the step: they are counted, never stored."""
+
+    channels: Int64s
+    lengths: Int64s
+    watermarks: Int64s
+
+    @staticmethod
+    def of(channels: ArrayLike, lengths: ArrayLike, watermarks: ArrayLike | None = None) -> Passed:
+        sizes = int64s(lengths)
+        marks = np.full(sizes.size, NO_WATERMARK, np.int64) if watermarks is None else int64s(watermarks)
+        return Passed(int64s(channels), sizes, marks)
+
+
+@dataclass(frozen=True, slots=True)
+class StateAppend:
+    """Rows of one table for state partitions: entry i appends `lengths[i]` rows from `offsets[i]` on."""
+
+    table: pa.Table | pa.RecordBatch
+    fragments: Int64s
+    operators: Int64s
+    buckets: Int64s
+    offsets: Int64s
+    lengths: Int64s
+
+    @staticmethod
+    def sliced(
+        table: pa.Table | pa.RecordBatch,
+        operators: ArrayLike,
+        fragments: ArrayLike,
+        buckets: ArrayLike,
+        lengths: ArrayLike,
+    ) -> StateAppend:
+        """A table sorted by partition already. `operators` may be one number for all entries."""
+        sizes, keys = int64s(lengths), int64s(fragments)
+        places = np.ascontiguousarray(np.broadcast_to(np.asarray(operators, np.int64), keys.shape))
+        return StateAppend(table, keys, places, int64s(buckets), np.cumsum(sizes) - sizes, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class StateDrop:
+    """Partitions to drop: exactly those named, or with `below` all buckets of the operator before the named one."""
+
+    fragments: Int64s
+    operators: Int64s
+    buckets: Int64s
+    below: bool = False
+
+    @staticmethod
+    def of(operators: ArrayLike, fragments: ArrayLike, buckets: ArrayLike, *, below: bool = False) -> StateDrop:
+        keys = int64s(fragments)
+        places = np.ascontiguousarray(np.broadcast_to(np.asarray(operators, np.int64), keys.shape))
+        limits = np.ascontiguousarray(np.broadcast_to(np.asarray(buckets, np.int64), keys.shape))
+        return StateDrop(keys, places, limits, below)
+
+
+@dataclass(frozen=True, slots=True)
+class StateMerge:
+    """Puts a merged table in the place of a partition's oldest `pieces` appends; `first` is the record of the first."""
+
+    fragment: FragmentId
+    operator: int
+    bucket: int
+    first: int
+    pieces: int
+    table: pa.Table | pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Everything that changes together."""
+
+    writer: Writer = NOBODY
+    batch_id: int = 0
+    versions: Mapping[FragmentId, int] = field(default_factory=dict)
+    """The version each fragment ran as. A version below one that has committed is refused."""
+    add: tuple[ChannelSpec, ...] = ()
+    rewire: tuple[Rewire, ...] = ()
+    remove: tuple[RemoveChannel, ...] = ()
+    consumed: Mapping[ChannelId, int] = field(default_factory=dict)
+    """Position up to which each channel has been processed; what lies before it is let go."""
+    passed: tuple[Passed, ...] = ()
+    appends: tuple[ChannelAppend, ...] = ()
+    state_drops: tuple[StateDrop, ...] = ()
+    state_appends: tuple[StateAppend, ...] = ()
+    state_merges: tuple[StateMerge, ...] = ()
+    retire: tuple[FragmentId, ...] = ()
+    """Fragments that ended: their state, counters and version are dropped."""
+    counters: Mapping[tuple[FragmentId, str], int] = field(default_factory=dict)
+    """What to add, by fragment and name ('late', 'malformed')."""
+    acknowledged: Mapping[str, int] = field(default_factory=dict)
+    """Position up to which each sink has taken its results."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """Small JSON values to remember, such as the offsets of a source; None forgets one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The record that holds a commit; `repeated` if it was there already."""
+
+    number: int
+    repeated: bool = False

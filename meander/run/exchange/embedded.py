@@ -1,0 +1,181 @@
+"""The embedded exchange: channels in the store of one site host. Appending, consuming and state share one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from meander.deploy.markers import Marker
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.commit import Commit, RemoveChannel, Rewire, fragment_writer
+from meander.run.exchange.base import (
+    NO_WATERMARK,
+    ChannelAppend,
+    ChannelCounters,
+    ChannelSpec,
+    Chunk,
+    Int64s,
+    Reading,
+)
+from meander.run.exchange.channels import Channel
+from meander.run.payloads import Slice, plain_schema, table_of
+
+if TYPE_CHECKING:
+    from meander.run.store import Store
+
+
+class EmbeddedExchange:
+    """Implements `Exchange`. Reading takes the lock only to find the rows, not to copy them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._channels = store.views.channels
+
+    # Structure
+
+    def add_channel(self, spec: ChannelSpec) -> None:
+        with self._store.lock:
+            found = self._channels.by_id.get(spec.channel)
+            if found is None:
+                self._store.commit(Commit(add=(spec,)))
+                return
+            wanted = (plain_schema(spec.schema, f"channel {spec.channel}"), spec.sender, spec.receiver, spec.delay_ms)
+            if wanted != (self._schema(found), found.sender, found.receiver, found.delay_ms):
+                raise InputError(
+                    f"channel {spec.channel} exists and is a different one; choose another id or remove it"
+                )
+
+    def remove_channel(self, channel: ChannelId, *, discard: bool = False) -> None:
+        self._store.commit(Commit(remove=(RemoveChannel(channel, discard),)))
+
+    def rewire(self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None) -> None:
+        self._store.commit(Commit(rewire=(Rewire(channel, receiver, delay_ms),)))
+
+    def channels(self) -> tuple[ChannelId, ...]:
+        with self._store.lock:
+            return tuple(ChannelId(c) for c in self._channels.by_id)
+
+    def spec(self, channel: ChannelId) -> ChannelSpec:
+        """The channel as it is wired now."""
+        with self._store.lock:
+            view = self._channels[channel]
+            return ChannelSpec(channel, self._schema(view), view.sender, view.receiver, view.delay_ms)
+
+    def _schema(self, view: Channel) -> pa.Schema:
+        return self._store.views.schemas.by_number[view.schema]
+
+    # Writing
+
+    def append(self, fragment: FragmentId, version: int, batch_id: int, appends: Sequence[ChannelAppend]) -> bool:
+        writer = fragment_writer(fragment, version)
+        outcome = self._store.commit(Commit(writer, batch_id, versions={fragment: version}, appends=tuple(appends)))
+        return not outcome.repeated
+
+    def truncate(self, channel: ChannelId, position: int) -> None:
+        with self._store.lock:
+            done = position <= self._channels[channel].head
+        if not done:
+            self._store.commit(Commit(consumed={channel: position}))
+
+    # Reading
+
+    def start(self, channel: ChannelId) -> int:
+        with self._store.lock:
+            return self._channels[channel].head
+
+    def end(self, channel: ChannelId) -> int:
+        with self._store.lock:
+            return self._channels[channel].end(self._store.now_ms())
+
+    def bounds(self, channels: Sequence[ChannelId]) -> tuple[Int64s, Int64s]:
+        """Start and end of many channels, as of one moment."""
+        with self._store.lock:
+            now = self._store.now_ms()
+            views = [self._channels[c] for c in channels]
+            return np.array([v.head for v in views], np.int64), np.array([v.end(now) for v in views], np.int64)
+
+    def next_ready_ms(self) -> int | None:
+        """When the emulated latency lets go of the next record; None if it holds nothing back."""
+        with self._store.lock:
+            now = self._store.now_ms()
+            waiting = [next(v.overlapping(v.end(now), v.tail)).ready_ms for v in self._held_back(now)]
+            return min(waiting, default=None)
+
+    def _held_back(self, now: int) -> list[Channel]:
+        return [v for v in self._channels.by_id.values() if v.entries and v.ready_ms > now]
+
+    def read(self, channel: ChannelId, start: int, stop: int, *, cut_at_marker: bool = False) -> Chunk:
+        with self._store.lock:
+            view = self._channels[channel]
+            stop = _cut(view, start, stop, cut_at_marker)
+            entries = list(view.overlapping(start, stop))
+            rows = self._store.payloads.resolve(view.slices(start, stop))
+            schema = self._schema(view)
+        marks = [(e.first + e.rows, e.watermark) for e in entries if e.watermark != NO_WATERMARK]
+        markers = [(e.marker_position, e.marker) for e in entries if e.marker is not None]
+        return Chunk(
+            channel,
+            start,
+            stop,
+            table_of(rows, schema),
+            tuple((position, value) for position, value in marks if start <= position < stop),
+            tuple((position, marker) for position, marker in markers if start <= position < stop),
+        )
+
+    def read_many(
+        self, channels: Sequence[ChannelId], starts: Sequence[int], stops: Sequence[int], *, cut_at_marker: bool = False
+    ) -> Reading:
+        slices: list[Slice] = []
+        rows, ends, watermarks = [], [], []
+        markers: dict[ChannelId, tuple[tuple[int, Marker], ...]] = {}
+        if not channels:
+            raise InputError("read_many needs at least one channel, to know the schema")
+        with self._store.lock:
+            number = self._channels[channels[0]].schema
+            for channel, start, wanted in zip(channels, starts, stops, strict=True):
+                view = self._channels[channel]
+                if view.schema != number:
+                    raise InputError(
+                        f"channels {channels[0]} and {channel} have different schemas; read them separately"
+                    )
+                stop = _cut(view, start, wanted, cut_at_marker)
+                count, watermark, found = view.collect(start, stop, slices)
+                rows.append(count)
+                ends.append(stop)
+                watermarks.append(watermark)
+                if found:
+                    markers[channel] = tuple(found)
+            resolved = self._store.payloads.resolve(slices)
+            schema = self._store.views.schemas.by_number[number]
+        return Reading(
+            tuple(channels),
+            table_of(resolved, schema),
+            np.array(rows, np.int64),
+            np.array(ends, np.int64),
+            np.array(watermarks, np.int64),
+            markers,
+        )
+
+    def next_marker(self, channel: ChannelId, start: int) -> tuple[int, Marker] | None:
+        with self._store.lock:
+            view = self._channels[channel]
+            return view.next_marker(start, view.end(self._store.now_ms()))
+
+    # Measures
+
+    def pressure(self) -> float:
+        return self._store.pressure()
+
+    def counters(self, channel: ChannelId) -> ChannelCounters:
+        with self._store.lock:
+            return self._channels[channel].counters(self._store.now_ms())
+
+
+def _cut(view: Channel, start: int, stop: int, cut_at_marker: bool) -> int:
+    view.check_range(start, stop)
+    marker = view.next_marker(start, stop) if cut_at_marker else None
+    return stop if marker is None else marker[0] + 1

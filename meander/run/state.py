@@ -1,0 +1,132 @@
+"""State tables: operators' state as append-only Arrow rows, by (fragment, operator, bucket).
+
+A step appends what is new and drops what has passed, in its commit. Reading gives many partitions as one table. A
+partition of many small pieces is merged by a function that the operator passes in; the merge is a commit of its own
+and is given up if the partition changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from meander.model.ids import FragmentId
+from meander.run.commit import Commit, CommitConflictError, StateMerge
+from meander.run.exchange.base import Int64s
+from meander.run.partitions import PartitionKey, Piece, slices_of
+from meander.run.payloads import Slice, table_of
+
+if TYPE_CHECKING:
+    from meander.run.store import Store
+
+Merge = Callable[[pa.Table], pa.Table]
+"""Makes fewer rows of the same schema with the same meaning, such as partial aggregates added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateReading:
+    """Rows of many partitions as one table: `rows[i]` of them belong to `fragments[i]` and `buckets[i]`, in order."""
+
+    table: pa.Table | None
+    """None if there are no such partitions: their schema is not known then."""
+    fragments: Int64s
+    buckets: Int64s
+    rows: Int64s
+
+
+class StateTables:
+    """Reads, measures and merges. Appending and dropping are parts of a `Commit`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._view = store.views.state
+
+    def read(
+        self,
+        fragments: Iterable[FragmentId],
+        operator: int,
+        start: int | Sequence[int] | Int64s | None = None,
+        stop: int | Sequence[int] | Int64s | None = None,
+    ) -> StateReading:
+        """The partitions of buckets from `start` up to, not including, `stop`; both may differ by fragment."""
+        keys = list(fragments)
+        starts, stops = _for_each(start, len(keys)), _for_each(stop, len(keys))
+        slices: list[Slice] = []
+        found: list[tuple[int, int, int]] = []
+        schema: int | None = None
+        with self._store.lock:
+            for fragment, low, high in zip(keys, starts, stops, strict=True):
+                table = self._view.find(fragment, operator)
+                if table is None:
+                    continue
+                schema = table.schema
+                for bucket in table.between(low, high):
+                    pieces = table.pieces[bucket]
+                    slices += slices_of(pieces)
+                    found.append((fragment, bucket, sum(p.rows for p in pieces)))
+            resolved = self._store.payloads.resolve(slices)
+            known = None if schema is None else self._store.views.schemas.by_number[schema]
+        columns = np.array(found, np.int64).reshape(-1, 3).T
+        return StateReading(None if known is None else table_of(resolved, known), columns[0], columns[1], columns[2])
+
+    def buckets(self, fragment: FragmentId, operator: int) -> tuple[int, ...]:
+        with self._store.lock:
+            table = self._view.find(fragment, operator)
+            return tuple(table.buckets) if table else ()
+
+    def operators(self, fragment: FragmentId) -> tuple[int, ...]:
+        with self._store.lock:
+            state = self._view.fragments.get(fragment)
+            return tuple(sorted(state.operators)) if state else ()
+
+    def fragments(self) -> tuple[FragmentId, ...]:
+        """Fragments that have state."""
+        with self._store.lock:
+            return tuple(FragmentId(f) for f in self._view.fragments)
+
+    def size(self, fragment: FragmentId) -> StateSize:
+        """Rows and bytes of a fragment's state; counted as it changes, so asking is free."""
+        with self._store.lock:
+            state = self._view.fragments.get(fragment)
+            return StateSize(state.rows, round(state.bytes)) if state else StateSize(0, 0)
+
+    def crowded(self, min_pieces: int) -> tuple[PartitionKey, ...]:
+        """Partitions with at least so many pieces: worth merging."""
+        with self._store.lock:
+            return tuple(key for key, pieces in self._view.partitions() if len(pieces) >= min_pieces)
+
+    def compact(self, partitions: Iterable[PartitionKey], merge: Merge) -> int:
+        """Merges the pieces of each partition into one; says of how many. A partition that changed meanwhile stays."""
+        done = 0
+        for key in partitions:
+            with self._store.lock:
+                pieces = list(self._view.pieces(*key))
+                resolved = self._store.payloads.resolve(slices_of(pieces))
+            if len(pieces) < 2:
+                continue
+            schema = self._store.views.schemas.by_number[pieces[0].payload.schema]
+            done += self._replace(key, pieces, merge(table_of(resolved, schema)))
+        return done
+
+    def _replace(self, key: PartitionKey, pieces: list[Piece], merged: pa.Table) -> bool:
+        try:
+            self._store.commit(Commit(state_merges=(StateMerge(*key, pieces[0].record, len(pieces), merged),)))
+        except CommitConflictError:
+            return False
+        return True
+
+
+def _for_each(limit: int | Sequence[int] | Int64s | None, count: int) -> Sequence[int | None]:
+    if limit is None or isinstance(limit, int):
+        return [limit] * count
+    return [int(x) for x in limit]
