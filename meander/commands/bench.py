@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from meander.lab.bench import BENCHES, bench
-from meander.lab.bench.report import Figure, Report, rounded
+from meander.lab.bench.report import Figure, Report
 
 MISSED = 1
 
@@ -42,19 +42,25 @@ def run(
 
 def _print(report: Report) -> None:
     console = Console(highlight=False)
-    table = Table(title=f"{report.bench}: {report.data}", title_justify="left", pad_edge=False)
-    for heading in ("", "median", "lowest", "highest", "unit", "goal", "holds"):
-        table.add_column(heading, justify="left" if heading in ("", "unit", "holds") else "right")
+    console.print(f"{report.bench}: {report.data}\n")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "median", "spread", "goal", "holds"):
+        table.add_column(heading, justify="left" if heading in ("", "holds") else "right", no_wrap=True)
     for figure in report.figures:
         table.add_row(*_cells(figure))
     console.print(table)
+    console.print()
     for note in (f"up to {report.repeats} repeats", *report.notes):
-        console.print(f"· {note}")
+        console.print(f"- {note}")
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
-    values = (figure.measured, min(figure.values), max(figure.values))
-    shown = tuple(f"{rounded(value):,}" for value in values)
-    if figure.goal is None:
-        return figure.name, *shown, figure.unit, "", ""
-    return figure.name, *shown, figure.unit, f"at most {figure.goal:g}", "yes" if figure.holds else "NO"
+    median, low, high = (_short(v) for v in (figure.measured, min(figure.values), max(figure.values)))
+    goal = "" if figure.goal is None else f"<= {figure.goal:g}"
+    holds = "" if figure.goal is None else "yes" if figure.holds else "NO"
+    return figure.name, f"{median} {figure.unit}", f"{low} to {high}", goal, holds
+
+
+def _short(value: float) -> str:
+    """Three digits that count; whole numbers from a hundred on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

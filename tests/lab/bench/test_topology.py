@@ -33,10 +33,10 @@ def test_the_report_has_every_target() -> None:
     report = experiment.run(True, said.append)
     assert [target.name for target in report.targets] == [
         "build 1,000 nodes",
-        "memory to build 1,000 nodes",
-        "link change at 200 nodes",
-        "link change at 400 nodes",
-        "link change at 1,000 nodes",
+        "memory for 1,000 nodes",
+        "link change, 200 nodes",
+        "link change, 400 nodes",
+        "link change, 1,000 nodes",
         "link change, largest to smallest",
     ]
     assert said[0] == "building 1,000 nodes, 1 of 3"
