@@ -1,0 +1,395 @@
+"""Templates: what a fragment computes, with its ids, names and places taken out.
+
+Two fragments with the same operators, expressions and types have the same template and run as one frame. A template is
+a list of stages in dataflow order; a stage is one Spark job: tuples in, through filters and maps, at most one operator
+with memory, through filters and maps again, out. Most fragments have a single stage.
+
+The driver's part: attach fragment and watermark to the rows (`Stage.reads`, `StateTable.frame_schema`), run
+`Stage.plan` over the frames, take the result apart with `Stage.split`, keep channels and state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from meander.model.expressions import Named
+from meander.model.ids import OperatorId
+from meander.model.operators import (
+    STATEFUL as STATEFUL_OPERATORS,
+)
+from meander.model.operators import (
+    Binary,
+    Filter,
+    Map,
+    Operator,
+    Sink,
+    Source,
+    UserFunction,
+    WindowAggregate,
+    output_schema,
+    with_renamed_inputs,
+)
+from meander.model.schema import Schema
+from meander.run.frames import AFTER, BUCKET, FRAGMENT, HIDDEN, TAG, arrow_type, by_position, frame_schema, positions
+from meander.run.operators import STATEFUL, STATELESS, user_function
+from meander.run.operators.filter import predicate
+from meander.run.operators.state import Stateful, StateTable
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Where tuples come from: a port of the template, or the output of one of its stages."""
+
+    port: int | None = None
+    stage: int | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator over columns by position; `names` are the input's for a user function, which sees them."""
+
+    operator: Operator
+    inputs: tuple[int, ...]
+    schema: Schema
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """The rows of one stage: its output, and for each state table the rows to append with their buckets."""
+
+    output: pa.Table
+    states: tuple[pa.Table, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One job: a tree of nodes whose leaves are edges. Node numbers below zero are leaves."""
+
+    number: int
+    reads: tuple[Edge, ...]
+    schemas: tuple[Schema, ...]
+    nodes: tuple[Node, ...]
+    lag_ms: int
+    """How far the watermark of this stage stays behind the fragment's, because of stages before it."""
+
+    @cached_property
+    def stateful(self) -> Stateful | None:
+        """The operator with memory, prepared for its schemas."""
+        node = self._remembering
+        return None if node is None else STATEFUL[type(node.operator)](node.operator, self._inputs_of(node))
+
+    @property
+    def _remembering(self) -> Node | None:
+        found = [n for n in self.nodes if isinstance(n.operator, STATEFUL_OPERATORS)]
+        return found[0] if found else None
+
+    def _inputs_of(self, node: Node) -> tuple[Schema, ...]:
+        schemas = [self._schema(i) for i in node.inputs]
+        starts = [0, len(schemas[0])] if isinstance(node.operator, Binary) else [0] * len(schemas)
+        return tuple(by_position(s, start) for s, start in zip(schemas, starts, strict=True))
+
+    def _schema(self, number: int) -> Schema:
+        return self.nodes[number].schema if number >= 0 else self.schemas[-1 - number]
+
+    @property
+    def schema(self) -> Schema:
+        """Types of the output, columns by position."""
+        return self.nodes[-1].schema if self.nodes else self.schemas[0]
+
+    @property
+    def states(self) -> tuple[StateTable, ...]:
+        return self.stateful.states if self.stateful else ()
+
+    @property
+    def watermark(self) -> bool:
+        """Whether rows that are read carry the watermark after the step."""
+        return self.stateful is not None and self.stateful.watermark
+
+    @property
+    def out_lag_ms(self) -> int:
+        """How far the watermark behind this stage stays behind the fragment's."""
+        return self.lag_ms + (self.stateful.lag_ms if self.stateful else 0)
+
+    @property
+    def frame_schemas(self) -> tuple[pa.Schema, ...]:
+        """Arrow schemas of the frames that `plan` takes: one for each edge, then one for each state table."""
+        edges = (frame_schema(s, watermark=self.watermark) for s in self.schemas)
+        return (*edges, *(t.frame_schema for t in self.states))
+
+    def plan(self, frames: Sequence[DataFrame]) -> DataFrame:
+        """The frame of a step, output and state rows together. It depends on nothing but the schemas of the frames."""
+        inputs, states = frames[: len(self.reads)], frames[len(self.reads) :]
+        node = self._remembering
+        if node is None:
+            carried = (FRAGMENT, *HIDDEN)
+            return self._frames(inputs, carried)[-1] if self.nodes else inputs[0].selectExpr(*carried, *self._columns())
+        assert self.stateful is not None
+        below = self._below(inputs, node)
+        return self.stateful.step(below, states, self._after)
+
+    def late(self, frames: Sequence[DataFrame]) -> DataFrame:
+        """The tuples that came too late for the operator with memory, as it would have read them."""
+        node = self._remembering
+        assert self.stateful is not None
+        assert node is not None
+        return self.stateful.late(self._below(frames[: len(self.reads)], node))
+
+    def _below(self, inputs: Sequence[DataFrame], node: Node) -> list[DataFrame]:
+        carried = (FRAGMENT, *HIDDEN, AFTER) if self.watermark else (FRAGMENT, *HIDDEN)
+        made = self._frames(inputs, carried, stop=self.nodes.index(node))
+        return [made[i] if i >= 0 else inputs[-1 - i] for i in node.inputs]
+
+    def _frames(self, inputs: Sequence[DataFrame], carried: Sequence[str], stop: int | None = None) -> list[DataFrame]:
+        made: list[DataFrame] = []
+        for node in self.nodes[:stop]:
+            below = [made[i] if i >= 0 else inputs[-1 - i] for i in node.inputs]
+            if isinstance(node.operator, UserFunction):
+                made.append(user_function.apply(node.operator, below, carried, node.names))
+            else:
+                made.append(STATELESS[type(node.operator)](node.operator, below, carried))
+        return made
+
+    def _after(self, frame: DataFrame, carried: Sequence[str]) -> DataFrame:
+        """Filters and maps behind the operator with memory; rows of state pass untouched."""
+        assert self._remembering is not None
+        for node in self.nodes[self.nodes.index(self._remembering) + 1 :]:
+            if isinstance(node.operator, Filter):
+                frame = frame.where(f"{TAG} <> 0 OR {predicate(node.operator)}")
+            else:
+                frame = STATELESS[Map](node.operator, [frame], carried)
+        return frame
+
+    def _columns(self) -> tuple[str, ...]:
+        return positions(len(self.schema))
+
+    def split(self, result: pa.Table) -> Result:
+        """The rows of a step's result by where they belong."""
+        out = (FRAGMENT, *HIDDEN, *self._columns())
+        if not self.states:
+            return Result(result.select(out), ())
+        tags = result.column(TAG)
+        states = tuple(
+            result.filter(pc.equal(tags, number)).select([FRAGMENT, BUCKET, *table.names])
+            for number, table in enumerate(self.states, start=1)
+        )
+        return Result(result.filter(pc.equal(tags, 0)).select(out), states)
+
+    def split_late(self, result: pa.Table) -> tuple[pa.Table, ...]:
+        """Late tuples by the input they came from: fragment, hidden columns, columns of that input."""
+        assert self._remembering is not None
+        inputs = self._inputs_of(self._remembering)
+        if TAG not in result.column_names:
+            return (result.select([FRAGMENT, *HIDDEN, *inputs[0].names]),)
+        tags = result.column(TAG)
+        return tuple(
+            result.filter(pc.equal(tags, i)).select([FRAGMENT, *HIDDEN, *s.names]) for i, s in enumerate(inputs)
+        )
+
+
+@dataclass(frozen=True)
+class Template:
+    """Stages in dataflow order, the schemas of the ports, and which edges leave."""
+
+    key: str
+    ports: tuple[Schema, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[Edge, ...]
+
+    def schema_of(self, edge: Edge) -> Schema:
+        """Types of the tuples on an edge, columns by position."""
+        if edge.stage is not None:
+            return self.stages[edge.stage].schema
+        assert edge.port is not None
+        return self.ports[edge.port]
+
+    def lag_of(self, output: int) -> int:
+        """How far the watermark of an output stays behind the fragment's, in ms."""
+        edge = self.outputs[output]
+        return 0 if edge.stage is None else self.stages[edge.stage].out_lag_ms
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A template with one fragment's ids: the operators behind its ports and outputs, and those with memory."""
+
+    template: Template
+    ports: tuple[OperatorId, ...]
+    outputs: tuple[OperatorId, ...]
+    stateful: Mapping[int, OperatorId]
+    """The operator whose state a stage keeps, by stage number."""
+
+
+def bind(
+    operators: Mapping[OperatorId, Operator],
+    inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
+    members: Iterable[OperatorId] | None = None,
+) -> Bound:
+    """The template of the members of a plan (all of them by default), bound to their ids.
+
+    Ports are the operators outside that members read, and the sources among the members, whose tuples come from outside
+    as well. Outputs are members that others read, and sinks.
+    """
+    return _Binder(operators, inputs, frozenset(operators if members is None else members)).bound()
+
+
+class _Binder:
+    """Numbers the members, finds where stages end, and cuts the graph there."""
+
+    def __init__(
+        self,
+        operators: Mapping[OperatorId, Operator],
+        inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
+        members: frozenset[OperatorId],
+    ) -> None:
+        self.operators, self.inputs, self.members = operators, inputs, members
+        self.schemas: dict[OperatorId, Schema] = {}
+        readers: dict[OperatorId, list[OperatorId]] = {m: [] for m in members}
+        for reader, below in inputs.items():
+            for operator_id in below:
+                if operator_id in members:
+                    readers[operator_id].append(reader)
+        self.readers = readers
+        self.outputs = tuple(
+            m for m in sorted(members) if isinstance(operators[m], Sink) or any(r not in members for r in readers[m])
+        )
+        self.order = self._order()
+        self.ports = tuple(
+            dict.fromkeys(
+                p
+                for m in self.order
+                for p in ([m] if isinstance(operators[m], Source) else [i for i in inputs[m] if i not in members])
+            )
+        )
+        self.ends = self._ends()
+
+    def _order(self) -> list[OperatorId]:
+        """Members as a walk from the outputs meets them, inputs first: the same for every fragment of a template."""
+        order: dict[OperatorId, None] = {}
+        stack = [(o, False) for o in reversed(self.outputs)]
+        while stack:
+            operator_id, ready = stack.pop()
+            if operator_id in order or operator_id not in self.members:
+                continue
+            if ready:
+                order[operator_id] = None
+            else:
+                stack.append((operator_id, True))
+                stack.extend((i, False) for i in reversed(self.inputs[operator_id]))
+        return list(order)
+
+    def _passes(self, operator_id: OperatorId) -> bool:
+        """Sinks and sources only hand tuples on; the one below stands for them."""
+        return isinstance(self.operators[operator_id], Sink | Source)
+
+    def _ends(self) -> dict[OperatorId, int]:
+        """Operators whose output leaves its stage, with the stage's number, in dataflow order."""
+        ends = {self._below_sink(o) for o in self.outputs}
+        for operator_id in self.order:
+            if isinstance(self.operators[operator_id], STATEFUL_OPERATORS):
+                end = operator_id
+                while end not in ends and len(set(self.readers[end])) == 1:
+                    reader = self.readers[end][0]
+                    if reader not in self.members or not isinstance(self.operators[reader], Filter | Map):
+                        break
+                    end = reader
+                ends.add(end)
+        inside = [o for o in self.order if o in ends and not self._passes(o)]
+        return {o: number for number, o in enumerate(inside)}
+
+    def _below_sink(self, operator_id: OperatorId) -> OperatorId:
+        return self.inputs[operator_id][0] if isinstance(self.operators[operator_id], Sink) else operator_id
+
+    def bound(self) -> Bound:
+        stages: list[Stage] = []
+        stateful: dict[int, OperatorId] = {}
+        for end in self.ends:
+            stage, remembering = self._stage(end, stages)
+            stages.append(stage)
+            if remembering is not None:
+                stateful[stage.number] = remembering
+        outputs = tuple(self._edge(self._below_sink(o)) for o in self.outputs)
+        ports = tuple(by_position(self.schema(p)) for p in self.ports)
+        text = repr((ports, [(s.reads, s.schemas, s.nodes) for s in stages], outputs))
+        key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return Bound(Template(key, ports, tuple(stages), outputs), self.ports, self.outputs, stateful)
+
+    def schema(self, operator_id: OperatorId) -> Schema:
+        """What an operator emits, under the names of the plan; outside of the members too."""
+        if operator_id not in self.schemas:
+            below = tuple(self.schema(i) for i in self.inputs[operator_id])
+            self.schemas[operator_id] = output_schema(self.operators[operator_id], below)
+        return self.schemas[operator_id]
+
+    def _edge(self, operator_id: OperatorId) -> Edge:
+        if operator_id in self.ends:
+            return Edge(stage=self.ends[operator_id])
+        return Edge(port=self.ports.index(operator_id))
+
+    def _stage(self, end: OperatorId, before: Sequence[Stage]) -> tuple[Stage, OperatorId | None]:
+        numbers: dict[OperatorId, int] = {}
+        leaves: dict[OperatorId, int] = {}
+        nodes: list[Node] = []
+        remembering: OperatorId | None = None
+
+        def is_leaf(operator_id: OperatorId) -> bool:
+            return operator_id != end and (operator_id in self.ends or operator_id in self.ports)
+
+        stack = [(end, False)]
+        while stack:
+            operator_id, ready = stack.pop()
+            if operator_id in numbers or operator_id in leaves:
+                continue
+            if is_leaf(operator_id):
+                leaves[operator_id] = -1 - len(leaves)
+            elif ready:
+                numbers[operator_id] = len(nodes)
+                nodes.append(self._node(operator_id, {**numbers, **leaves}))
+                if isinstance(self.operators[operator_id], STATEFUL_OPERATORS):
+                    remembering = operator_id
+            else:
+                stack.append((operator_id, True))
+                stack.extend((i, False) for i in reversed(self.inputs[operator_id]))
+        reads = tuple(self._edge(o) for o in leaves)
+        lag = max((before[e.stage].out_lag_ms for e in reads if e.stage is not None), default=0)
+        schemas = tuple(by_position(self.schema(o)) for o in leaves)
+        return Stage(len(before), reads, schemas, tuple(nodes), lag), remembering
+
+    def _node(self, operator_id: OperatorId, numbers: Mapping[OperatorId, int]) -> Node:
+        operator = self.operators[operator_id]
+        schemas = tuple(self.schema(i) for i in self.inputs[operator_id])
+        below = tuple(numbers[i] for i in self.inputs[operator_id])
+        names = schemas[0].names if isinstance(operator, UserFunction) else ()
+        return Node(without_names(operator, schemas), below, by_position(self.schema(operator_id)), names)
+
+
+def without_names(operator: Operator, inputs: tuple[Schema, ...]) -> Operator:
+    """The operator over columns by position; in a pair the right side's go on where the left side's end."""
+    starts = [0, len(inputs[0])] if isinstance(operator, Binary) else [0] * len(inputs)
+    targets = tuple(by_position(s, start) for s, start in zip(inputs, starts, strict=True))
+    placed = with_renamed_inputs(operator, inputs, targets)
+    match placed:
+        case Map(columns):
+            return Map(_numbered(columns, 0))
+        case WindowAggregate(keys=keys, aggregates=aggregates):
+            return replace(placed, keys=_numbered(keys, 2), aggregates=_numbered(aggregates, 2 + len(keys)))
+    return placed
+
+
+def _numbered(columns: tuple[Named, ...], start: int) -> tuple[Named, ...]:
+    return tuple(Named(f"c{start + i}", c.expression) for i, c in enumerate(columns))
+
+
+def output_table(table: pa.Table, schema: Schema) -> pa.Table:
+    """Rows of an output under the names of a schema, hidden columns first, without the fragment."""
+    names = [*HIDDEN, *schema.names]
+    columns = [table.column(h) for h in HIDDEN]
+    columns += [table.column(f"c{i}").cast(arrow_type(t)) for i, t in enumerate(schema.types)]
+    return pa.table(columns, names)
