@@ -1,7 +1,7 @@
 """Markers: control records that travel in band, so that a change takes effect at one exact place of every channel.
 
-A marker says for each (fragment, version) that a reconfiguration touches what the fragment does when the marker reaches
-it. It is plain data: the data plane carries it in channels, the deployer writes it and reads its arrival.
+A marker says for each (fragment, version) that a reconfiguration touches what the fragment does when the marker
+reaches it. It is plain data: the data plane carries it in channels, the deployer writes it and reads its arrival.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from meander.run.files import Files
-from meander.run.frames import Fault, Frame, Place, Section, checksum, encode, later_frames, scan
+from meander.run.framing import Fault, Frame, Place, Section, checksum, encode, later_frames, scan
 
 LOCK_NAME = "lock"
 _SEGMENT_NAME = re.compile(r"journal-(\d{10})\.seg")

@@ -1,23 +1,26 @@
 """Partitions: operators' state as a view over the journal, as slices of shared payloads.
 
 A partition is (fragment, operator, bucket); a bucket is a window's start or a slice of time. Each append adds one
-piece, so a step writes only what is new.
+piece, so a step writes only what is new. Pieces are plain integers in one array per partition.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from meander.model.ids import FragmentId
-from meander.run.payloads import Payload, Payloads, Slice
+from meander.run.gather import Gather
+from meander.run.payloads import Payloads
+
+WIDTH = 4
+"""Integers per piece: payload, offset in it, rows, number of the record it came with."""
 
 
 class Piece(NamedTuple):
-    """Rows that came with one commit, by the number of its record."""
-
-    payload: Payload
+    payload: int
     offset: int
     rows: int
     record: int
@@ -37,7 +40,7 @@ class OperatorState:
     def __init__(self, schema: int) -> None:
         self.schema = schema
         self.buckets: list[int] = []
-        self.pieces: dict[int, list[Piece]] = {}
+        self.pieces: dict[int, array[int]] = {}
 
     def between(self, start: int | None, stop: int | None) -> list[int]:
         """Buckets from `start` up to, not including, `stop`."""
@@ -45,8 +48,19 @@ class OperatorState:
         high = len(self.buckets) if stop is None else bisect_left(self.buckets, stop)
         return self.buckets[low:high]
 
+    def collect(self, bucket: int, into: Gather, owner: int) -> int:
+        """Adds the rows of a partition; says how many."""
+        pieces, total = self.pieces[bucket], 0
+        for at in range(0, len(pieces), WIDTH):
+            rows = pieces[at + 2]
+            into.add(pieces[at], pieces[at + 1], rows, owner)
+            total += rows
+        return total
+
 
 class FragmentState:
+    """All state of one fragment, with its size."""
+
     __slots__ = ("bytes", "operators", "rows")
 
     def __init__(self) -> None:
@@ -55,7 +69,7 @@ class FragmentState:
         self.operators: dict[int, OperatorState] = {}
 
 
-class StateView:
+class Partitions:
     """All state of a site host. Guarded by the store's lock."""
 
     def __init__(self) -> None:
@@ -67,28 +81,30 @@ class StateView:
         return state.operators.get(operator) if state else None
 
     def pieces(self, fragment: int, operator: int, bucket: int) -> list[Piece]:
+        """The pieces of a partition, oldest first."""
         found = self.find(fragment, operator)
-        return found.pieces.get(bucket, []) if found else []
+        numbers = found.pieces.get(bucket, array("q")) if found else array("q")
+        return [Piece(*numbers[at : at + WIDTH]) for at in range(0, len(numbers), WIDTH)]
 
-    def append(self, fragment: int, operator: int, bucket: int, piece: Piece) -> None:
-        """Takes a piece over; its payload's use has been counted."""
+    def append(
+        self, fragment: int, operator: int, bucket: int, schema: int, pieces: Iterable[int], rows: int, size: float
+    ) -> None:
+        """Takes pieces over, whose payloads' use has been counted; `rows` and `size` are theirs in all."""
         state = self.fragments.get(fragment)
         if state is None:
             state = self.fragments[fragment] = FragmentState()
         table = state.operators.get(operator)
         if table is None:
-            table = state.operators[operator] = OperatorState(piece.payload.schema)
-        pieces = table.pieces.get(bucket)
-        if pieces is None:
-            table.pieces[bucket] = [piece]
+            table = state.operators[operator] = OperatorState(schema)
+        numbers = table.pieces.get(bucket)
+        if numbers is None:
+            numbers = table.pieces[bucket] = array("q")
             insort(table.buckets, bucket)
-        else:
-            pieces.append(piece)
-        self._count(state, piece, 1)
+        numbers.extend(pieces)
+        self._count(state, rows, size)
 
-    def _count(self, state: FragmentState, piece: Piece, sign: int) -> None:
-        size = sign * piece.payload.bytes_of(piece.rows)
-        state.rows += sign * piece.rows
+    def _count(self, state: FragmentState, rows: int, size: float) -> None:
+        state.rows += rows
         state.bytes += size
         self.bytes += size
 
@@ -100,39 +116,36 @@ class StateView:
             return
         for bucket in buckets:
             pieces = table.pieces.pop(bucket, None)
-            if pieces is None:
-                continue
-            del table.buckets[bisect_left(table.buckets, bucket)]
-            for piece in pieces:
-                self._count(state, piece, -1)
-                payloads.release(piece.payload, piece.rows)
+            if pieces is not None:
+                del table.buckets[bisect_left(table.buckets, bucket)]
+                self._release(state, pieces, payloads)
         if not table.buckets:
             del state.operators[operator]
         if not state.operators:
+            self.bytes -= state.bytes
             del self.fragments[fragment]
+
+    def _release(self, state: FragmentState, pieces: array[int], payloads: Payloads) -> None:
+        for at in range(0, len(pieces), WIDTH):
+            rows = pieces[at + 2]
+            self._count(state, -rows, -payloads.release(pieces[at], rows))
 
     def drop_fragment(self, fragment: int, payloads: Payloads) -> None:
         state = self.fragments.get(fragment)
         for operator, table in list(state.operators.items()) if state else []:
             self.drop(fragment, operator, list(table.buckets), payloads)
 
-    def merge(self, key: PartitionKey, count: int, merged: Piece, payloads: Payloads) -> None:
-        """Puts one piece in the place of the first `count`."""
+    def merge(self, key: PartitionKey, count: int, merged: Piece, size: float, payloads: Payloads) -> None:
+        """Puts one piece in the place of the oldest `count`."""
         state = self.fragments[key.fragment]
         pieces = state.operators[key.operator].pieces[key.bucket]
-        for piece in pieces[:count]:
-            self._count(state, piece, -1)
-            payloads.release(piece.payload, piece.rows)
-        pieces[:count] = [merged]
-        self._count(state, merged, 1)
+        self._release(state, pieces[: count * WIDTH], payloads)
+        pieces[: count * WIDTH] = array("q", merged)
+        self._count(state, merged.rows, size)
 
-    def partitions(self) -> Iterator[tuple[PartitionKey, list[Piece]]]:
+    def all(self) -> Iterator[tuple[PartitionKey, array[int]]]:
+        """Every partition with its pieces' integers."""
         for fragment, state in self.fragments.items():
             for operator, table in state.operators.items():
                 for bucket in table.buckets:
                     yield PartitionKey(FragmentId(fragment), operator, bucket), table.pieces[bucket]
-
-
-def slices_of(pieces: Iterable[Piece]) -> Iterator[Slice]:
-    for piece in pieces:
-        yield Slice(piece.payload, piece.offset, piece.rows)

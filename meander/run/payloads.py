@@ -8,20 +8,17 @@ slice, a segment with its last payload.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from meander.model.errors import InputError
-from meander.run.frames import Place, Section, section
+from meander.run.framing import Place, Section, section
 from meander.run.journal import Journal
 
+NO_PAYLOAD = -1
 PINNED_FACTOR = 2.0
 """A batch whose buffers are that much larger than its rows is a slice of something big: its serialised form is kept."""
-TAKEN_FROM_SLICES = 16
-"""From so many separate slices of one payload on, taking rows by index is cheaper than one chunk per slice."""
 
 
 class Schemas:
@@ -37,6 +34,11 @@ class Schemas:
     @property
     def next_number(self) -> int:
         return max(self.by_number, default=-1) + 1
+
+    def keep(self, numbers: set[int]) -> None:
+        """Forgets all others: a snapshot does not list them, so no later record may refer to them."""
+        for number in self.by_number.keys() - numbers:
+            del self._numbers[self.by_number.pop(number).serialize().to_pybytes()]
 
     def add(self, number: int, schema: pa.Schema) -> None:
         self.by_number[number] = schema
@@ -102,72 +104,100 @@ class Sealed(NamedTuple):
 class Payload:
     """One batch in the journal. `uses` counts slices of it, `live_rows` the rows in them."""
 
-    __slots__ = ("batch", "live_rows", "place", "rows", "schema", "uses", "verified")
+    __slots__ = ("batch", "live_rows", "number", "place", "row_bytes", "rows", "schema", "uses", "verified")
 
     def __init__(self, place: Place, schema: int, rows: int, *, verified: bool) -> None:
         self.place, self.schema, self.rows, self.verified = place, schema, rows, verified
+        self.row_bytes = place.length / max(rows, 1)
+        self.number = NO_PAYLOAD
         self.uses = 0
         self.live_rows = 0
         self.batch: pa.RecordBatch | None = None
 
-    def bytes_of(self, rows: int) -> float:
-        """The share of its bytes that so many rows have."""
-        return self.place.length * rows / self.rows if self.rows else 0.0
-
-
-class Slice(NamedTuple):
-    """Some rows of a payload."""
-
-    payload: Payload
-    offset: int
-    rows: int
+    @property
+    def live_bytes(self) -> float:
+        """Rows that two slices share count once at most."""
+        return min(self.live_rows, self.rows) * self.row_bytes
 
 
 class Payloads:
-    """Keeps account of what is in memory and of what is live in each segment. Guarded by the store's lock."""
+    """All payloads by number, what is in memory, and which segments still hold one. Guarded by the store's lock.
+
+    Numbers grow in the order of appending. Views hold numbers, not objects, which spares the garbage collector.
+    """
 
     def __init__(self, journal: Journal, schemas: Schemas, memory_budget_bytes: int) -> None:
         self.schemas = schemas
+        self.by_number: dict[int, Payload] = {}
         self.memory_bytes = 0
         self.memory_budget_bytes = memory_budget_bytes
         self.spilled_reads = 0
-        self.live_bytes: dict[int, float] = {}
-        self._live_payloads: dict[int, int] = {}
+        self.slice_bytes = 0.0
+        """Bytes of all slices; one that several share counts for each."""
+        self.emptied: dict[int, int] = {}
+        """Closed segments without payloads, each with the number of the record that emptied it."""
+        self._next = 0
+        self._in_segment: dict[int, int] = {}
         self._journal = journal
         self._held: OrderedDict[Payload, None] = OrderedDict()
-        self.emptied: dict[int, int] = {}
-        """Closed segments without live payloads, each with the number of the record that emptied it."""
 
-    def use(self, payload: Payload, rows: int) -> None:
-        """Counts one more slice."""
+    def add(self, payload: Payload) -> int:
+        """Gives a payload its number. Its slices are counted with `use`; without any, `settle` lets it go again."""
+        payload.number = self._next
+        self._next += 1
+        self.by_number[payload.number] = payload
         segment = payload.place.segment
-        if payload.uses == 0:
-            self._live_payloads[segment] = self._live_payloads.get(segment, 0) + 1
-        payload.uses += 1
+        self._in_segment[segment] = self._in_segment.get(segment, 0) + 1
+        return payload.number
+
+    def use(self, number: int, slices: int, rows: int) -> None:
+        """Counts more slices with so many rows in all."""
+        payload = self.by_number[number]
+        payload.uses += slices
         payload.live_rows += rows
-        self.live_bytes[segment] = self.live_bytes.get(segment, 0.0) + payload.bytes_of(rows)
+        self.slice_bytes += rows * payload.row_bytes
 
-    def release(self, payload: Payload, rows: int) -> None:
-        """Counts one slice less; the last one lets the payload go."""
-        segment = payload.place.segment
+    def release(self, number: int, rows: int) -> float:
+        """Counts one slice less, says how many bytes it had; the last one lets the payload go."""
+        payload = self.by_number[number]
         payload.uses -= 1
         payload.live_rows -= rows
-        self.live_bytes[segment] -= payload.bytes_of(rows)
+        size = rows * payload.row_bytes
+        self.slice_bytes -= size
         if payload.uses == 0:
-            self._forget(payload)
-            self._live_payloads[segment] -= 1
-            if self._live_payloads[segment] == 0:
-                del self._live_payloads[segment], self.live_bytes[segment]
-                if segment != self._journal.active_segment:
-                    self.emptied[segment] = self._journal.next_number - 1
+            self.discard(payload)
+        return size
+
+    def discard(self, payload: Payload) -> None:
+        """Lets a payload go whatever still points to it; the caller sees to that."""
+        self.slice_bytes -= payload.live_rows * payload.row_bytes
+        self._forget(payload)
+        del self.by_number[payload.number]
+        segment = payload.place.segment
+        self._in_segment[segment] -= 1
+        if self._in_segment[segment] == 0:
+            del self._in_segment[segment]
+            if segment != self._journal.active_segment:
+                self.emptied[segment] = self._journal.next_number - 1
 
     def is_live(self, segment: int) -> bool:
-        return segment in self._live_payloads
+        return segment in self._in_segment
 
-    def hold(self, payload: Payload, batch: pa.RecordBatch) -> None:
-        """Keeps the batch in memory, at the expense of the oldest ones."""
+    def live_bytes(self) -> dict[int, float]:
+        """What is live in each segment."""
+        sizes = dict.fromkeys(self._in_segment, 0.0)
+        for payload in self.by_number.values():
+            sizes[payload.place.segment] += payload.live_bytes
+        return sizes
+
+    def settle(self, payload: Payload, batch: pa.RecordBatch | None) -> None:
+        """After its slices are counted: keeps the batch in memory, at the expense of the oldest ones."""
+        if not payload.uses:
+            if payload.number in self.by_number:
+                self.discard(payload)
+            return
         size = payload.place.length
-        if size > self.memory_budget_bytes or not payload.uses:
+        if batch is None or size > self.memory_budget_bytes:
             return
         payload.batch = batch
         self._held[payload] = None
@@ -181,54 +211,12 @@ class Payloads:
             del self._held[payload]
             self.memory_bytes -= payload.place.length
 
-    def batch(self, payload: Payload) -> pa.RecordBatch:
-        """The rows, from memory or from the mapped segment."""
+    def batch(self, number: int) -> pa.RecordBatch:
+        """The rows, from memory or from the mapped segment. They stay readable when the payload is gone."""
+        payload = self.by_number[number]
         if payload.batch is not None:
             return payload.batch
         self.spilled_reads += 1
         data = self._journal.read(payload.place, verify=not payload.verified)
         payload.verified = True
         return pa.ipc.read_record_batch(data, self.schemas.by_number[payload.schema])
-
-    def resolve(self, slices: Iterable[Slice]) -> list[Rows]:
-        """What `table_of` needs, while the store's lock keeps segments from being deleted."""
-        return [Rows(self.batch(payload), parts) for payload, parts in _runs(slices)]
-
-
-class Rows(NamedTuple):
-    """Ranges (offset, rows) of one batch. It stays readable whatever happens to its payload."""
-
-    batch: pa.RecordBatch
-    parts: Sequence[tuple[int, int]]
-
-    def taken(self) -> pa.RecordBatch:
-        if len(self.parts) == 1:
-            offset, rows = self.parts[0]
-            return self.batch if rows == self.batch.num_rows else self.batch.slice(offset, rows)
-        return self.batch.take(pa.array(np.concatenate([np.arange(o, o + n) for o, n in self.parts])))
-
-
-def table_of(rows: Iterable[Rows], schema: pa.Schema) -> pa.Table:
-    """All rows in order, without copying where neighbours lie side by side."""
-    return pa.Table.from_batches([part.taken() for part in rows], schema=schema)
-
-
-def _runs(slices: Iterable[Slice]) -> list[tuple[Payload, Sequence[tuple[int, int]]]]:
-    """Joins neighbouring slices; many separate ones of the same payload stay together, to be taken by index."""
-    grouped: list[tuple[Payload, list[tuple[int, int]]]] = []
-    for payload, offset, rows in slices:
-        if not rows:
-            continue
-        if grouped and grouped[-1][0] is payload:
-            parts = grouped[-1][1]
-            last_offset, last_rows = parts[-1]
-            if last_offset + last_rows == offset:
-                parts[-1] = (last_offset, last_rows + rows)
-            else:
-                parts.append((offset, rows))
-        else:
-            grouped.append((payload, [(offset, rows)]))
-    runs: list[tuple[Payload, Sequence[tuple[int, int]]]] = []
-    for payload, parts in grouped:
-        runs += [(payload, [part]) for part in parts] if len(parts) < TAKEN_FROM_SLICES else [(payload, parts)]
-    return runs

@@ -20,7 +20,7 @@ import pyarrow as pa
 from meander.model.errors import InputError
 from meander.run.commit import Commit, StateAppend
 from meander.run.exchange.base import ChannelAppend, Int64s
-from meander.run.frames import Section, section
+from meander.run.framing import Section, section
 from meander.run.payloads import Sealed, one_batch
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from meander.model.errors import InputError
 from meander.model.ids import FragmentId
 from meander.run.commit import Commit, CommitConflictError, StateMerge
-from meander.run.exchange.base import Int64s
-from meander.run.partitions import PartitionKey, Piece, slices_of
-from meander.run.payloads import Slice, table_of
+from meander.run.exchange.base import Int64s, int64s
+from meander.run.gather import Gather
+from meander.run.partitions import WIDTH, PartitionKey, Piece
 
 if TYPE_CHECKING:
     from meander.run.store import Store
@@ -35,13 +36,16 @@ class StateSize:
 
 @dataclass(frozen=True, slots=True)
 class StateReading:
-    """Rows of many partitions as one table: `rows[i]` of them belong to `fragments[i]` and `buckets[i]`, in order."""
+    """Rows of many partitions as one table, in the order in which they were appended."""
 
     table: pa.Table | None
     """None if there are no such partitions: their schema is not known then."""
+    owners: Int64s
+    """For each row the index of its partition in `fragments`, `buckets` and `rows`."""
     fragments: Int64s
     buckets: Int64s
     rows: Int64s
+    """How many rows each partition has."""
 
 
 class StateTables:
@@ -61,7 +65,7 @@ class StateTables:
         """The partitions of buckets from `start` up to, not including, `stop`; both may differ by fragment."""
         keys = list(fragments)
         starts, stops = _for_each(start, len(keys)), _for_each(stop, len(keys))
-        slices: list[Slice] = []
+        gather = Gather()
         found: list[tuple[int, int, int]] = []
         schema: int | None = None
         with self._store.lock:
@@ -69,15 +73,16 @@ class StateTables:
                 table = self._view.find(fragment, operator)
                 if table is None:
                     continue
-                schema = table.schema
+                schema = table.schema if schema is None else schema
+                if table.schema != schema:
+                    raise InputError(f"state of operator {operator} has several schemas; read fragments one by one")
                 for bucket in table.between(low, high):
-                    pieces = table.pieces[bucket]
-                    slices += slices_of(pieces)
-                    found.append((fragment, bucket, sum(p.rows for p in pieces)))
-            resolved = self._store.payloads.resolve(slices)
+                    found.append((fragment, bucket, table.collect(bucket, gather, len(found))))
+            gathered = gather.resolve(self._store.payloads)
             known = None if schema is None else self._store.views.schemas.by_number[schema]
         columns = np.array(found, np.int64).reshape(-1, 3).T
-        return StateReading(None if known is None else table_of(resolved, known), columns[0], columns[1], columns[2])
+        rows, owners = (None, int64s([])) if known is None else gathered.table(known)
+        return StateReading(rows, owners, columns[0], columns[1], columns[2])
 
     def buckets(self, fragment: FragmentId, operator: int) -> tuple[int, ...]:
         with self._store.lock:
@@ -103,19 +108,22 @@ class StateTables:
     def crowded(self, min_pieces: int) -> tuple[PartitionKey, ...]:
         """Partitions with at least so many pieces: worth merging."""
         with self._store.lock:
-            return tuple(key for key, pieces in self._view.partitions() if len(pieces) >= min_pieces)
+            return tuple(key for key, pieces in self._view.all() if len(pieces) >= min_pieces * WIDTH)
 
     def compact(self, partitions: Iterable[PartitionKey], merge: Merge) -> int:
         """Merges the pieces of each partition into one; says of how many. A partition that changed meanwhile stays."""
         done = 0
         for key in partitions:
+            gather = Gather()
             with self._store.lock:
-                pieces = list(self._view.pieces(*key))
-                resolved = self._store.payloads.resolve(slices_of(pieces))
-            if len(pieces) < 2:
-                continue
-            schema = self._store.views.schemas.by_number[pieces[0].payload.schema]
-            done += self._replace(key, pieces, merge(table_of(resolved, schema)))
+                pieces = self._view.pieces(*key)
+                table = self._view.find(key.fragment, key.operator)
+                if table is None or len(pieces) < 2:
+                    continue
+                table.collect(key.bucket, gather, 0)
+                found = gather.resolve(self._store.payloads)
+                schema = self._store.views.schemas.by_number[table.schema]
+            done += self._replace(key, pieces, merge(found.table(schema)[0]))
         return done
 
     def _replace(self, key: PartitionKey, pieces: list[Piece], merged: pa.Table) -> bool:

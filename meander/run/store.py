@@ -19,7 +19,7 @@ from meander.model.ids import FragmentId
 from meander.run.commit import Commit, Outcome, Writer
 from meander.run.exchange.embedded import EmbeddedExchange
 from meander.run.files import Files
-from meander.run.frames import Frame, Place
+from meander.run.framing import Place
 from meander.run.journal import Durability, FrameKind, Journal, JournalError
 from meander.run.payloads import Payloads, Schemas
 from meander.run.record import Numbers, Prepared, decode, prepare
@@ -111,24 +111,21 @@ class Store:
 
     def _recover(self) -> None:
         for frame in self._journal.replay():
-            numbers = self._numbers(frame)
+            numbers = np.frombuffer(self._journal.read(frame.places[0], verify=False), dtype=np.int64)
             if frame.kind == FrameKind.SNAPSHOT:
                 load(self.views, frame.header, numbers, frame.places[1:])
             else:
                 envelope, content = decode(frame.header)
-                self.views.apply(frame.number, envelope, content, numbers, frame.places[1:])
+                self.views.apply(frame.number, envelope, content, Numbers(numbers), frame.places[1:])
         if not self._journal.active_segment:
             self.snapshot()
-        missing = [s for s in self.payloads.live_bytes if s not in self._journal.segments]
+        missing = [s for s in self.payloads.live_bytes() if s not in self._journal.segments]
         if missing:
             self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do
         self.payloads.emptied.clear()
         for segment in self._journal.segments:
             if segment != self._journal.active_segment and not self.payloads.is_live(segment):
                 self._journal.delete(segment)
-
-    def _numbers(self, frame: Frame) -> Numbers:
-        return Numbers(np.frombuffer(self._journal.read(frame.places[0], verify=False), dtype=np.int64))
 
     # Committing
 
@@ -186,7 +183,7 @@ class Store:
         """Begins a new segment with all that is known, and deletes the segments that nothing needs any more."""
         started = time.perf_counter()
         with self.lock:
-            live = self.payloads.live_bytes
+            live = self.payloads.live_bytes()
             vacate = [s for s in live if live[s] < VACATE_BELOW * self._journal.size_of(s)]
             draft = Draft(self.views, vacate)
             try:
@@ -254,7 +251,7 @@ class Store:
             return min(1.0, max(0.0, self._channel_bytes()) / room)
 
     def _channel_bytes(self) -> float:
-        return sum(self.payloads.live_bytes.values()) - self.views.state.bytes
+        return self.payloads.slice_bytes - self.views.state.bytes
 
     def stats(self) -> StoreStats:
         with self.lock:
@@ -265,7 +262,7 @@ class Store:
                 channels=len(self.views.channels.by_id),
                 segments=len(self._journal.segments),
                 disk_bytes=self._journal.disk_bytes,
-                live_bytes=round(sum(self.payloads.live_bytes.values())),
+                live_bytes=round(sum(self.payloads.live_bytes().values())),
                 channel_bytes=round(self._channel_bytes()),
                 state_bytes=round(self.views.state.bytes),
                 memory_bytes=self.payloads.memory_bytes,

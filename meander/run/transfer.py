@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from meander.model.ids import FragmentId
 from meander.run.commit import Commit, StateAppend, transfer_writer
-from meander.run.frames import Frame, encode, scan
-from meander.run.partitions import PartitionKey, slices_of
-from meander.run.payloads import Rows, Sealed, one_batch, table_of
+from meander.run.framing import Frame, encode, scan
+from meander.run.gather import Gather, Gathered
+from meander.run.partitions import PartitionKey
+from meander.run.payloads import Sealed, one_batch
 from meander.run.record import schema_from, schema_text
 from meander.run.store import Store
 
@@ -47,8 +48,9 @@ class _Load:
     schema: pa.Schema
     buckets: list[int]
     lengths: list[int]
-    rows: list[Rows]
+    gather: Gather
     bytes: float
+    found: Gathered | None = None
 
 
 def export_state(
@@ -83,20 +85,24 @@ def _loads(store: Store, fragment: FragmentId, newest_first: bool, chunk_bytes: 
         if newest_first:
             keys.sort(key=lambda k: k.bucket, reverse=True)
         for key in keys:
-            pieces = store.views.state.pieces(*key)
-            size = sum(p.payload.bytes_of(p.rows) for p in pieces)
-            if not loads or loads[-1].operator != key.operator or loads[-1].bytes + size > chunk_bytes:
-                schema = store.views.schemas.by_number[pieces[0].payload.schema]
-                loads.append(_Load(key.operator, schema, [], [], [], 0.0))
+            table = state.operators[key.operator] if state else None
+            assert table is not None
+            width = sum(p.rows * store.payloads.by_number[p.payload].row_bytes for p in store.views.state.pieces(*key))
+            if not loads or loads[-1].operator != key.operator or loads[-1].bytes + width > chunk_bytes:
+                loads.append(_Load(key.operator, store.views.schemas.by_number[table.schema], [], [], Gather(), 0.0))
             load = loads[-1]
+            load.lengths.append(table.collect(key.bucket, load.gather, len(load.buckets)))
             load.buckets.append(key.bucket)
-            load.lengths.append(sum(p.rows for p in pieces))
-            load.rows += store.payloads.resolve(slices_of(pieces))
-            load.bytes += size
+            load.bytes += width
+        for load in loads:
+            load.found = load.gather.resolve(store.payloads)
     return loads
 
 
 def _encoded(number: int, load: _Load, *, last: bool) -> bytes:
+    assert load.found is not None
+    table, owners = load.found.table(load.schema)
+    ordered = table.combine_chunks().take(pa.array(np.argsort(owners, kind="stable")))  # by partition
     header = {
         "operator": load.operator,
         "schema": schema_text(load.schema),
@@ -104,7 +110,7 @@ def _encoded(number: int, load: _Load, *, last: bool) -> bytes:
         "lengths": load.lengths,
         "last": last,
     }
-    return _frame(number, header, one_batch(table_of(load.rows, load.schema), "state"))
+    return _frame(number, header, one_batch(ordered, "state"))
 
 
 def _frame(number: int, header: dict[str, object], batch: pa.RecordBatch | None) -> bytes:

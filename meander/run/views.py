@@ -17,9 +17,9 @@ from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, CommitConflictError
 from meander.run.exchange.base import NO_WATERMARK
 from meander.run.exchange.channels import Channel, Channels
-from meander.run.frames import Place
-from meander.run.partitions import PartitionKey, Piece, StateView
-from meander.run.payloads import Payload, Payloads, Schemas, Sealed, fitted, plain_schema
+from meander.run.framing import Place
+from meander.run.partitions import PartitionKey, Partitions, Piece
+from meander.run.payloads import NO_PAYLOAD, Payload, Payloads, Schemas, Sealed, fitted, plain_schema
 from meander.run.record import Content, Envelope, Numbers, Prepared, schema_from, schema_text
 
 
@@ -37,7 +37,7 @@ class Views:
     def __init__(self, schemas: Schemas, payloads: Payloads) -> None:
         self.schemas, self.payloads = schemas, payloads
         self.channels = Channels()
-        self.state = StateView()
+        self.state = Partitions()
         self.writers: dict[str, LastBatch] = {}
         self.versions: dict[int, int] = {}
         self.counters: dict[tuple[int, str], int] = {}
@@ -159,7 +159,7 @@ class Views:
                 f"state of fragment {merge.fragment}, operator {merge.operator}, bucket {merge.bucket} changed while "
                 "it was merged; merge it again"
             )
-        number = pieces[0].payload.schema
+        number = self.payloads.by_number[pieces[0].payload].schema
         fitted(table.batch, self.schemas.by_number[number], f"merged state of fragment {merge.fragment}")
         return number
 
@@ -203,12 +203,13 @@ class Views:
         """Takes a record over. `tables` are the batches of a new record, to be kept in memory."""
         for schema, text in envelope["new"]:
             self.schemas.add(schema, schema_from(text))
-        waiting = iter(zip(envelope["schemas"], places, strict=True))
+        waiting = zip(envelope["schemas"], places, strict=True)
         payloads: list[Payload] = []
 
         def payload(rows: int) -> Payload:
             schema, place = next(waiting)
             payloads.append(Payload(place, schema, rows, verified=not tables))
+            self.payloads.add(payloads[-1])
             return payloads[-1]
 
         self._apply_structure(envelope, content)
@@ -216,8 +217,9 @@ class Views:
         self._apply_state(number, content, numbers, payload)
         self._apply_appends(envelope["now"], content, numbers, payload)
         self._apply_facts(number, envelope, content)
-        for held, sealed in zip(payloads, tables, strict=bool(tables)):
-            self.payloads.hold(held, fitted(sealed.batch, self.schemas.by_number[held.schema], "payload"))
+        for index, added in enumerate(payloads):
+            batch = fitted(tables[index].batch, self.schemas.by_number[added.schema], "payload") if tables else None
+            self.payloads.settle(added, batch)
 
     def _apply_structure(self, envelope: Envelope, content: Content) -> None:
         for (channel, sender, receiver, delay_ms), schema in zip(
@@ -252,30 +254,31 @@ class Views:
         for count, rows in content.get("state", ()):
             held = payload(rows)
             columns5 = [numbers.take(count) for _ in range(5)]
+            payloads.use(held.number, sum(length > 0 for length in columns5[4]), sum(columns5[4]))
             for fragment, operator, bucket, offset, length in zip(*columns5, strict=True):
                 if length:
-                    payloads.use(held, length)
-                    state.append(fragment, operator, bucket, Piece(held, offset, length, number))
+                    piece = Piece(held.number, offset, length, number)
+                    state.append(fragment, operator, bucket, held.schema, piece, length, length * held.row_bytes)
         for fragment, operator, bucket, _, pieces, rows in content.get("merges", ()):
             held = payload(rows)
-            payloads.use(held, rows)
+            payloads.use(held.number, 1, rows)
             key = PartitionKey(FragmentId(fragment), operator, bucket)
-            state.merge(key, pieces, Piece(held, 0, rows, number), payloads)
+            state.merge(key, pieces, Piece(held.number, 0, rows, number), rows * held.row_bytes, payloads)
 
     def _apply_appends(self, now: int, content: Content, numbers: Numbers, payload: _NextPayload) -> None:
-        by_id, payloads = self.channels.by_id, self.payloads
+        by_id = self.channels.by_id
         for stored, count, rows, markers in content.get("appends", ()):
-            held = payload(rows) if stored else None
+            held = payload(rows).number if stored else NO_PAYLOAD
             marked = {i: Marker.from_json(m) for i, m in markers}
             columns = [numbers.take(count) for _ in range(4)]
+            if stored:
+                self.payloads.use(held, sum(length > 0 for length in columns[2]), sum(columns[2]))
             for index, (channel, offset, length, watermark) in enumerate(zip(*columns, strict=True)):
                 marker = marked.get(index) if marked else None
                 if length:
-                    assert held is not None
-                    payloads.use(held, length)
                     by_id[channel].append(length, held, offset, watermark, marker, now)
                 elif watermark != NO_WATERMARK or marker is not None:
-                    by_id[channel].append(0, None, 0, watermark, marker, now)
+                    by_id[channel].append(0, NO_PAYLOAD, 0, watermark, marker, now)
 
     def _apply_facts(self, number: int, envelope: Envelope, content: Content) -> None:
         for fragment, name, count in content.get("counters", ()):
@@ -289,7 +292,7 @@ class Views:
         for fragment in content.get("retire", ()):
             self._retire(fragment)
         for channel, _ in content.get("remove", ()):
-            self.channels.release_all(channel, self.payloads)
+            self.channels.remove(channel, self.payloads)
         if envelope["writer"]:
             self.writers[envelope["writer"]] = LastBatch(envelope["batch"], envelope["digest"], number)
 

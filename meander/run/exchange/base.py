@@ -114,11 +114,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The records of many channels of one schema: `rows[i]` rows of the table belong to channel i, in order."""
+    """The records of many channels of one schema. Rows lie as they were appended, so that no copy is needed."""
 
     channels: tuple[ChannelId, ...]
     table: pa.Table
+    owners: Int64s
+    """For each row the index of its channel in `channels`. Rows of one channel are in order."""
     rows: Int64s
+    """How many rows each channel has."""
     stops: Int64s
     """Up to where each channel was read: the requested end, or just after the first marker."""
     watermarks: Int64s

@@ -20,9 +20,11 @@ from meander.run.exchange.base import (
     Chunk,
     Int64s,
     Reading,
+    int64s,
 )
 from meander.run.exchange.channels import Channel
-from meander.run.payloads import Slice, plain_schema, table_of
+from meander.run.gather import Gather
+from meander.run.payloads import plain_schema
 
 if TYPE_CHECKING:
     from meander.run.store import Store
@@ -109,61 +111,48 @@ class EmbeddedExchange:
         return [v for v in self._channels.by_id.values() if v.entries and v.ready_ms > now]
 
     def read(self, channel: ChannelId, start: int, stop: int, *, cut_at_marker: bool = False) -> Chunk:
+        gather = Gather()
         with self._store.lock:
             view = self._channels[channel]
             stop = _cut(view, start, stop, cut_at_marker)
-            entries = list(view.overlapping(start, stop))
-            rows = self._store.payloads.resolve(view.slices(start, stop))
+            view.collect(start, stop, gather, 0)
+            records = [(e.first + e.rows, e.watermark) for e in view.overlapping(start, stop)]
+            markers = tuple(view.markers_in(start, stop))
+            found = gather.resolve(self._store.payloads)
             schema = self._schema(view)
-        marks = [(e.first + e.rows, e.watermark) for e in entries if e.watermark != NO_WATERMARK]
-        markers = [(e.marker_position, e.marker) for e in entries if e.marker is not None]
-        return Chunk(
-            channel,
-            start,
-            stop,
-            table_of(rows, schema),
-            tuple((position, value) for position, value in marks if start <= position < stop),
-            tuple((position, marker) for position, marker in markers if start <= position < stop),
-        )
+        watermarks = tuple((p, value) for p, value in records if value != NO_WATERMARK and start <= p < stop)
+        return Chunk(channel, start, stop, found.table(schema)[0], watermarks, markers)
 
     def read_many(
         self, channels: Sequence[ChannelId], starts: Sequence[int], stops: Sequence[int], *, cut_at_marker: bool = False
     ) -> Reading:
-        slices: list[Slice] = []
-        rows, ends, watermarks = [], [], []
-        markers: dict[ChannelId, tuple[tuple[int, Marker], ...]] = {}
         if not channels:
             raise InputError("read_many needs at least one channel, to know the schema")
+        gather = Gather()
+        rows, ends, watermarks = [], [], []
+        markers: dict[ChannelId, tuple[tuple[int, Marker], ...]] = {}
         with self._store.lock:
             number = self._channels[channels[0]].schema
-            for channel, start, wanted in zip(channels, starts, stops, strict=True):
+            for owner, (channel, start, wanted) in enumerate(zip(channels, starts, stops, strict=True)):
                 view = self._channels[channel]
                 if view.schema != number:
-                    raise InputError(
-                        f"channels {channels[0]} and {channel} have different schemas; read them separately"
-                    )
+                    raise InputError(f"channels {channels[0]} and {channel} differ in schema; read them separately")
                 stop = _cut(view, start, wanted, cut_at_marker)
-                count, watermark, found = view.collect(start, stop, slices)
+                count, watermark = view.collect(start, stop, gather, owner)
                 rows.append(count)
                 ends.append(stop)
                 watermarks.append(watermark)
-                if found:
+                if view.markers and (found := view.markers_in(start, stop)):
                     markers[channel] = tuple(found)
-            resolved = self._store.payloads.resolve(slices)
+            gathered = gather.resolve(self._store.payloads)
             schema = self._store.views.schemas.by_number[number]
-        return Reading(
-            tuple(channels),
-            table_of(resolved, schema),
-            np.array(rows, np.int64),
-            np.array(ends, np.int64),
-            np.array(watermarks, np.int64),
-            markers,
-        )
+        table, owners = gathered.table(schema)
+        return Reading(tuple(channels), table, owners, int64s(rows), int64s(ends), int64s(watermarks), markers)
 
     def next_marker(self, channel: ChannelId, start: int) -> tuple[int, Marker] | None:
         with self._store.lock:
             view = self._channels[channel]
-            return view.next_marker(start, view.end(self._store.now_ms()))
+            return next(iter(view.markers_in(start, view.end(self._store.now_ms()))), None)
 
     # Measures
 
@@ -172,10 +161,10 @@ class EmbeddedExchange:
 
     def counters(self, channel: ChannelId) -> ChannelCounters:
         with self._store.lock:
-            return self._channels[channel].counters(self._store.now_ms())
+            return self._channels[channel].counters(self._store.now_ms(), self._store.payloads)
 
 
 def _cut(view: Channel, start: int, stop: int, cut_at_marker: bool) -> int:
     view.check_range(start, stop)
-    marker = view.next_marker(start, stop) if cut_at_marker else None
-    return stop if marker is None else marker[0] + 1
+    markers = view.markers_in(start, stop) if cut_at_marker and view.markers else ()
+    return markers[0][0] + 1 if markers else stop
