@@ -99,7 +99,7 @@ def _rows(lines: list[str], start: int) -> tuple[list[Row], int]:
         elif indent != entry[1]:
             return [], at
         pairs = [pair.split(": ", 1) for pair in entry[2].split(", ")]
-        values: dict[str, Item | str] = dict(pairs)  # type: ignore[arg-type]
+        values: dict[str, Item | str] = {key: text for key, text in pairs}  # noqa: C416
         if len(values) < len(pairs):
             raise _doubled([key for key, _ in pairs], f"line {at + 1}")
         rows.append(Row(at + 1, values))
@@ -143,15 +143,16 @@ class _Composer:
             if event.anchor not in self.anchors:
                 raise self.wrong(f"no anchor &{event.anchor} before this *{event.anchor}", event)
             return self.anchors[event.anchor]
-        item = Item(None, event.start_mark.line + 1)
+        item = Item(None, _line(event))
         if isinstance(event, yaml.ScalarEvent):
             item.value, item.plain = event.value, event.style in (None, "")
         elif isinstance(event, yaml.SequenceStartEvent):
             item.value = [self.item(e, depth + 1) for e in self.until(yaml.SequenceEndEvent)]
         else:
             item.value = self.mapping(depth)
-        if getattr(event, "anchor", None):
-            self.anchors[event.anchor] = item  # type: ignore[attr-defined]
+        anchor = getattr(event, "anchor", None)
+        if anchor:
+            self.anchors[anchor] = item
         return item
 
     def mapping(self, depth: int) -> dict[str, Item]:
@@ -172,7 +173,11 @@ class _Composer:
             yield event
 
     def wrong(self, message: str, event: yaml.Event) -> InputError:
-        return InputError(message, f"line {event.start_mark.line + 1}")
+        return InputError(message, f"line {_line(event)}")
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
 
 
 def _doubled(keys: list[str], where: str) -> InputError:
