@@ -70,9 +70,10 @@ class PlanOperator:
     """Tuples it emits per second."""
     row_bytes: int = 0
     state: OperatorState = OperatorState.TO_BE_PLACED
-    readers: list[OperatorId] = field(default_factory=list)
+    readers: dict[OperatorId, None] = field(default_factory=dict)
+    """Operators that take its output, in the order in which they came."""
     users: int = 0
-    """How many queries need it."""
+    """How many need it: the readers that are not about to be removed or, for a sink, its query."""
     plan: SharedPlanId = NO_PLAN
     reason: str | None = None
     """Why it is not placed, for people."""
@@ -86,10 +87,9 @@ class PlanOperator:
 
 @dataclass(frozen=True, slots=True)
 class RunningQuery:
-    """A query and the operators of the global query plan that serve it."""
+    """A query and its sinks in the global query plan; everything that feeds them serves it."""
 
     query: Query
-    operators: tuple[OperatorId, ...]
     sinks: tuple[OperatorId, ...]
 
 
@@ -112,6 +112,17 @@ class GlobalPlan:
             raise unknown("query", query, self.queries, "queries")
         return running
 
+    def serving(self, query: QueryId) -> list[OperatorId]:
+        """The operators that serve a query, sinks first."""
+        found = dict.fromkeys(self.query(query).sinks)
+        stack = list(found)
+        while stack:
+            for upstream in self.operators[stack.pop()].inputs:
+                if upstream not in found:
+                    found[upstream] = None
+                    stack.append(upstream)
+        return list(found)
+
     def fresh_id(self) -> OperatorId:
         operator = OperatorId(self._next_operator)
         self._next_operator += 1
@@ -123,38 +134,48 @@ class GlobalPlan:
         yield from record.inputs
         yield from record.readers
 
-    def edges_of(self, operator: OperatorId) -> Iterator[tuple[OperatorId, OperatorId]]:
+    def edges_of(self, operator: OperatorId) -> list[tuple[OperatorId, OperatorId]]:
         """Edges (upstream, reader) that touch the operator, each once."""
         record = self.operators[operator]
-        yield from ((upstream, operator) for upstream in dict.fromkeys(record.inputs))
-        yield from ((operator, reader) for reader in record.readers)
+        edges = [(upstream, operator) for upstream in dict.fromkeys(record.inputs)]
+        edges += [(operator, reader) for reader in record.readers]
+        return edges
 
     def add_operator(self, record: PlanOperator) -> None:
         """Adds an operator below which everything is present already, and joins the shared plans it touches."""
-        self.operators[record.id] = record
-        for upstream in dict.fromkeys(record.inputs):
-            self.operators[upstream].readers.append(record.id)
-        touched = {self.operators[i].plan for i in record.inputs}
-        record.plan = self._joined(touched)
-        self.plans[record.plan].add(record.id)
+        operators, own = self.operators, record.id
+        operators[own] = record
+        touched = set()
+        for upstream in record.inputs:
+            below = operators[upstream]
+            if own not in below.readers:
+                below.readers[own] = None
+                below.users += 1
+            touched.add(below.plan)
+        record.plan = touched.pop() if len(touched) == 1 else self._joined(touched)
+        self.plans[record.plan].add(own)
 
     def add_query(self, running: RunningQuery) -> None:
-        """Counts the query as a user of its operators."""
+        """Notes that the query needs its sinks."""
         if running.query.id in self.queries:
             raise InputError(f"query {running.query.id!r} is running already; remove it first or choose another name")
         self.queries[running.query.id] = running
-        for operator in running.operators:
-            self.operators[operator].users += 1
+        for sink in running.sinks:
+            self.operators[sink].users += 1
 
     def remove_query(self, query: QueryId) -> list[OperatorId]:
         """Forgets the query; returns its operators that nobody else needs. They stay in the plan until dropped."""
         running = self.query(query)
         del self.queries[query]
-        unused = []
-        for operator in running.operators:
-            self.operators[operator].users -= 1
-            if not self.operators[operator].users:
+        unused: list[OperatorId] = []
+        stack = list(running.sinks)
+        while stack:
+            operator = stack.pop()
+            record = self.operators[operator]
+            record.users -= 1
+            if not record.users:
                 unused.append(operator)
+                stack.extend(dict.fromkeys(record.inputs))
         return unused
 
     def drop_operators(self, gone: Iterable[OperatorId]) -> None:
@@ -166,7 +187,7 @@ class GlobalPlan:
             remaining = orphans.setdefault(record.plan, {})
             for upstream in dict.fromkeys(record.inputs):
                 if upstream not in removed:
-                    self.operators[upstream].readers.remove(operator)
+                    del self.operators[upstream].readers[operator]
                     remaining[upstream] = None
             remaining.update((r, None) for r in record.readers if r not in removed)
         for operator in removed:

@@ -42,6 +42,17 @@ def find_arc(first: int, following: Ints, far_end: Ints, wanted: int) -> int:
 
 
 @njit(cache=True, nogil=True)
+def _left(
+    arc: int, limit: Floats, used: NDArray[np.float64], own_arcs: NDArray[np.int64], own: NDArray[np.float64]
+) -> float:
+    left = limit[arc] - used[arc]
+    at = np.searchsorted(own_arcs, arc)
+    if at < len(own_arcs) and own_arcs[at] == arc:
+        left -= own[at]
+    return float(left)
+
+
+@njit(cache=True, nogil=True)
 def _expand(
     node: int,
     distance: float,
@@ -50,8 +61,11 @@ def _expand(
     following: Ints,
     far_end: Ints,
     weight: Floats,
-    free: Floats,
     need: float,
+    limit: Floats,
+    used: NDArray[np.float64],
+    own_arcs: NDArray[np.int64],
+    own: NDArray[np.float64],
     best: Any,
     via: Any,
     queue: Any,
@@ -62,7 +76,8 @@ def _expand(
         onward = head[other]
         # A node with no arc but the one back cannot lie on a path: skipping it keeps hubs cheap.
         dead_end = onward == NONE or (following[onward] == NONE and far_end[onward] == node)
-        if free[arc] >= need and (other == goal or not dead_end):
+        suffices = need == 0.0 or _left(arc, limit, used, own_arcs, own) >= need
+        if suffices and (other == goal or not dead_end):
             reached = distance + weight[arc]
             if other not in best or reached < best[other]:
                 best[other] = reached
@@ -82,10 +97,15 @@ def shortest_path(
     out_next: Ints,
     in_head: Ints,
     in_next: Ints,
-    free: Floats,
     need: float,
+    limit: Floats,
+    used: NDArray[np.float64],
+    own_arcs: NDArray[np.int64],
+    own: NDArray[np.float64],
 ) -> tuple[float, Ints]:
-    """Bidirectional Dijkstra over arcs that have at least `need` of what is `free`.
+    """Bidirectional Dijkstra over arcs that have at least `need` left of their `limit`; with no need, over all arcs.
+
+    Beside what is `used` of each arc, `own` is used of a few, given with the arcs in ascending order.
 
     Returns the length and the arcs of a cheapest path; (inf, []) when there is none.
 
@@ -108,7 +128,21 @@ def shortest_path(
             if node in backward and distance + backward[node] < best:
                 best, meeting = distance + backward[node], node
             _expand(
-                node, distance, goal, out_head, out_next, tip, weight, free, need, forward, forward_via, forward_queue
+                node,
+                distance,
+                goal,
+                out_head,
+                out_next,
+                tip,
+                weight,
+                need,
+                limit,
+                used,
+                own_arcs,
+                own,
+                forward,
+                forward_via,
+                forward_queue,
             )
         else:
             distance, node = heapq.heappop(backward_queue)
@@ -124,8 +158,11 @@ def shortest_path(
                 in_next,
                 tail,
                 weight,
-                free,
                 need,
+                limit,
+                used,
+                own_arcs,
+                own,
                 backward,
                 backward_via,
                 backward_queue,

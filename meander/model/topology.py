@@ -7,9 +7,10 @@ kept by a `PathCache` until a change touches them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from meander.model.path_cache import Path, PathCache
 from meander.model.paths import NONE, distances_from, find_arc, shortest_path, thread_lists
 
 UNLIMITED = float("inf")
+NOTHING_USED = np.zeros(0, dtype=np.float64)
 
 
 class NodeKind(IntEnum):
@@ -302,9 +304,17 @@ class Topology:
         return distances_from(start, a.tip, a.latency_ms, n.out_head, a.out_next, n.count)
 
     def search(
-        self, start: NodeId, goal: NodeId, free_mbps: NDArray[np.float32] | None = None, need_mbps: float = 0.0
+        self,
+        start: NodeId,
+        goal: NodeId,
+        need_mbps: float = 0.0,
+        used_mbps: NDArray[np.float64] = NOTHING_USED,
+        own_mbps: Mapping[int, float] = MappingProxyType({}),
     ) -> Path | None:
-        """A cheapest path, computed afresh; with `free_mbps` (by arc), over arcs with that much bandwidth left."""
+        """A cheapest path, computed afresh; with a need, over arcs that have that much left.
+
+        What is used of an arc is in `used_mbps`, plus, for the few arcs in it, in `own_mbps`.
+        """
         n, a = self.nodes, self.arcs
         if not (n.alive[start] and n.alive[goal]):
             return None
@@ -312,7 +322,7 @@ class Topology:
             return Path((start,), (), 0.0)
         latency, arcs = shortest_path(
             int(start), int(goal), a.tail, a.tip, a.latency_ms, n.out_head, a.out_next, n.in_head, a.in_next,
-            a.bandwidth_mbps if free_mbps is None else free_mbps, need_mbps,
+            need_mbps, a.bandwidth_mbps, used_mbps, *_sorted_columns(own_mbps),
         )  # fmt: skip
         if latency == UNLIMITED:
             return None
@@ -405,6 +415,11 @@ class Topology:
         a.alive[arc] = False
         a.free.append(arc)
         self._paths.drop_arc(arc)
+
+
+def _sorted_columns(by_arc: Mapping[int, float]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    arcs = sorted(by_arc)
+    return np.array(arcs, dtype=np.int64), np.array([by_arc[arc] for arc in arcs], dtype=np.float64)
 
 
 def _listed(arc: int, following: NDArray[np.int32]) -> list[int]:

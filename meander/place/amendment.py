@@ -31,7 +31,8 @@ class Draft:
     routes: dict[Edge, Path] = field(default_factory=dict)
     unplaced: dict[OperatorId, str] = field(default_factory=dict)
     unrouted: dict[Edge, str] = field(default_factory=dict)
-    proposal: Proposal = field(default_factory=Proposal)
+    proposal: Proposal | None = None
+    """What the mechanism said, if it was asked."""
 
 
 def draft(catalog: Catalog, delta: Delta, mechanism: Mechanism, room: Room, seed: int) -> Draft:
@@ -81,8 +82,10 @@ def _place(
     catalog: Catalog, delta: Delta, wanted: list[OperatorId], mechanism: Mechanism, result: Draft, seed: int
 ) -> None:
     plan = catalog.plan
-    fixed = {o: catalog.placement.nodes[o] for o in delta.boundary if plan[o].state is OperatorState.PLACED}
     _pin(catalog, wanted, result)
+    if len(result.nodes) + len(result.unplaced) == len(wanted):
+        return
+    fixed = {o: catalog.placement.nodes[o] for o in delta.boundary if plan[o].state is OperatorState.PLACED}
     fixed.update(result.nodes)
     free = _placeable(catalog, wanted, fixed, result)
     if not free:
@@ -105,18 +108,20 @@ def _place(
         space=catalog.space,
         former={o: catalog.placement.nodes[o] for o in free if o in catalog.placement.nodes},
     )
-    result.proposal = mechanism.place(problem)
-    _accept(catalog, free, mechanism, result)
+    proposal = result.proposal = mechanism.place(problem)
+    _accept(catalog, free, mechanism, proposal, result)
 
 
-def _accept(catalog: Catalog, free: dict[OperatorId, None], mechanism: Mechanism, result: Draft) -> None:
+def _accept(
+    catalog: Catalog, free: dict[OperatorId, None], mechanism: Mechanism, proposal: Proposal, result: Draft
+) -> None:
     """Takes what the mechanism proposed from the room, and does not trust it: what does not fit is not placed."""
     for operator in free:
         record = catalog.plan[operator]
-        node = result.proposal.nodes.get(operator)
+        node = proposal.nodes.get(operator)
         if node is None:
             silence = f"mechanism {mechanism.name} found no node for it"
-            result.unplaced[operator] = result.proposal.unplaced.get(operator, silence)
+            result.unplaced[operator] = proposal.unplaced.get(operator, silence)
         elif not result.room.fits(node, record.slots, record.load_tps):
             name = catalog.topology.name(node)
             result.unplaced[operator] = f"mechanism {mechanism.name} chose node {name}, which has no room for it"
@@ -131,14 +136,15 @@ def _pin(catalog: Catalog, wanted: list[OperatorId], result: Draft) -> None:
         record = catalog.plan[operator]
         if record.pin is None:
             continue
-        name = catalog.topology.name(record.pin)
         if not catalog.topology.is_alive(record.pin):
-            result.unplaced[operator] = f"its node {name} is gone"
-        elif record.slots and not result.room.fits(record.pin, record.slots, _load(record)):
-            result.unplaced[operator] = f"its node {name} has no room for it"
-        else:
+            result.unplaced[operator] = f"its node {catalog.topology.name(record.pin)} is gone"
+        elif not record.slots:
             result.nodes[operator] = record.pin
-            result.room.take(record.pin, record.slots, _load(record))
+        elif result.room.fits(record.pin, record.slots, record.load_tps):
+            result.nodes[operator] = record.pin
+            result.room.take(record.pin, record.slots, record.load_tps)
+        else:
+            result.unplaced[operator] = f"its node {catalog.topology.name(record.pin)} has no room for it"
 
 
 def _placeable(
@@ -163,31 +169,28 @@ def _placeable(
 
 def _route(catalog: Catalog, delta: Delta, wanted: list[OperatorId], result: Draft) -> None:
     """A path for every edge of a newly placed operator, and for every edge whose path broke."""
-    plan, room = catalog.plan, result.room
-    staying = catalog.placement.nodes
-    lifted = set(result.lifted)
-
-    def node_of(operator: OperatorId) -> NodeId | None:
-        placed = result.nodes.get(operator)
-        return placed if placed is not None or operator in lifted else staying.get(operator)
-
+    plan, topology, room, fresh = catalog.plan, catalog.topology, result.room, result.nodes
+    staying, lifted = catalog.placement.nodes, set(result.lifted)
     edges = dict.fromkeys(delta.edges)
-    edges.update(dict.fromkeys(e for o in wanted if o in result.nodes for e in plan.edges_of(o)))
+    for operator in wanted:
+        if operator in fresh:
+            edges.update(dict.fromkeys(plan.edges_of(operator)))
     for edge in edges:
-        start, goal = node_of(edge[0]), node_of(edge[1])
+        upstream, reader = edge
+        start = fresh.get(upstream) if upstream in fresh or upstream in lifted else staying.get(upstream)
+        goal = fresh.get(reader) if reader in fresh or reader in lifted else staying.get(reader)
         if start is None or goal is None or start == goal:
             continue
-        need = mbps(plan[edge[0]])
-        path = catalog.topology.path(start, goal)
-        if path is not None and not room.carries(path.arcs, need):
-            path = catalog.topology.search(start, goal, room.free_mbps(), need)
+        need = mbps(plan[upstream])
+        path = room.path(start, goal, need)
         if path is None:
-            names = f"{catalog.topology.name(start)} to {catalog.topology.name(goal)}"
+            names = f"{topology.name(start)} to {topology.name(goal)}"
             result.unrouted[edge] = f"no path with {need:g} Mbit/s left leads from {names}"
         else:
             result.routes[edge] = path
             room.take_traffic(path.arcs, need)
-    _withdraw_unrouted(catalog, set(wanted), result)
+    if result.unrouted:
+        _withdraw_unrouted(catalog, set(wanted), result)
 
 
 def _withdraw_unrouted(catalog: Catalog, wanted: set[OperatorId], result: Draft) -> None:

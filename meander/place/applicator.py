@@ -100,7 +100,7 @@ class Applicator:
             case DemandChanged(query=name, demands=demands):
                 running = self.catalog.plan.query(name)
                 query = Query(running.query.id, running.query.plan, demands)
-                self.catalog.plan.queries[name] = RunningQuery(query, running.operators, running.sinks)
+                self.catalog.plan.queries[name] = RunningQuery(query, running.sinks)
 
     # ---------------------------------------------------------------- topology
 

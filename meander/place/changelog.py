@@ -39,6 +39,8 @@ class Delta:
     @property
     def touched(self) -> int:
         """Operators that amending looks at."""
+        if not self.edges:
+            return len(self.operators) + len(self.boundary)
         ends = {o for edge in self.edges for o in edge}
         return len(self.operators) + len(ends.union(self.boundary).difference(self.operators))
 
@@ -72,36 +74,45 @@ def deltas(plan: GlobalPlan, entries: Iterable[Entry]) -> list[Delta]:
     groups = _Groups()
     edges: dict[Edge, str] = {}
     causes: dict[OperatorId, list[str]] = {}
+    operators, placed = plan.operators, OperatorState.PLACED
     for entry in entries:
-        invalid = [o for o in entry.operators if o in plan.operators and _is_invalid(plan, o)]
-        for operator in invalid:
-            groups.join(invalid[0], operator)
+        first: OperatorId | None = None
+        for operator in entry.operators:
+            record = operators.get(operator)
+            if record is None or record.state is placed:
+                continue
+            first = operator if first is None else first
+            groups.join(first, operator)
             causes.setdefault(operator, []).append(entry.cause)
-            for neighbour in plan.neighbours(operator):
-                if _is_invalid(plan, neighbour):
-                    groups.join(operator, neighbour)
+            for upstream in record.inputs:
+                if operators[upstream].state is not placed:
+                    groups.join(operator, upstream)
+            for reader in record.readers:
+                if operators[reader].state is not placed:
+                    groups.join(operator, reader)
         edges.update((e, entry.cause) for e in entry.edges if _exists(plan, e))
-    loose: list[tuple[Edge, str]] = []
-    for edge, cause in edges.items():
-        ends = [o for o in edge if o in groups]
-        if not ends:
-            loose.append((edge, cause))
     found = [_delta(plan, members, causes) for members in groups.sets()]
+    loose = ((edge, cause) for edge, cause in edges.items() if edge[0] not in groups and edge[1] not in groups)
     return found + [Delta((), (edge,), edge, (cause,)) for edge, cause in loose]
-
-
-def _is_invalid(plan: GlobalPlan, operator: OperatorId) -> bool:
-    return plan[operator].state is not OperatorState.PLACED
 
 
 def _exists(plan: GlobalPlan, edge: Edge) -> bool:
     return edge[1] in plan.operators and edge[0] in plan[edge[1]].inputs
 
 
-def _delta(plan: GlobalPlan, members: set[OperatorId], causes: dict[OperatorId, list[str]]) -> Delta:
-    boundary = {n: None for o in members for n in plan.neighbours(o) if n not in members}
-    why = dict.fromkeys(c for o in members for c in causes.get(o, ()))
-    return Delta(tuple(_in_order(plan, members)), (), tuple(boundary), tuple(why))
+def _delta(plan: GlobalPlan, members: list[OperatorId], causes: dict[OperatorId, list[str]]) -> Delta:
+    """A delta of these operators. Those that no entry names were drawn in because they are not placed either."""
+    if len(members) == 1:
+        record = plan[members[0]]
+        return Delta((record.id,), (), (*dict.fromkeys(record.inputs), *record.readers), tuple(causes[record.id]))
+    inside = set(members)
+    boundary: dict[OperatorId, None] = {}
+    for operator in members:
+        record = plan[operator]
+        boundary.update([(n, None) for n in record.inputs if n not in inside])
+        boundary.update([(n, None) for n in record.readers if n not in inside])
+    why = dict.fromkeys([c for o in members for c in causes.get(o, ())])
+    return Delta(tuple(_in_order(plan, inside)), (), tuple(boundary), tuple(why))
 
 
 def _in_order(plan: GlobalPlan, members: set[OperatorId]) -> Iterator[OperatorId]:
@@ -130,17 +141,19 @@ class _Groups:
 
     def find(self, item: OperatorId) -> OperatorId:
         parent = self._parent
-        parent.setdefault(item, item)
-        while parent[item] != item:
-            parent[item] = parent[parent[item]]
-            item = parent[item]
+        above = parent.setdefault(item, item)
+        while above != item:
+            parent[item] = above = parent[above]
+            item, above = above, parent[above]
         return item
 
     def join(self, a: OperatorId, b: OperatorId) -> None:
-        self._parent[self.find(a)] = self.find(b)
+        root = self.find(a)
+        if a != b:
+            self._parent[root] = self.find(b)
 
-    def sets(self) -> list[set[OperatorId]]:
-        found: dict[OperatorId, set[OperatorId]] = {}
+    def sets(self) -> list[list[OperatorId]]:
+        found: dict[OperatorId, list[OperatorId]] = {}
         for item in self._parent:
-            found.setdefault(self.find(item), set()).add(item)
+            found.setdefault(self.find(item), []).append(item)
         return list(found.values())

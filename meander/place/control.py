@@ -101,12 +101,16 @@ class Control(ABC):
     def settle(self, delta: Delta, drafting: Drafting, effort: Effort) -> Draft:
         """Drafts until one could be charged; counts the effort."""
 
-    def _settle_alone(self, drafting: Drafting, effort: Effort) -> Draft:
-        """Nobody else can interfere: what was drafted fits."""
+    def settle_alone(self, drafting: Drafting) -> Draft:
+        """For when nobody else can interfere: what was drafted fits."""
+        result = drafting(Room(self.catalog.ledger))
+        charge(self.catalog.ledger, result.room)
+        return result
+
+    def _settle_locked(self, drafting: Drafting, effort: Effort) -> Draft:
+        """Takes all locks, so that nobody else can interfere."""
         with self.locks.held(self.locks.all, effort):
-            result = drafting(Room(self.catalog.ledger))
-            charge(self.catalog.ledger, result.room)
-            return result
+            return self.settle_alone(drafting)
 
     def _back_off(self, delta: Delta, attempt: int) -> None:
         """Waits a random, growing moment so that two amenders do not collide again in step."""
@@ -138,7 +142,7 @@ class Optimistic(Control):
                     return result
             effort.aborts += 1
             self._back_off(delta, attempt)
-        return self._settle_alone(drafting, effort)
+        return self._settle_locked(drafting, effort)
 
 
 class Pessimistic(Control):
@@ -159,7 +163,7 @@ class Pessimistic(Control):
                     wanted |= touched
             effort.aborts += 1
             self._back_off(delta, attempt)
-        return self._settle_alone(drafting, effort)
+        return self._settle_locked(drafting, effort)
 
     def _likely(self, delta: Delta) -> list[int]:
         """Nodes of everything that stays or leaves, and of the paths between what stays."""
@@ -186,8 +190,10 @@ CONTROLS: dict[str, type[Control]] = {c.name: c for c in (Optimistic, Pessimisti
 
 def still_fits(ledger: Ledger, room: Room) -> bool:
     """Whether what the view takes is still there. Giving back always fits."""
-    nodes = all((slots <= 0 and load <= 0) or ledger.fits(node, slots, load) for node, slots, load in room.node_changes)
-    return nodes and all(used <= 0 or ledger.carries(arc, used) for arc, used in room.arc_changes.items())
+    for node, slots, load in room.node_changes:
+        if (slots > 0 or load > 0) and not ledger.fits(node, slots, load):
+            return False
+    return all(used <= 0 or ledger.carries(arc, used) for arc, used in room.arc_changes.items())
 
 
 def charge(ledger: Ledger, room: Room) -> None:

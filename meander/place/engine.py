@@ -91,6 +91,16 @@ class BatchReport:
         return self.apply_s + self.merge_s + self.amend_s
 
 
+NO_EFFORT = Effort()
+
+
+def outcome_of(result: Draft) -> Result:
+    """Success when nothing is left over, failure when nothing came about."""
+    if not result.unplaced and not result.unrouted:
+        return Result.SUCCESS
+    return Result.PARTIAL if result.nodes or result.routes or result.lifted else Result.FAILED
+
+
 class Engine:
     """Keeps the catalog's placement valid."""
 
@@ -145,19 +155,20 @@ class Engine:
     # ---------------------------------------------------------------- amending
 
     def _amend_all(self, found: list[Delta]) -> list[Amended]:
-        small = sum(len(delta.operators) for delta in found) < WORTH_SHARING
+        small = sum([len(delta.operators) for delta in found]) < WORTH_SHARING
         if self._pool is None or len(found) < 2 or small:
-            return [self._amend(delta) for delta in found]
+            return [self._amend_alone(delta) for delta in found]
         return list(self._pool.map(self._amend, found))
+
+    def _amend_alone(self, delta: Delta) -> Amended:
+        """One delta after the other: nobody interferes, so nothing is locked or checked twice."""
+        result = self.control.settle_alone(partial(self._draft, delta))
+        return Amended(delta, result, NO_EFFORT, outcome_of(result))
 
     def _amend(self, delta: Delta) -> Amended:
         effort = Effort()
-        drafting = partial(self._draft, delta)
-        result = self.control.settle(delta, drafting, effort)
-        failed = len(result.unplaced) + len(result.unrouted)
-        done = len(result.nodes) + len(result.routes) + len(result.lifted)
-        outcome = Result.SUCCESS if not failed else Result.PARTIAL if done else Result.FAILED
-        return Amended(delta, result, effort, outcome)
+        result = self.control.settle(delta, partial(self._draft, delta), effort)
+        return Amended(delta, result, effort, outcome_of(result))
 
     def _draft(self, delta: Delta, room: Room) -> Draft:
         try:
@@ -174,8 +185,10 @@ class Engine:
         again: list[Entry] = []
         for each in amended:
             self._note(each, report, gone)
-            again.extend(self._stranded(each))
-        forget(self.catalog, gone)
+            if each.draft.unrouted:
+                again.extend(self._stranded(each))
+        if gone:
+            forget(self.catalog, gone)
         return again
 
     def _note(self, amended: Amended, report: BatchReport, gone: list[OperatorId]) -> None:
@@ -188,6 +201,7 @@ class Engine:
         for operator in delta.operators:
             record = plan[operator]
             node = result.nodes.get(operator)
+            before = former.get(operator)
             if record.state is OperatorState.TO_BE_REMOVED:
                 gone.append(operator)
             elif node is not None:
@@ -198,19 +212,20 @@ class Engine:
                 if record.state is OperatorState.TO_BE_REPLACED:
                     record.become(OperatorState.TO_BE_PLACED)
                 record.reason = report.unplaced[operator] = result.unplaced[operator]
-            if former.get(operator) != node:
-                report.moves.append(Move(operator, former.get(operator), node, cause))
+            if before != node:
+                report.moves.append(Move(operator, before, node, cause))
         for edge, path in result.routes.items():
             catalog.put_route(edge, path)
-        report.rerouted.extend(e for e in delta.edges if e in result.routes)
-        self._keep_waiting(delta, result, cause)
+        if delta.edges:
+            report.rerouted.extend(e for e in delta.edges if e in result.routes)
+        if result.unplaced:
+            self._keep_waiting(delta, result, cause)
         self._count(amended, report)
 
     def _keep_waiting(self, delta: Delta, result: Draft, cause: str) -> None:
         """What could not be placed goes back to the log."""
         operators = frozenset(o for o in delta.operators if o in result.unplaced)
-        if operators:
-            self.log.waiting.append(Entry(operators, frozenset(), cause))
+        self.log.waiting.append(Entry(operators, frozenset(), cause))
 
     def _stranded(self, amended: Amended) -> list[Entry]:
         """Operators that stayed, but whose edge found no path with enough bandwidth: one end has to move."""
@@ -229,8 +244,10 @@ class Engine:
         report.deltas += 1
         report.touched += amended.delta.touched
         report.results[amended.result] += 1
-        report.aborts += amended.effort.aborts
-        report.lock_s += amended.effort.lock_s
-        report.validation_s += amended.effort.validation_s
-        report.messages += amended.draft.proposal.messages
-        report.message_bytes += amended.draft.proposal.bytes
+        if amended.effort is not NO_EFFORT:
+            report.aborts += amended.effort.aborts
+            report.lock_s += amended.effort.lock_s
+            report.validation_s += amended.effort.validation_s
+        if amended.draft.proposal is not None:
+            report.messages += amended.draft.proposal.messages
+            report.message_bytes += amended.draft.proposal.bytes

@@ -42,6 +42,7 @@ class PhysicalPlan:
     row_bytes: Mapping[OperatorId, int]
     tops: frozenset[OperatorId]
     """Operators that feed a sink."""
+    sinks: frozenset[OperatorId]
 
 
 class Preparation:
@@ -76,7 +77,7 @@ class Preparation:
                 raise unknown("sink", operator.name, self.sinks)
         tops = frozenset(i for sink in plan.sinks for i in plan.inputs[sink])
         widths = {o: row_bytes(schema) for o, schema in plan.schemas.items()}
-        return PhysicalPlan(logical, plan, signatures(plan), widths, tops)
+        return PhysicalPlan(logical, plan, signatures(plan), widths, tops, frozenset(plan.sinks))
 
 
 def expanded(plan: QueryPlan, streams: Mapping[str, Stream]) -> QueryPlan:

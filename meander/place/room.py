@@ -6,7 +6,7 @@ zero, whatever the order. The ledger does not lock; `control` decides who may to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from meander.model.errors import InputError
 from meander.model.ids import NodeId
+from meander.model.path_cache import Path
 from meander.model.topology import Topology
 
 _T = TypeVar("_T", bound=np.generic)
@@ -94,14 +95,18 @@ class Room:
         return float(nodes.capacity_tps[node]) - float(self.ledger.load_tps[node]) - self._load_tps.get(node, 0.0)
 
     def carries(self, arcs: tuple[int, ...], mbps: float) -> bool:
-        return all(self.ledger.carries(arc, mbps + self._mbps.get(arc, 0.0)) for arc in arcs)
+        used, limit, own = self.ledger.mbps, self.topology.arcs.bandwidth_mbps, self._mbps
+        for arc in arcs:
+            if used[arc] + (mbps + own.get(arc, 0.0)) > limit[arc]:
+                return False
+        return True
 
-    def free_mbps(self) -> NDArray[np.float32]:
-        """Bandwidth left on every arc, for a search around full links. Costs the topology's size: a last resort."""
-        free = self.topology.arcs.bandwidth_mbps - self.ledger.mbps
-        for arc, used in self._mbps.items():
-            free[arc] -= used
-        return free.astype(np.float32)
+    def path(self, start: NodeId, goal: NodeId, mbps: float) -> Path | None:
+        """A cheapest path over links with this much bandwidth left."""
+        found = self.topology.path(start, goal)
+        if found is None or self.carries(found.arcs, mbps):
+            return found
+        return self.topology.search(start, goal, mbps, self.ledger.mbps, self._mbps)
 
     def take(self, node: NodeId, slots: int, load_tps: float) -> None:
         if slots or load_tps:
@@ -113,9 +118,9 @@ class Room:
             self._mbps[arc] = self._mbps.get(arc, 0.0) + mbps
 
     @property
-    def node_changes(self) -> Iterator[tuple[NodeId, int, float]]:
+    def node_changes(self) -> list[tuple[NodeId, int, float]]:
         """What this view took on each node it touched: slots and tuples/s."""
-        return ((n, slots, self._load_tps[n]) for n, slots in self._slots.items())
+        return [(n, slots, self._load_tps[n]) for n, slots in self._slots.items()]
 
     @property
     def touched_nodes(self) -> Iterable[NodeId]:

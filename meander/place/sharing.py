@@ -7,92 +7,97 @@ first operator above a match is rewritten to read those.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 from meander.model.global_plan import OperatorState, PlanOperator, RunningQuery
 from meander.model.ids import OperatorId
-from meander.model.operators import Operator, Sink, Source, output_schema, with_renamed_inputs
-from meander.model.schema import Schema
+from meander.model.operators import Sink, Source, output_schema, with_renamed_inputs
 from meander.place.catalog import Catalog, Sharing
 from meander.place.physical import PhysicalPlan, PreparedQuery
 from meander.place.rates import output_rate_tps
 from meander.place.room import in_steps
 
+Matches = dict[OperatorId, OperatorId]
+"""Operators of a query as written, and those of the global query plan that compute the same."""
+
 
 def add_query(catalog: Catalog, prepared: PreparedQuery) -> list[OperatorId]:
     """Merges a query into the global query plan; returns the operators that it adds or brings back."""
-    if catalog.sharing is Sharing.COMPLETE:
-        return _add_complete(catalog, prepared)
-    mapping: dict[OperatorId, OperatorId] = {}
-    changed: list[OperatorId] = []
     physical = prepared.physical
-    for own in physical.plan.order:
-        shareable = not isinstance(physical.plan.operators[own], Sink)
-        existing = catalog.running.get(physical.signatures[own]) if shareable else None
-        if existing is None:
-            existing = _add(catalog, physical, own, mapping, shareable)
-            changed.append(existing)
-        elif catalog.plan[existing].state is OperatorState.TO_BE_REMOVED:
-            changed.append(_revived(catalog, existing))
-        mapping[own] = existing
-    _use(catalog, prepared, mapping, mapping.values())
-    return changed
-
-
-def _add_complete(catalog: Catalog, prepared: PreparedQuery) -> list[OperatorId]:
-    """Shares all or nothing: only what feeds a sink is looked up, and only that is indexed."""
-    plan, physical = catalog.plan, prepared.physical
-    found = {top: catalog.running.get(physical.signatures[top]) for top in physical.tops}
-    mapping = {top: existing for top, existing in found.items() if existing is not None}
+    plan, partial = physical.plan, catalog.sharing is Sharing.PARTIAL
+    mapping, missing = _common_parts(catalog, physical) if partial else _all_or_nothing(catalog, physical)
     changed: list[OperatorId] = []
-    if len(mapping) == len(found):
-        shared = _below(catalog, mapping.values())
-        changed.extend(_revived(catalog, o) for o in shared if plan[o].state is OperatorState.TO_BE_REMOVED)
-        missing = physical.plan.sinks
-    else:
-        shared, mapping, missing = {}, {}, physical.plan.order
     for own in missing:
-        mapping[own] = _add(catalog, physical, own, mapping, own in physical.tops)
+        inputs = tuple([mapping[i] for i in plan.inputs[own]])
+        _revive(catalog, inputs, changed)
+        index = own not in physical.sinks if partial else own in physical.tops
+        mapping[own] = _add(catalog, physical, own, inputs, index)
         changed.append(mapping[own])
-    _use(catalog, prepared, mapping, (*shared, *mapping.values()))
+    sinks = tuple([mapping[s] for s in plan.sinks])
+    catalog.plan.add_query(RunningQuery(prepared.query, sinks))
     return changed
 
 
-def _below(catalog: Catalog, tops: Iterable[OperatorId]) -> dict[OperatorId, None]:
-    """These operators and everything that feeds them."""
-    found: dict[OperatorId, None] = {}
-    stack = list(tops)
+def _common_parts(catalog: Catalog, physical: PhysicalPlan) -> tuple[Matches, Sequence[OperatorId]]:
+    """Running operators that the query can read, found from its sinks down, and its own that nobody runs."""
+    plan, signatures, running = physical.plan, physical.signatures, catalog.running
+    mapping: Matches = {}
+    missing: set[OperatorId] = set()
+    stack = list(plan.sinks)
+    while stack:
+        for own in plan.inputs[stack.pop()]:
+            if own in mapping or own in missing:
+                continue
+            existing = running.get(signatures[own])
+            if existing is not None:
+                mapping[own] = existing
+            else:
+                missing.add(own)
+                stack.append(own)
+    if not missing:
+        return mapping, plan.sinks
+    return mapping, [o for o in plan.order if o in missing or o in physical.sinks]
+
+
+def _all_or_nothing(catalog: Catalog, physical: PhysicalPlan) -> tuple[Matches, Sequence[OperatorId]]:
+    """The running operators that feed the query's sinks if there are all of them, otherwise nothing."""
+    mapping: Matches = {}
+    for top in physical.tops:
+        existing = catalog.running.get(physical.signatures[top])
+        if existing is None:
+            return {}, physical.plan.order
+        mapping[top] = existing
+    return mapping, physical.plan.sinks
+
+
+def _revive(catalog: Catalog, operators: Iterable[OperatorId], changed: list[OperatorId]) -> None:
+    """Brings back operators that were about to be removed, and all below: they still run, unless their node is gone."""
+    stack = list(operators)
     while stack:
         operator = stack.pop()
-        if operator not in found:
-            found[operator] = None
-            stack.extend(catalog.plan[operator].inputs)
-    return found
-
-
-def _use(
-    catalog: Catalog,
-    prepared: PreparedQuery,
-    mapping: Mapping[OperatorId, OperatorId],
-    operators: Iterable[OperatorId],
-) -> None:
-    sinks = tuple(mapping[s] for s in prepared.physical.plan.sinks)
-    catalog.plan.add_query(RunningQuery(prepared.query, tuple(dict.fromkeys(operators)), sinks))
+        record = catalog.plan[operator]
+        if record.state is not OperatorState.TO_BE_REMOVED:
+            continue
+        node = catalog.placement.nodes.get(operator)
+        alive = node is not None and catalog.topology.is_alive(node)
+        record.become(OperatorState.PLACED if alive else OperatorState.TO_BE_REPLACED)
+        changed.append(operator)
+        for upstream in dict.fromkeys(record.inputs):
+            catalog.plan[upstream].users += 1
+            stack.append(upstream)
 
 
 def _add(
-    catalog: Catalog,
-    physical: PhysicalPlan,
-    own: OperatorId,
-    mapping: Mapping[OperatorId, OperatorId],
-    index: bool,
+    catalog: Catalog, physical: PhysicalPlan, own: OperatorId, inputs: tuple[OperatorId, ...], index: bool
 ) -> OperatorId:
     """A new operator in the global query plan; with `index` later queries can find it."""
     plan, own_plan = catalog.plan, physical.plan
-    inputs = tuple(mapping[i] for i in own_plan.inputs[own])
-    old = tuple(own_plan.schemas[i] for i in own_plan.inputs[own])
-    new = tuple(plan[i].schema for i in inputs)
-    spec, schema = _renamed(own_plan.operators[own], old, new, own_plan.schemas[own])
+    spec, schema = own_plan.operators[own], own_plan.schemas[own]
+    old = [own_plan.schemas[i] for i in own_plan.inputs[own]]
+    new = [plan[i].schema for i in inputs]
+    if any(a is not b and a.names != b.names for a, b in zip(old, new, strict=True)):
+        spec = with_renamed_inputs(spec, tuple(old), tuple(new))
+        schema = output_schema(spec, tuple(new))
     record = PlanOperator(plan.fresh_id(), spec, schema, physical.signatures[own], inputs)
     record.row_bytes = physical.row_bytes[own]
     _pin(catalog, record)
@@ -123,38 +128,20 @@ def forget(catalog: Catalog, gone: list[OperatorId]) -> None:
 
 def estimate(catalog: Catalog, record: PlanOperator) -> None:
     """Sets the operator's load and rate from its inputs'."""
-    rates = [catalog.plan[i].rate_tps for i in record.inputs]
     spec = record.spec
     if isinstance(spec, Source):
         assert spec.node is not None
         record.rate_tps = in_steps(catalog.source_rate_tps(spec.stream, spec.node))
-    else:
-        record.load_tps = in_steps(sum(rates))
-        record.rate_tps = 0.0 if isinstance(spec, Sink) else output_rate_tps(spec, rates)
+        return
+    rates = [catalog.plan[i].rate_tps for i in record.inputs]
+    record.load_tps = in_steps(sum(rates))
+    record.rate_tps = 0.0 if isinstance(spec, Sink) else output_rate_tps(spec, rates)
 
 
 def _pin(catalog: Catalog, record: PlanOperator) -> None:
     """Sources and sinks are where they are, and take no slot."""
-    match record.spec:
-        case Source(node=str() as name):
-            record.pin, record.slots = catalog.topology.known_id(name), 0
-        case Sink(name=name):
-            record.pin, record.slots = catalog.topology.known_id(catalog.sinks[name].node), 0
-
-
-def _renamed(
-    operator: Operator, old: tuple[Schema, ...], new: tuple[Schema, ...], schema: Schema
-) -> tuple[Operator, Schema]:
-    if all(a is b or a.names == b.names for a, b in zip(old, new, strict=True)):
-        return operator, schema
-    renamed = with_renamed_inputs(operator, old, new)
-    return renamed, output_schema(renamed, new)
-
-
-def _revived(catalog: Catalog, operator: OperatorId) -> OperatorId:
-    """Brings back an operator that was about to be removed: it still runs, unless its node is gone."""
-    record = catalog.plan[operator]
-    node = catalog.placement.nodes.get(operator)
-    alive = node is not None and catalog.topology.is_alive(node)
-    record.become(OperatorState.PLACED if alive else OperatorState.TO_BE_REPLACED)
-    return operator
+    spec = record.spec
+    if isinstance(spec, Sink):
+        record.pin, record.slots = catalog.topology.known_id(catalog.sinks[spec.name].node), 0
+    elif isinstance(spec, Source) and spec.node is not None:
+        record.pin, record.slots = catalog.topology.known_id(spec.node), 0

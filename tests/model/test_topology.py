@@ -133,13 +133,17 @@ def test_a_search_with_a_bandwidth_need_avoids_full_links() -> None:
         [Link("a", "c", 1.0, 10), Link("a", "b", 5.0, 100), Link("b", "c", 5.0, 100)],
     )
     a, b, c = (topology.id(n) for n in "abc")
-    free = topology.arcs.bandwidth_mbps
-    near, around, none = (topology.search(a, c, free, need) for need in (10.0, 11.0, 101.0))
+    used = np.zeros(len(topology.arcs.alive))
+    used[topology.arc(a, c)] = 1.0
+    near, around, none = (topology.search(a, c, need, used) for need in (9.0, 9.5, 101.0))
     assert near is not None
     assert near.nodes == (a, c)
     assert around is not None
     assert around.nodes == (a, b, c)
     assert none is None
+    given_back = topology.search(a, c, 9.5, used, {topology.arc(a, c) or 0: -1.0})
+    assert given_back is not None
+    assert given_back.nodes == (a, c)
 
 
 def test_unknown_names_list_the_alternatives() -> None:

@@ -62,7 +62,7 @@ def check_plan(catalog: Catalog) -> None:
         assert operator in plan.plans[record.plan]
         assert all(operator in plan[i].readers for i in record.inputs)
         assert all(operator in plan[r].inputs for r in record.readers)
-        assert record.users == sum(operator in q.operators for q in plan.queries.values())
+        assert record.users == len(record.readers) + sum(operator in q.sinks for q in plan.queries.values())
         assert record.state in (OperatorState.PLACED, OperatorState.TO_BE_PLACED)
         assert (record.state is OperatorState.PLACED) == (operator in catalog.placement.nodes)
     seen: set[OperatorId] = set()
