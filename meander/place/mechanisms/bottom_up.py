@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from meander.model.demands import Metric
-from meander.model.ids import NodeId, OperatorId
+from meander.model.ids import NodeId
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.routes import common_way, targets
+from meander.place.mechanisms.one_by_one import Spot, downstream
+from meander.place.mechanisms.routes import common_way, connects
 from meander.place.problem import Problem, Proposal
 
 
@@ -16,34 +19,15 @@ class BottomUp(Mechanism):
     metadata = Metadata((Metric.NETWORK_USAGE, Metric.OVERHEAD), "filters early: close to the sources, little traffic")
 
     def place(self, problem: Problem) -> Proposal:
-        proposal = Proposal()
-        goals = targets(problem)
-        nodes = dict(problem.pinned)
-        for operator in problem.free:
-            missing = [f.upstream for f in problem.inputs[operator] if f.upstream not in nodes]
-            if missing:
-                proposal.unplaced[operator] = f"its input operator {missing[0]} is not placed"
-                continue
-            found = self._first_with_room(problem, operator, nodes, goals[operator], proposal)
-            if found is not None:
-                nodes[operator] = proposal.nodes[operator] = found
-                problem.take(operator, found)
-        return proposal
+        return downstream(problem, way_to_sink)
 
-    def _first_with_room(
-        self, problem: Problem, operator: OperatorId, nodes: dict[OperatorId, NodeId], goal: NodeId, proposal: Proposal
-    ) -> NodeId | None:
-        topology = problem.topology
-        starts = dict.fromkeys(nodes[f.upstream] for f in problem.inputs[operator])
-        way = common_way(topology, starts, goal)
-        if way is None:
-            names = ", ".join(topology.name(s) for s in starts)
-            proposal.unplaced[operator] = f"no path leads from {names} to {topology.name(goal)}"
-            return None
-        for node in way:
-            proposal.messages += 1
-            if problem.fits(operator, node):
-                return node
-        names = ", ".join(topology.name(n) for n in way)
-        proposal.unplaced[operator] = f"no room for it on {names}"
-        return None
+
+def way_to_sink(spot: Spot) -> Iterable[NodeId]:
+    """The common way of all inputs to the first end, as far as it is connected to the other ends."""
+    if not spot.ends:
+        return [n for n in spot.starts if spot.connects(n)]
+    if not spot.starts:
+        return [n for n in spot.ends if spot.connects(n)]
+    topology, others = spot.problem.topology, spot.ends[1:]
+    way = common_way(topology, spot.starts, spot.ends[0]) or []
+    return (n for n in way if connects(topology, (), n, others)) if others else way

@@ -1,4 +1,4 @@
-"""Candidates along paths: where can an operator run between its inputs and the pinned operators it leads to?"""
+"""Candidates along paths: where can an operator run between the operators it reads from and those it leads to?"""
 
 from __future__ import annotations
 
@@ -9,33 +9,28 @@ from meander.model.topology import Topology
 from meander.place.problem import Problem
 
 
-def targets(problem: Problem) -> dict[OperatorId, NodeId]:
-    """For each free operator the node of the nearest pinned operator downstream of it."""
-    return _nearest_pinned(problem, reversed(list(problem.free)), lambda o: [f.reader for f in problem.outputs[o]])
+def goals(problem: Problem) -> dict[OperatorId, list[NodeId]]:
+    """For each free operator the nodes of all pinned operators downstream of it, those of its readers first."""
+    return _pinned_nodes(problem, reversed(list(problem.free)), lambda o: [f.reader for f in problem.outputs[o]])
 
 
 def origins(problem: Problem) -> dict[OperatorId, list[NodeId]]:
-    """For each free operator the nodes of all pinned operators upstream of it, nearest first."""
-    found: dict[OperatorId, list[NodeId]] = {}
-    for operator in problem.free:
-        nodes: dict[NodeId, None] = {}
-        for flow in problem.inputs[operator]:
-            pinned = problem.pinned.get(flow.upstream)
-            nodes.update(dict.fromkeys([pinned] if pinned is not None else found[flow.upstream]))
-        found[operator] = list(nodes)
-    return found
+    """For each free operator the nodes of all pinned operators upstream of it, those of its inputs first."""
+    return _pinned_nodes(problem, problem.free, lambda o: [f.upstream for f in problem.inputs[o]])
 
 
-def _nearest_pinned(
+def _pinned_nodes(
     problem: Problem, order: Iterable[OperatorId], towards: Callable[[OperatorId], list[OperatorId]]
-) -> dict[OperatorId, NodeId]:
-    found: dict[OperatorId, NodeId] = {}
+) -> dict[OperatorId, list[NodeId]]:
+    found: dict[OperatorId, list[NodeId]] = {}
+    pinned = problem.pinned
     for operator in order:
-        for other in towards(operator):
-            node = problem.pinned.get(other, found.get(other))
-            if node is not None:
-                found[operator] = node
-                break
+        others = towards(operator)
+        nodes = dict.fromkeys([pinned[o] for o in others if o in pinned])
+        for other in others:
+            if other not in pinned:
+                nodes.update(dict.fromkeys(found[other]))
+        found[operator] = list(nodes)
     return found
 
 
@@ -49,6 +44,14 @@ def common_way(topology: Topology, starts: Iterable[NodeId], goal: NodeId) -> li
         path = topology.path(start, goal)
         if path is None:
             return None
-        on_path = set(path.nodes)
-        shared = list(path.nodes) if shared is None else [n for n in shared if n in on_path]
+        if shared is None:
+            shared = list(path.nodes)
+        else:
+            on_path = set(path.nodes)
+            shared = [n for n in shared if n in on_path]
     return shared
+
+
+def connects(topology: Topology, starts: Iterable[NodeId], node: NodeId, ends: Iterable[NodeId]) -> bool:
+    """Whether the node is reached from every start and reaches every end."""
+    return all(topology.reachable(s, node) for s in starts) and all(topology.reachable(node, e) for e in ends)
