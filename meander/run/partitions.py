@@ -143,6 +143,18 @@ class Partitions:
         pieces[: count * WIDTH] = array("q", merged)
         self._count(state, merged.rows, size)
 
+    def recount(self, payloads: Payloads) -> None:
+        """Sizes anew, after rows moved to payloads with other widths."""
+        self.bytes = 0.0
+        for state in self.fragments.values():
+            numbers = [n for table in state.operators.values() for n in table.pieces.values()]
+            state.bytes = sum(
+                payloads.by_number[pieces[at]].row_bytes * pieces[at + 2]
+                for pieces in numbers
+                for at in range(0, len(pieces), WIDTH)
+            )
+            self.bytes += state.bytes
+
     def all(self) -> Iterator[tuple[PartitionKey, array[int]]]:
         """Every partition with its pieces' integers."""
         for fragment, state in self.fragments.items():

@@ -31,7 +31,7 @@ from meander.run.views import LastBatch, Views
 
 PACK_BYTES = 32_000_000
 ENTRY_WIDTH = entries_of.WIDTH
-_CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH = 12, 5, 6
+_CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH = 13, 5, 6
 _NOBODY = -1
 
 
@@ -157,6 +157,7 @@ class Draft:
         if changed.size:
             _give_back([c.entries for c in self._channels], self._entries)
             _give_back([n for _, n in self._partitions], self._pieces)
+            self._views.state.recount(payloads)
         for payload in self._vacated:
             payloads.discard(payload)
         for payload, pack in zip(moved, self._packs, strict=True):
@@ -223,14 +224,26 @@ def _load_state(views: Views, payloads: Sequence[Payload], keys: NDArray[np.int6
 def _channel_row(c: Channel) -> list[int]:
     ends = [_NOBODY if e is None else e for e in (c.sender, c.receiver)]
     done = [c.appended_tuples, c.consumed_tuples, len(c.entries) // ENTRY_WIDTH]
-    return [c.channel, c.schema, *ends, c.delay_ms, c.head, c.tail, c.watermark, c.ready_ms, *done]
+    return [
+        c.channel,
+        c.schema,
+        *ends,
+        c.delay_ms,
+        c.head,
+        c.tail,
+        c.watermark,
+        c.consumed_watermark,
+        c.ready_ms,
+        *done,
+    ]
 
 
 def _channel_from(row: Sequence[int]) -> Channel:
-    channel, schema, sender, receiver, delay_ms, head, tail, watermark, ready_ms, appended, consumed, _ = row
+    channel, schema, sender, receiver, delay_ms, head, tail, watermark, passed, ready_ms, appended, consumed, _ = row
     ends = [None if e == _NOBODY else FragmentId(e) for e in (sender, receiver)]
     view = Channel(ChannelId(channel), schema, ends[0], ends[1], delay_ms)
     view.head, view.tail, view.watermark, view.ready_ms = head, tail, watermark, ready_ms
+    view.consumed_watermark = passed
     view.appended_tuples, view.consumed_tuples = appended, consumed
     return view
 

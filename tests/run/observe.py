@@ -68,7 +68,10 @@ def observed(store: Store) -> dict[str, Any]:
         shown[number] = {
             "ends": (spec.sender, spec.receiver, spec.delay_ms),
             "bounds": (view.head, view.tail),
-            "watermark": None if view.watermark == NO_WATERMARK else view.watermark,
+            "watermarks": [
+                None if w == NO_WATERMARK else w
+                for w in (view.watermark, int(store.exchange.watermarks([ChannelId(number)])[0]))
+            ],
             "records": records(store, number),
             "tuples": (counters.appended_tuples, counters.consumed_tuples, counters.pending_tuples),
         }
@@ -85,7 +88,9 @@ def observed(store: Store) -> dict[str, Any]:
 
 def check_accounts(store: Store) -> None:
     """What is counted as it changes equals what is there: uses, sizes and live segments."""
-    payloads, uses, live = store.payloads, {}, {}
+    payloads = store.payloads
+    uses: dict[int, int] = {}
+    live: dict[int, int] = {}
     slices = [(e.payload, e.rows) for c in store.views.channels.by_id.values() for e in c.overlapping(0, c.tail)]
     state = [(p.payload, p.rows) for key, _ in store.views.state.all() for p in store.views.state.pieces(*key)]
     for number, count in [s for s in slices if s[0] >= 0] + state:

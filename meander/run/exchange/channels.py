@@ -21,7 +21,7 @@ from meander.run.payloads import NO_PAYLOAD, Payloads
 
 WIDTH = 6
 """Integers per entry: first position, rows, payload, offset in it, watermark, when it becomes readable."""
-_READY = 5
+_WATERMARK, _READY = 4, 5
 
 
 class Entry(NamedTuple):
@@ -43,6 +43,7 @@ class Channel:
         "appended_tuples",
         "channel",
         "consumed_tuples",
+        "consumed_watermark",
         "delay_ms",
         "entries",
         "head",
@@ -62,6 +63,7 @@ class Channel:
         self.delay_ms = delay_ms
         self.head = self.tail = 0
         self.watermark = NO_WATERMARK
+        self.consumed_watermark = NO_WATERMARK
         self.entries = array("q")
         self.markers: list[tuple[int, Marker]] = []
         self.ready_ms = 0
@@ -123,12 +125,16 @@ class Channel:
         self.consumed_tuples += rows
         if watermark > self.watermark:
             self.watermark = watermark
+        if watermark > self.consumed_watermark:
+            self.consumed_watermark = watermark
 
     def consume(self, position: int, payloads: Payloads) -> None:
         """Lets go of everything before a position."""
         entries, size, at = self.entries, len(self.entries), 0
         while at < size and entries[at] < position:
             first, rows, payload = entries[at], entries[at + 1], entries[at + 2]
+            if first + rows < position and entries[at + _WATERMARK] > self.consumed_watermark:
+                self.consumed_watermark = entries[at + _WATERMARK]
             self.consumed_tuples += min(position - first, rows) - min(max(self.head - first, 0), rows)
             if (entries[at + WIDTH] if at + WIDTH < size else self.tail) > position:
                 break

@@ -100,6 +100,11 @@ class EmbeddedExchange:
             views = [self._channels[c] for c in channels]
             return np.array([v.head for v in views], np.int64), np.array([v.end(now) for v in views], np.int64)
 
+    def watermarks(self, channels: Sequence[ChannelId]) -> Int64s:
+        """The highest watermark that each channel's receiver has consumed, or NO_WATERMARK."""
+        with self._store.lock:
+            return np.array([self._channels[c].consumed_watermark for c in channels], np.int64)
+
     def next_ready_ms(self) -> int | None:
         """When the emulated latency lets go of the next record; None if it holds nothing back."""
         with self._store.lock:

@@ -34,7 +34,7 @@ def random_commit(model: Model, rng: random.Random, slot: int = 0) -> Commit:
         model.batches.get(writer, -1) + 1 + (rng.random() < 0.1),
         versions={FragmentId(rng.randint(0, 3)): 1} if rng.random() < 0.3 else {},
         consumed=consumed,
-        passed=(Passed.of(passed, [rng.randint(0, 3) for _ in passed]),) if passed else (),
+        passed=(_passed(passed, rng),) if passed else (),
         appends=tuple(_append(ids, rng) for _ in range(rng.randint(0, 2)) if ids),
         state_drops=tuple(_drop(rng) for _ in range(rng.randint(0, 1))),
         state_appends=tuple(_state(rng) for _ in range(rng.randint(0, 2))),
@@ -58,6 +58,11 @@ def _structure(model: Model, ids: list[int], rng: random.Random) -> Mapping[str,
             }
         case _:
             return {"remove": (RemoveChannel(ChannelId(rng.choice(ids)), discard=True),)}
+
+
+def _passed(ids: list[int], rng: random.Random) -> Passed:
+    watermarks = [rng.choice([NO_WATERMARK, rng.randint(0, 10**6)]) for _ in ids]
+    return Passed.of(ids, [rng.randint(0, 3) for _ in ids], watermarks)
 
 
 def _append(ids: list[int], rng: random.Random) -> ChannelAppend:

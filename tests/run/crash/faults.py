@@ -13,8 +13,8 @@ from meander.run.files import Files
 T = TypeVar("T")
 
 
-class Crash(BaseException):  # noqa: N818 - not an error that anything may handle
-    """The process is gone: nothing after this call happens."""
+class Crash(BaseException):
+    """The process is gone: nothing may handle this."""
 
 
 class FaultyFiles(Files):

@@ -14,6 +14,7 @@ class ModelChannel:
         self.ends = ends
         self.head = self.tail = self.appended = self.consumed = 0
         self.watermark: int | None = None
+        self.consumed_watermark: int | None = None
         self.records: list[tuple[int, str, Any]] = []
 
     def put(self, kind: str, value: Any) -> None:
@@ -22,12 +23,18 @@ class ModelChannel:
         if kind == "row":
             self.appended += 1
         if kind == "watermark":
-            self.watermark = value if self.watermark is None else max(value, self.watermark)
+            self.watermark = _higher(self.watermark, value)
 
     def consume(self, position: int) -> None:
         self.consumed += sum(k == "row" and p < position for p, k, _ in self.records)
+        for value in [v for p, k, v in self.records if k == "watermark" and p < position]:
+            self.consumed_watermark = _higher(self.consumed_watermark, value)
         self.records = [r for r in self.records if r[0] >= position]
         self.head = position
+
+
+def _higher(old: int | None, new: int) -> int:
+    return new if old is None else max(old, new)
 
 
 class Model:
@@ -95,7 +102,7 @@ class Model:
     def _apply_facts(self, commit: Commit) -> None:
         for key, count in commit.counters.items():
             self.counters[key] = self.counters.get(key, 0) + count
-        self.versions.update(commit.versions)
+        self.versions |= {int(f): v for f, v in commit.versions.items()}
         self.acknowledged.update(commit.acknowledged)
         self.notes.update(commit.notes)
         self.notes = {k: v for k, v in self.notes.items() if v is not None}
@@ -115,7 +122,7 @@ class Model:
                 n: {
                     "ends": c.ends,
                     "bounds": (c.head, c.tail),
-                    "watermark": c.watermark,
+                    "watermarks": [c.watermark, c.consumed_watermark],
                     "records": c.records,
                     "tuples": (c.appended, c.consumed, c.appended - c.consumed),
                 }

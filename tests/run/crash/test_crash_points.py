@@ -35,9 +35,9 @@ def workload(
 
 
 @pytest.mark.parametrize("durability", list(Durability))
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_crash_at_any_file_system_call_keeps_what_returned(tmp_path: Path, seed: int, durability: Durability) -> None:
-    options = StoreOptions(durability=durability, **SMALL)  # type: ignore[arg-type]
+    options = StoreOptions(durability=durability, **SMALL)
     counting = FaultyFiles()
     workload(Store.open(tmp_path / "whole", options, files=counting), seed, 25, [], [])
     assert counting.calls > 30
@@ -48,14 +48,25 @@ def test_a_crash_at_any_file_system_call_keeps_what_returned(tmp_path: Path, see
         files.crash_at, files.written_part = call, rng.choice([0.0, rng.random(), 1.0])
         done: list[dict[str, Any]] = [Model().shown()]
         attempted = [Model().shown()]
-        store = None
         with pytest.raises(Crash):
-            store = Store.open(directory, options, files=files)
-            workload(store, seed, 25, done, attempted)
-        if store is not None:
-            store.close()
+            open_and_work(directory, options, files, seed, done, attempted)
         with_recovery(directory, options, done[-1], attempted[-1])
         shutil.rmtree(directory)
+
+
+def open_and_work(
+    directory: Path,
+    options: StoreOptions,
+    files: FaultyFiles,
+    seed: int,
+    done: list[dict[str, Any]],
+    attempted: list[dict[str, Any]],
+) -> None:
+    store = Store.open(directory, options, files=files)
+    try:
+        workload(store, seed, 25, done, attempted)
+    finally:
+        store.close()  # writes nothing; only gives the directory's lock back, as the end of a process does
 
 
 def with_recovery(directory: Path, options: StoreOptions, before: dict[str, Any], after: dict[str, Any]) -> None:
