@@ -1,7 +1,8 @@
 """The global query plan: all running operators, grouped into shared plans (its connected components).
 
-Adding operators joins the shared plans they touch, smaller into larger; removing them splits a shared plan only where
-that can have happened, searching from all sides at once and stopping when one side is left. Both cost what changed.
+Adding operators joins the shared plans they touch, smaller into larger. Removing some may split a shared plan: that is
+only noted, and looked into when somebody asks for the shared plans, by searching from all sides at once and stopping
+when one side is left. So a change costs what it adds or removes, however large the shared plan is.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class PlanOperator:
     users: int = 0
     """How many need it: the readers that are not about to be removed or, for a sink, its query."""
     plan: SharedPlanId = NO_PLAN
+    """Its shared plan when the shared plans were last asked for; see `GlobalPlan.plan_of`."""
     reason: str | None = None
     """Why it is not placed, for people."""
 
@@ -99,7 +101,9 @@ class GlobalPlan:
     def __init__(self) -> None:
         self.operators: dict[OperatorId, PlanOperator] = {}
         self.queries: dict[QueryId, RunningQuery] = {}
-        self.plans: dict[SharedPlanId, set[OperatorId]] = {}
+        self._plans: dict[SharedPlanId, set[OperatorId]] = {}
+        self._doubts: dict[SharedPlanId, dict[OperatorId, None]] = {}
+        """Shared plans that removals may have split, with at least one operator of every part."""
         self._next_operator = 1
         self._next_plan = 1
 
@@ -111,6 +115,17 @@ class GlobalPlan:
         if running is None:
             raise unknown("query", query, self.queries, "queries")
         return running
+
+    @property
+    def plans(self) -> dict[SharedPlanId, set[OperatorId]]:
+        """All shared plans with their operators."""
+        self._settle()
+        return self._plans
+
+    def plan_of(self, operator: OperatorId) -> SharedPlanId:
+        """The shared plan that an operator belongs to."""
+        self._settle()
+        return self.operators[operator].plan
 
     def serving(self, query: QueryId) -> list[OperatorId]:
         """The operators that serve a query, sinks first."""
@@ -153,7 +168,7 @@ class GlobalPlan:
                 below.users += 1
             touched.add(below.plan)
         record.plan = touched.pop() if len(touched) == 1 else self._joined(touched)
-        self.plans[record.plan].add(own)
+        self._plans[record.plan].add(own)
 
     def add_query(self, running: RunningQuery) -> None:
         """Notes that the query needs its sinks."""
@@ -179,12 +194,12 @@ class GlobalPlan:
         return unused
 
     def drop_operators(self, gone: Iterable[OperatorId]) -> None:
-        """Takes operators out of the plan and splits the shared plans they held together."""
+        """Takes operators out of the plan, and notes where that may have split it."""
         removed = set(gone)
-        orphans: dict[SharedPlanId, dict[OperatorId, None]] = {}
+        left: dict[SharedPlanId, dict[OperatorId, None]] = {}
         for operator in removed:
             record = self.operators[operator]
-            remaining = orphans.setdefault(record.plan, {})
+            remaining = left.setdefault(record.plan, {})
             for upstream in dict.fromkeys(record.inputs):
                 if upstream not in removed:
                     del self.operators[upstream].readers[operator]
@@ -192,25 +207,44 @@ class GlobalPlan:
             remaining.update((r, None) for r in record.readers if r not in removed)
         for operator in removed:
             record = self.operators.pop(operator)
-            self.plans[record.plan].discard(operator)
-        for plan, remaining in orphans.items():
-            if not self.plans[plan]:
-                del self.plans[plan]
-            elif len(remaining) > 1:
-                self._split(plan, list(remaining))
+            self._plans[record.plan].discard(operator)
+        for plan, remaining in left.items():
+            self._doubt(plan, remaining, removed)
+
+    def _doubt(self, plan: SharedPlanId, remaining: dict[OperatorId, None], removed: set[OperatorId]) -> None:
+        """Notes neighbours of removed operators: every part of a plan that may be split has one that is noted."""
+        if not self._plans[plan]:
+            del self._plans[plan]
+            self._doubts.pop(plan, None)
+        elif plan in self._doubts:
+            seeds = self._doubts[plan]
+            seeds.update(remaining)
+            for operator in removed:
+                seeds.pop(operator, None)
+        elif len(remaining) > 1:
+            self._doubts[plan] = remaining
+
+    def _settle(self) -> None:
+        """Finds out which plans that may be split are."""
+        while self._doubts:
+            plan, seeds = self._doubts.popitem()
+            if len(seeds) > 1:
+                self._split(plan, list(seeds))
 
     def _joined(self, plans: set[SharedPlanId]) -> SharedPlanId:
         if not plans:
             plan = SharedPlanId(self._next_plan)
             self._next_plan += 1
-            self.plans[plan] = set()
+            self._plans[plan] = set()
             return plan
-        largest, *others = sorted(plans, key=lambda p: (-len(self.plans[p]), p))
+        largest, *others = sorted(plans, key=lambda p: (-len(self._plans[p]), p))
         for other in others:
-            members = self.plans.pop(other)
+            members = self._plans.pop(other)
             for operator in members:
                 self.operators[operator].plan = largest
-            self.plans[largest] |= members
+            self._plans[largest] |= members
+            if other in self._doubts:
+                self._doubts.setdefault(largest, {}).update(self._doubts.pop(other))
         return largest
 
     def _split(self, plan: SharedPlanId, seeds: list[OperatorId]) -> None:
@@ -235,8 +269,8 @@ class GlobalPlan:
                     fresh = self._joined(set())
                     for operator in seen:
                         self.operators[operator].plan = fresh
-                    self.plans[fresh] = seen
-                    self.plans[plan] -= seen
+                    self._plans[fresh] = seen
+                    self._plans[plan] -= seen
                     continue
                 for neighbour in self.neighbours(queue.popleft()):
                     other = owner.get(neighbour)

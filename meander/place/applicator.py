@@ -130,7 +130,7 @@ class Applicator:
         """Re-route an edge whose ends stay and still have a good path; otherwise its movable end must move."""
         broken, self.broken = self.broken, {}
         plan, topology, nodes = self.catalog.plan, self.catalog.topology, self.catalog.placement.nodes
-        reroute: dict[tuple[int, str], list[Edge]] = {}
+        reroute: dict[str, list[Edge]] = {}
         for edge, (old, cause) in broken.items():
             if any(o not in plan.operators or plan[o].state is not OperatorState.PLACED for o in edge):
                 continue  # one end is being placed or removed anyway, and takes its edges along
@@ -138,10 +138,10 @@ class Applicator:
             movable = [o for o in reversed(edge) if plan[o].pin is None]
             limit = max(old.latency_ms * DETOUR, old.latency_ms + SLACK_MS) if movable else UNLIMITED
             if path is not None and path.latency_ms <= limit:
-                reroute.setdefault((plan[edge[0]].plan, cause), []).append(edge)
+                reroute.setdefault(cause, []).append(edge)
             else:
                 self._invalidate(movable[:1] or edge[1:], cause)
-        for (_, cause), edges in reroute.items():
+        for cause, edges in reroute.items():
             self.log.write((), edges, cause)
 
     # ---------------------------------------------------------------- load

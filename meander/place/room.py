@@ -96,10 +96,7 @@ class Room:
 
     def carries(self, arcs: tuple[int, ...], mbps: float) -> bool:
         used, limit, own = self.ledger.mbps, self.topology.arcs.bandwidth_mbps, self._mbps
-        for arc in arcs:
-            if used[arc] + (mbps + own.get(arc, 0.0)) > limit[arc]:
-                return False
-        return True
+        return all(used[arc] + (mbps + own.get(arc, 0.0)) <= limit[arc] for arc in arcs)
 
     def path(self, start: NodeId, goal: NodeId, mbps: float) -> Path | None:
         """A cheapest path over links with this much bandwidth left."""

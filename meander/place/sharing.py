@@ -71,7 +71,7 @@ def _all_or_nothing(catalog: Catalog, physical: PhysicalPlan) -> tuple[Matches, 
 
 
 def _revive(catalog: Catalog, operators: Iterable[OperatorId], changed: list[OperatorId]) -> None:
-    """Brings back operators that were about to be removed, and all below: they still run, unless their node is gone."""
+    """Brings back operators that were about to be removed, and all below. They still run, and stay where they may."""
     stack = list(operators)
     while stack:
         operator = stack.pop()
@@ -79,8 +79,8 @@ def _revive(catalog: Catalog, operators: Iterable[OperatorId], changed: list[Ope
         if record.state is not OperatorState.TO_BE_REMOVED:
             continue
         node = catalog.placement.nodes.get(operator)
-        alive = node is not None and catalog.topology.is_alive(node)
-        record.become(OperatorState.PLACED if alive else OperatorState.TO_BE_REPLACED)
+        stays = node is not None and record.pin in (None, node) and catalog.ledger.fits(node, 0, 0.0)
+        record.become(OperatorState.PLACED if stays else OperatorState.TO_BE_REPLACED)
         changed.append(operator)
         for upstream in dict.fromkeys(record.inputs):
             catalog.plan[upstream].users += 1

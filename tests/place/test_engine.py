@@ -59,7 +59,7 @@ def check_plan(catalog: Catalog) -> None:
     """Shared plans are the connected components; readers mirror inputs; the index knows every shareable operator."""
     plan = catalog.plan
     for operator, record in plan.operators.items():
-        assert operator in plan.plans[record.plan]
+        assert operator in plan.plans[plan.plan_of(operator)]
         assert all(operator in plan[i].readers for i in record.inputs)
         assert all(operator in plan[r].inputs for r in record.readers)
         assert record.users == len(record.readers) + sum(operator in q.sinks for q in plan.queries.values())
@@ -75,7 +75,7 @@ def check_plan(catalog: Catalog) -> None:
                 if neighbour not in component:
                     component.add(neighbour)
                     stack.append(neighbour)
-        assert plan.plans[plan[start].plan] == component
+        assert plan.plans[plan.plan_of(start)] == component
         seen |= component
     assert set(catalog.running.values()) <= set(plan.operators)
 
