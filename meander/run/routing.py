@@ -1,0 +1,138 @@
+"""The routing table of a site host: which fragments run, in which slot, and how their ports and outputs are wired.
+
+Changing it is all that adding, removing, rebinding or re-routing a fragment takes; Spark does not notice. A slot reads
+its part as groups, upstream ones first, so that a tuple can cross several fragments in one step. A group is the
+fragments of one template at one depth of the dataflow; they run as one frame.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from meander.model.errors import InputError, unknown
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.template import Bound, Template
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A channel that an output feeds; `columns` are the names its tuples carry, None for names by position."""
+
+    channel: ChannelId
+    columns: tuple[str, ...] | None = None
+    direct: bool = False
+    """Whether tuples may pass within a step: no emulated latency, and the receiver is a fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A fragment that runs here."""
+
+    fragment: FragmentId
+    version: int
+    slot: int
+    bound: Bound
+    ports: tuple[ChannelId, ...]
+    """The channel of each port."""
+    outputs: tuple[tuple[Wire, ...], ...]
+    """The channels of each output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Fragments that run as one frame."""
+
+    template: Template
+    fragments: tuple[Installed, ...]
+
+
+class Routing:
+    """All installed fragments. Readers get consistent tuples; a change replaces them at once."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.version = 0
+        self._lock = threading.Lock()
+        self._fragments: dict[FragmentId, Installed] = {}
+        self._groups: dict[int, tuple[Group, ...]] = {}
+
+    @property
+    def fragments(self) -> Mapping[FragmentId, Installed]:
+        return self._fragments
+
+    def install(self, fragments: Iterable[Installed]) -> None:
+        """Adds fragments, or puts new versions in the place of old ones."""
+        added = {f.fragment: f for f in fragments}
+        for each in added.values():
+            self._check(each)
+        with self._lock:
+            self._replace({**self._fragments, **added})
+
+    def remove(self, fragments: Iterable[FragmentId]) -> None:
+        gone = set(fragments)
+        with self._lock:
+            missing = gone - set(self._fragments)
+            if missing:
+                raise unknown("fragment", str(min(missing)), map(str, self._fragments))
+            self._replace({f: i for f, i in self._fragments.items() if f not in gone})
+
+    def rebind(self, slots: Mapping[FragmentId, int]) -> None:
+        """Gives fragments to other slots. The caller sees to it that the old slots are between two steps."""
+        with self._lock:
+            moved = {f: replace(self._fragments[f], slot=slot) for f, slot in slots.items()}
+            for each in moved.values():
+                self._check(each)
+            self._replace({**self._fragments, **moved})
+
+    def groups(self, slot: int) -> tuple[Group, ...]:
+        """What a slot runs in one step, in dataflow order."""
+        return self._groups.get(slot, ())
+
+    def _check(self, each: Installed) -> None:
+        if not 0 <= each.slot < self.slots:
+            raise InputError(f"fragment {each.fragment}: there is no slot {each.slot}; slots are 0 to {self.slots - 1}")
+        if len(each.ports) != len(each.bound.ports) or len(each.outputs) != len(each.bound.outputs):
+            raise InputError(f"fragment {each.fragment}: every port and output of its template needs its channels")
+
+    def _replace(self, fragments: dict[FragmentId, Installed]) -> None:
+        depth = _depths(fragments)
+        groups: dict[tuple[int, int, str], list[Installed]] = {}
+        for number in sorted(fragments):
+            each = fragments[number]
+            groups.setdefault((each.slot, depth[number], each.bound.template.key), []).append(each)
+        by_slot: dict[int, list[Group]] = {}
+        for (slot, _, _), members in sorted(groups.items(), key=lambda item: item[0]):
+            by_slot.setdefault(slot, []).append(Group(members[0].bound.template, tuple(members)))
+        self._fragments = fragments
+        self._groups = {slot: tuple(found) for slot, found in by_slot.items()}
+        self.version += 1
+
+
+def _depths(fragments: Mapping[FragmentId, Installed]) -> dict[FragmentId, int]:
+    """Longest way from a fragment without upstream fragments; a cycle between fragments is cut where it is entered."""
+    reader = {channel: f.fragment for f in fragments.values() for channel in f.ports}
+    upstream: dict[FragmentId, set[FragmentId]] = {f: set() for f in fragments}
+    for each in fragments.values():
+        for wires in each.outputs:
+            for wire in wires:
+                below = reader.get(wire.channel)
+                if below is not None:
+                    upstream[below].add(each.fragment)
+    depth: dict[FragmentId, int] = {}
+    open_: set[FragmentId] = set()
+    for start in fragments:
+        stack = [start]
+        while stack:
+            fragment = stack[-1]
+            waiting = [u for u in upstream[fragment] if u not in depth and u not in open_]
+            open_.add(fragment)
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            open_.discard(fragment)
+            if fragment not in depth:
+                depth[fragment] = 1 + max((depth[u] for u in upstream[fragment] if u in depth), default=-1)
+    return depth

@@ -1,0 +1,24 @@
+"""Runs stages on Spark the plain way: tables become frames, the plan is analysed and run, the result collected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from meander.run.frames import frame
+from meander.run.template import Stage
+
+
+class PlainRunner:
+    """Builds the plan anew for every batch."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        return stage.plan([frame(self.spark, t) for t in tables]).toArrow()
+
+    def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        return stage.late([frame(self.spark, t) for t in tables]).toArrow()

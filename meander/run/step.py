@@ -1,0 +1,348 @@
+"""A step: one batch of one slot, as a plain function. Structured Streaming calls it; tests call it directly.
+
+For every group of fragments that have something to do: read what waits in their channels, run the template's stages on
+Spark, and collect what comes out. Everything a step changes (positions consumed, tuples appended, state) becomes one
+commit under (slot, batch id), so a step that is repeated after a crash has no second effect, and a step that failed
+half-way has none at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.commit import Commit, Passed, StateAppend, StateDrop, Writer, slot_writer
+from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, Int64s
+from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS, WM, frame_schema, positions
+from meander.run.operators.state import Move
+from meander.run.routing import Group, Installed, Routing, Wire
+from meander.run.store import Store
+from meander.run.template import Edge, Stage, Template
+
+MOST_ROWS = 1_000_000
+"""Tuples that a step reads at most, over all channels of a group; the rest waits for the next step."""
+
+STATES_PER_STAGE = 16
+"""State tables are numbered stage * 16 + table inside a fragment."""
+
+
+class Runner(Protocol):
+    """Runs a stage's plan on Spark: one table per frame in, the step's result out."""
+
+    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
+
+    def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
+
+
+@dataclass(slots=True)
+class StepReport:
+    """What a step did."""
+
+    batch_id: int
+    repeated: bool = False
+    tuples_in: int = 0
+    tuples_out: int = 0
+    late: int = 0
+    jobs: int = 0
+    fragments: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Handover:
+    """Tuples on their way from one group to a later one within the step."""
+
+    table: pa.Table
+    watermark: int
+
+
+@dataclass(slots=True)
+class _Work:
+    """The commit as it grows."""
+
+    consumed: dict[ChannelId, int] = field(default_factory=dict)
+    passed: list[tuple[ChannelId, int, int]] = field(default_factory=list)
+    appends: list[ChannelAppend] = field(default_factory=list)
+    drops: list[StateDrop] = field(default_factory=list)
+    states: list[StateAppend] = field(default_factory=list)
+    versions: dict[FragmentId, int] = field(default_factory=dict)
+    counters: dict[tuple[FragmentId, str], int] = field(default_factory=dict)
+    handed: dict[ChannelId, _Handover] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A group's active fragments with what they read. Arrays run in the order of `fragments`."""
+
+    template: Template
+    fragments: list[Installed]
+    numbers: Int64s
+    before: Int64s
+    """The fragments' watermarks before the step, and after."""
+    after: Int64s
+    edges: dict[Edge, pa.Table]
+
+    def rows_of(self, table: pa.Table) -> Int64s:
+        """For each row the index of its fragment."""
+        found: Int64s = np.searchsorted(self.numbers, table.column(FRAGMENT).to_numpy())
+        return found
+
+
+class Stepper:
+    """Runs steps of any slot over one store and one routing table."""
+
+    def __init__(self, store: Store, routing: Routing, runner: Runner, most_rows: int = MOST_ROWS) -> None:
+        self.store, self.routing, self.runner, self.most_rows = store, routing, runner, most_rows
+
+    def step(self, slot: int, batch_id: int) -> StepReport:
+        """One batch. A batch id that was committed before is recognised and not run again."""
+        started = time.perf_counter()
+        report = StepReport(batch_id)
+        writer = slot_writer(slot)
+        last = self.store.last_batch(writer)
+        if last is not None and last >= batch_id:
+            report.repeated = True
+            return report
+        work = _Work()
+        groups = self.routing.groups(slot)
+        downstream = {channel for group in groups for f in group.fragments for channel in f.ports}
+        for group in groups:
+            batch = self._read(group, work, report)
+            if batch is not None:
+                self._run(batch, work, report)
+                self._emit(batch, work, downstream, report)
+        for channel, handed in work.handed.items():  # the reader came earlier in this step: it waits for the next
+            mark = None if handed.watermark == NO_WATERMARK else handed.watermark
+            work.appends.append(ChannelAppend.one(channel, _as_channel(handed.table, None), mark))
+        if work.versions:
+            self.store.commit(self._commit(writer, batch_id, work))
+        report.seconds = time.perf_counter() - started
+        return report
+
+    @staticmethod
+    def _commit(writer: Writer, batch_id: int, work: _Work) -> Commit:
+        passed = [Passed.of(*(list(column) for column in zip(*work.passed, strict=True)))] if work.passed else []
+        return Commit(
+            writer=writer,
+            batch_id=batch_id,
+            versions=work.versions,
+            consumed=work.consumed,
+            passed=tuple(passed),
+            appends=tuple(work.appends),
+            state_drops=tuple(work.drops),
+            state_appends=tuple(work.states),
+            counters=work.counters,
+        )
+
+    # ---------------------------------------------------------------- reading
+
+    def _read(self, group: Group, work: _Work, report: StepReport) -> _Batch | None:
+        """What waits for the group's fragments; None when nothing does."""
+        exchange = self.store.exchange
+        ports = range(len(group.template.ports))
+        bounds = {p: exchange.bounds([f.ports[p] for f in group.fragments]) for p in ports}
+        active = [
+            i
+            for i, f in enumerate(group.fragments)
+            if any(bounds[p][1][i] > bounds[p][0][i] or f.ports[p] in work.handed for p in ports)
+        ]
+        if not active:
+            return None
+        fragments = [group.fragments[i] for i in active]
+        numbers = np.array([f.fragment for f in fragments], np.int64)
+        before = np.full(len(fragments), END, np.int64)
+        after = np.full(len(fragments), END, np.int64)
+        edges: dict[Edge, pa.Table] = {}
+        share = max(1000, self.most_rows // (len(active) * max(1, len(ports))))
+        for p in ports:
+            channels = [f.ports[p] for f in fragments]
+            starts = bounds[p][0][active]
+            stops = np.minimum(bounds[p][1][active], starts + share)
+            held = exchange.watermarks(channels)
+            before = np.minimum(before, np.maximum(held, BEGIN))
+            reading = exchange.read_many(channels, starts.tolist(), stops.tolist())
+            reached = np.maximum(np.maximum(held, reading.watermarks), BEGIN)
+            table = _as_frame(reading.table, numbers[reading.owners])
+            work.consumed.update(
+                (c, int(stop)) for c, start, stop in zip(channels, starts, reading.stops, strict=True) if stop > start
+            )
+            edges[Edge(port=p)] = self._with_handovers(table, channels, reached, work)
+            after = np.minimum(after, reached)
+            report.tuples_in += len(edges[Edge(port=p)])
+        for f in fragments:
+            work.versions[f.fragment] = f.version
+        report.fragments += len(fragments)
+        return _Batch(group.template, fragments, numbers, before, np.maximum(before, after), edges)
+
+    @staticmethod
+    def _with_handovers(table: pa.Table, channels: Sequence[ChannelId], reached: Int64s, work: _Work) -> pa.Table:
+        """Adds what earlier groups of this step handed over, and raises the watermarks accordingly."""
+        parts = [table]
+        for i, channel in enumerate(channels):
+            handed = work.handed.pop(channel, None)
+            if handed is not None:
+                parts.append(handed.table)
+                reached[i] = max(reached[i], handed.watermark)
+                work.passed.append((channel, len(handed.table), handed.watermark))
+        return pa.concat_tables(parts) if len(parts) > 1 else table
+
+    # ---------------------------------------------------------------- running
+
+    def _run(self, batch: _Batch, work: _Work, report: StepReport) -> None:
+        for stage in batch.template.stages:
+            tables = [self._input(batch, stage, edge) for edge in stage.reads]
+            states = self._states(batch, stage, tables, work)
+            if not any(map(len, (*tables, *states))):
+                batch.edges[Edge(stage=stage.number)] = frame_schema(stage.schema).empty_table()
+                continue
+            result = stage.split(self.runner.run(stage, [*tables, *states]))
+            report.jobs += 1
+            batch.edges[Edge(stage=stage.number)] = result.output
+            for number, rows in enumerate(result.states):
+                if len(rows):
+                    work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
+            self._count_late(batch, stage, tables, work, report)
+
+    @staticmethod
+    def _input(batch: _Batch, stage: Stage, edge: Edge) -> pa.Table:
+        table = batch.edges[edge]
+        if not stage.watermark:
+            return table
+        after = (batch.after - stage.lag_ms)[batch.rows_of(table)]
+        at = table.column_names.index(HIDDEN[-1]) + 1
+        return table.add_column(at, AFTER, pa.array(after, pa.int64()))
+
+    def _states(self, batch: _Batch, stage: Stage, tables: Sequence[pa.Table], work: _Work) -> list[pa.Table]:
+        """The state rows that the stage asks for; what it consumes or has outlived is dropped."""
+        stateful = stage.stateful
+        if stateful is None:
+            return []
+        move = self._move(batch, stage, tables)
+        found: list[pa.Table] = []
+        for number, spec in enumerate(stage.states):
+            key = stage.number * STATES_PER_STAGE + number
+            first, last = stateful.needed(number, move)
+            wanted = np.flatnonzero(first <= last)
+            reading = self.store.state.read(
+                [FragmentId(int(batch.numbers[i])) for i in wanted], key, first[wanted], last[wanted] + 1
+            )
+            if reading.table is None:
+                found.append(spec.frame_schema.empty_table())
+            else:
+                fragment = reading.fragments[reading.owners].astype(np.int32)
+                columns = {FRAGMENT: pa.array(fragment, pa.int32())}
+                if spec.watermark:
+                    after = (move.after)[np.searchsorted(batch.numbers, fragment)]
+                    columns[AFTER] = pa.array(after, pa.int64())
+                rest = {name: reading.table.column(name) for name in spec.names}
+                found.append(pa.table({**columns, **rest}, schema=spec.frame_schema))
+            if spec.consumed and len(reading.fragments):
+                work.drops.append(StateDrop.of(key, reading.fragments, reading.buckets))
+            expired = stateful.expired(number, move.after)
+            old = np.flatnonzero((expired > BEGIN) & (move.after > move.before))
+            if len(old):
+                work.drops.append(StateDrop.of(key, batch.numbers[old], expired[old], below=True))
+        return found
+
+    @staticmethod
+    def _move(batch: _Batch, stage: Stage, tables: Sequence[pa.Table]) -> Move:
+        oldest = np.full(len(batch.numbers), END, np.int64)
+        newest = np.full(len(batch.numbers), BEGIN, np.int64)
+        for table in tables:
+            rows, times = batch.rows_of(table), table.column(TS).to_numpy()
+            np.minimum.at(oldest, rows, times)
+            np.maximum.at(newest, rows, times)
+        return Move(batch.before - stage.lag_ms, batch.after - stage.lag_ms, oldest, newest)
+
+    def _count_late(
+        self, batch: _Batch, stage: Stage, tables: Sequence[pa.Table], work: _Work, report: StepReport
+    ) -> None:
+        """A cheap look tells whether any tuple can be late; only then the exact ones are asked for."""
+        stateful = stage.stateful
+        if stateful is None:
+            return
+        suspects = any(
+            bool(stateful.is_late(t.column(TS).to_numpy(), t.column(WM).to_numpy()).any()) for t in tables if len(t)
+        )
+        if not suspects:
+            return
+        late = self.runner.late(stage, tables)
+        report.late += len(late)
+        numbers, counts = np.unique(late.column(FRAGMENT).to_numpy(), return_counts=True)
+        for fragment, count in zip(numbers, counts, strict=True):
+            key = (FragmentId(int(fragment)), "late")
+            work.counters[key] = work.counters.get(key, 0) + int(count)
+
+    # ---------------------------------------------------------------- emitting
+
+    def _emit(self, batch: _Batch, work: _Work, downstream: set[ChannelId], report: StepReport) -> None:
+        """Hands outputs over to later groups of the step, or appends them to channels."""
+        for number, edge in enumerate(batch.template.outputs):
+            table = batch.edges[edge]
+            order = np.argsort(rows := batch.rows_of(table), kind="stable")
+            if not (np.diff(rows) >= 0).all():
+                table = table.take(pa.array(order))
+            counts = np.bincount(rows, minlength=len(batch.numbers)).astype(np.int64)
+            offsets = np.cumsum(counts) - counts
+            lag = batch.template.lag_of(number)
+            moved = batch.after > batch.before
+            named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
+            for i, fragment in enumerate(batch.fragments):
+                if not counts[i] and not moved[i]:
+                    continue
+                watermark = int(batch.after[i]) - lag if moved[i] else NO_WATERMARK
+                for wire in fragment.outputs[number]:
+                    report.tuples_out += int(counts[i])
+                    if self._may_pass(wire, downstream):
+                        rows_of_one = table.slice(int(offsets[i]), int(counts[i]))
+                        work.handed[wire.channel] = _Handover(self._readdressed(rows_of_one, wire), watermark)
+                    else:
+                        named.setdefault(wire.columns, []).append((wire.channel, i))
+            for columns, entries in named.items():
+                at = np.array([i for _, i in entries], np.int64)
+                marks = np.where(moved[at], batch.after[at] - lag, NO_WATERMARK)
+                channels = np.array([c for c, _ in entries], np.int64)
+                body = _as_channel(table, columns)
+                work.appends.append(ChannelAppend(body, channels, offsets[at], counts[at], marks))
+
+    def _may_pass(self, wire: Wire, downstream: set[ChannelId]) -> bool:
+        if not wire.direct or wire.channel not in downstream:
+            return False
+        start, end = self.store.exchange.bounds([wire.channel])
+        return bool(start[0] == end[0])
+
+    def _readdressed(self, table: pa.Table, wire: Wire) -> pa.Table:
+        receiver = self.store.exchange.spec(wire.channel).receiver
+        numbers = pa.array(np.full(len(table), receiver, np.int32), pa.int32())
+        return table.set_column(table.column_names.index(FRAGMENT), FRAGMENT, numbers)
+
+
+def _as_frame(table: pa.Table, fragments: Int64s) -> pa.Table:
+    """Tuples of channels as a step reads them: with their fragment, columns by position."""
+    names = [*HIDDEN, *positions(table.num_columns - len(HIDDEN))]
+    numbers = pa.array(fragments.astype(np.int32), pa.int32())
+    return table.rename_columns(names).add_column(0, FRAGMENT, numbers)
+
+
+def _as_channel(table: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
+    """Tuples as channels carry them: without the fragment, under the channel's names."""
+    body = table.drop_columns([FRAGMENT])
+    return body if columns is None else body.rename_columns([*HIDDEN, *columns])
+
+
+def _state_append(rows: pa.Table, key: int) -> StateAppend:
+    """New state rows, cut into their partitions."""
+    fragments = rows.column(FRAGMENT).to_numpy().astype(np.int64)
+    buckets = rows.column(BUCKET).to_numpy().astype(np.int64)
+    order = np.lexsort((buckets, fragments))
+    fragments, buckets = fragments[order], buckets[order]
+    first = np.flatnonzero(np.r_[True, (np.diff(fragments) != 0) | (np.diff(buckets) != 0)])
+    lengths = np.diff(np.r_[first, len(fragments)])
+    body = rows.take(pa.array(order)).drop_columns([FRAGMENT, BUCKET])
+    return StateAppend.sliced(body, key, fragments[first], buckets[first], lengths)
