@@ -130,7 +130,7 @@ def test_the_same_batch_takes_effect_once_and_a_different_one_is_refused(store: 
     before = observed(store)
     assert not put(store, 4, ChannelAppend.one(A, rows(1)))
     assert not put(store, 3, ChannelAppend.one(A, rows(0)))
-    with pytest.raises(CommitConflictError, match="batch 4 of fragment 7 version 1 .* different content"):
+    with pytest.raises(CommitConflictError, match=r"batch 4 of fragment 7 version 1 .* different content"):
         put(store, 4, ChannelAppend.one(A, rows(2)))
     assert observed(store) == before
     assert store.exchange.append(F, 2, 0, [ChannelAppend.one(A, rows(9))])

@@ -21,7 +21,7 @@ from meander.run.payloads import NO_PAYLOAD, Payloads
 
 WIDTH = 6
 """Integers per entry: first position, rows, payload, offset in it, watermark, when it becomes readable."""
-_WATERMARK, _READY = 4, 5
+_READY = 5
 
 
 class Entry(NamedTuple):
@@ -74,15 +74,19 @@ class Channel:
         if self.ready_ms <= now_ms or not self.entries:
             return self.tail
         entries = self.entries
-        ready = bisect_right(range(0, len(entries), WIDTH), now_ms, key=lambda at: entries[at + _READY])
+        ready = bisect_right(range(_READY, len(entries), WIDTH), now_ms, key=entries.__getitem__)
         return entries[ready * WIDTH] if ready else self.head
+
+    def _index(self, position: int) -> int:
+        """Where in `entries` the entry begins that holds a position, or would."""
+        entries, size = self.entries, len(self.entries)
+        if size <= WIDTH or entries[WIDTH] > position:
+            return 0
+        return (bisect_right(range(0, size, WIDTH), position, key=entries.__getitem__) - 1) * WIDTH
 
     def overlapping(self, start: int, stop: int) -> Iterator[Entry]:
         """Entries that have a record in the range, oldest first."""
-        entries, size = self.entries, len(self.entries)
-        at = 0
-        if size > WIDTH and entries[WIDTH] <= start:
-            at = (bisect_right(range(0, size, WIDTH), start, key=lambda i: entries[i]) - 1) * WIDTH
+        entries, size, at = self.entries, len(self.entries), self._index(start)
         while at < size and entries[at] < stop:
             end = entries[at + WIDTH] if at + WIDTH < size else self.tail
             if end > start:
@@ -131,12 +135,18 @@ class Channel:
     def consume(self, position: int, payloads: Payloads) -> None:
         """Lets go of everything before a position."""
         entries, size, at = self.entries, len(self.entries), 0
-        while at < size and entries[at] < position:
-            first, rows, payload = entries[at], entries[at + 1], entries[at + 2]
-            if first + rows < position and entries[at + _WATERMARK] > self.consumed_watermark:
-                self.consumed_watermark = entries[at + _WATERMARK]
-            self.consumed_tuples += min(position - first, rows) - min(max(self.head - first, 0), rows)
-            if (entries[at + WIDTH] if at + WIDTH < size else self.tail) > position:
+        head, tail = self.head, self.tail
+        while at < size:
+            first, rows, payload, _, watermark, _ = entries[at : at + WIDTH]
+            if first >= position:
+                break
+            if watermark > self.consumed_watermark and first + rows < position:
+                self.consumed_watermark = watermark
+            if head <= first and first + rows <= position:
+                self.consumed_tuples += rows
+            else:
+                self.consumed_tuples += min(position - first, rows) - min(max(head - first, 0), rows)
+            if (entries[at + WIDTH] if at + WIDTH < size else tail) > position:
                 break
             if payload != NO_PAYLOAD:
                 payloads.release(payload, rows)
@@ -150,14 +160,21 @@ class Channel:
     def collect(self, start: int, stop: int, into: Gather, owner: int) -> tuple[int, int]:
         """Adds the rows of a range; says how many they are, and the highest watermark among them."""
         count, highest = 0, NO_WATERMARK
-        for first, length, payload, offset, watermark, _, _ in self.overlapping(start, stop):
-            skipped = max(start - first, 0)
-            rows = min(stop - first, length) - skipped
-            if rows > 0:
-                into.add(payload, offset + skipped, rows, owner)
-                count += rows
-            if watermark > highest and start <= first + length < stop:
+        entries, size, at = self.entries, len(self.entries), self._index(start)
+        while at < size:
+            first, rows, payload, offset, watermark, _ = entries[at : at + WIDTH]
+            if first >= stop:
+                break
+            if watermark > highest and start <= first + rows < stop:
                 highest = watermark
+            if first < start:
+                offset, rows, first = offset + start - first, first + rows - start, start
+            if first + rows > stop:
+                rows = stop - first
+            if rows > 0:
+                into.add(payload, offset, rows, owner)
+                count += rows
+            at += WIDTH
         return count, highest
 
     def tuples_from(self, position: int) -> int:

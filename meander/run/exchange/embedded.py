@@ -138,8 +138,9 @@ class EmbeddedExchange:
         markers: dict[ChannelId, tuple[tuple[int, Marker], ...]] = {}
         with self._store.lock:
             number = self._channels[channels[0]].schema
+            by_id = self._channels.by_id
             for owner, (channel, start, wanted) in enumerate(zip(channels, starts, stops, strict=True)):
-                view = self._channels[channel]
+                view = by_id.get(channel) or self._channels[channel]
                 if view.schema != number:
                     raise InputError(f"channels {channels[0]} and {channel} differ in schema; read them separately")
                 stop = _cut(view, start, wanted, cut_at_marker)
