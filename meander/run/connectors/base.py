@@ -1,0 +1,131 @@
+"""What a connector is: a source gives the tuples of a stream, a sink takes the results of a query.
+
+A source is polled, and every batch it gives comes with the position behind it. The position is committed together with
+the tuples; after a crash the source is opened at the committed position, so no tuple is missing and none comes twice.
+A sink is opened at the acknowledged position and removes what it holds beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from meander.model.ids import ChannelId
+from meander.model.streams import SinkTarget, Stream
+from meander.run.connectors.options import Option
+from meander.run.exchange.base import Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a connector finds and keeps files."""
+
+    base: Path
+    """What relative paths in options start from."""
+    work: Path
+    """What connectors keep of their own, beside the store."""
+
+
+class ConnectorError(Exception):
+    """A source or a sink cannot go on now; the message says why. Trying again later may help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A row that is no tuple of the stream: why, and what it looked like."""
+
+    reason: str
+    row: str
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A batch of a source."""
+
+    table: pa.Table
+    """The stream's columns; rows sorted by producer, in order of arrival within each."""
+    producers: Int64s
+    """The producer of each row: an index into the stream's nodes."""
+    offset: Any
+    """The position after this batch, as JSON."""
+    malformed: tuple[Malformed, ...] = ()
+    more: bool = False
+    """Whether more was available than was asked for, so that a producer without rows is not idle."""
+    ended: bool = False
+    """Whether nothing will ever follow."""
+
+
+class SourceConnector(Protocol):
+    """Gives the tuples of one stream. All calls come from one thread."""
+
+    def open(self, stream: Stream, offset: Any | None, clock_ms: int) -> None:
+        """Begins behind a committed offset, or at the beginning. Raises InputError if data and stream do not fit."""
+
+    def poll(self, now_ms: int, most_rows: int) -> Polled | None:
+        """What has arrived up to now, about `most_rows` at most; None if nothing has."""
+
+    def committed(self) -> None:
+        """The batch polled last is durable: it may be acknowledged to whoever sent it."""
+
+    def close(self) -> None:
+        """Stops, without losing what was not polled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where the results of one query leave for one sink: the channel they wait in, and their way out."""
+
+    query: str
+    target: SinkTarget
+    channel: ChannelId
+
+    @property
+    def name(self) -> str:
+        return f"{self.query} > {self.target.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What a sink has acknowledged: how many rows, and the note it left with the last of them."""
+
+    rows: int = 0
+    note: Any = None
+
+
+class SinkConnector(Protocol):
+    """Takes the results of one outlet. All calls come from one thread."""
+
+    fixed_ranges: bool
+    """Whether a range of rows that was begun must be written again as exactly that range after a crash."""
+
+    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+        """Begins behind an acknowledged position and removes whatever was written beyond it."""
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        """Writes rows, of which the first is number `first`; the note it returns comes back in `open`."""
+
+    def close(self) -> None:
+        """Lets go of files and connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKind:
+    """A way to get tuples, for the table of sources."""
+
+    make: Callable[[Stream, Surroundings], SourceConnector]
+    options: tuple[Option, ...]
+    open_options: bool = False
+    """Whether options that are not listed go on to the system behind the connector."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkKind:
+    """A way to hand over results, for the table of sinks."""
+
+    make: Callable[[Outlet, Surroundings], SinkConnector]
+    options: tuple[Option, ...]
+    open_options: bool = False

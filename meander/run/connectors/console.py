@@ -1,0 +1,45 @@
+"""`console`: results as lines on the terminal, at least once: a crash may show the last ones again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pyarrow as pa
+
+from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.json_rows import json_rows
+from meander.run.connectors.options import Option, Options
+
+
+class Console:
+    """Implements `SinkConnector`."""
+
+    fixed_ranges = False
+
+    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
+        options = Options(outlet.target.options, f"sink {outlet.target.name!r}")
+        self._most = options.whole("rows", 20, least=1)
+        self._query = outlet.query
+
+    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+        """Nothing can be taken back from a terminal."""
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        lines = [f"{self._query} {json.dumps(row, ensure_ascii=False)}\n" for row in json_rows(table[: self._most])]
+        if len(table) > self._most:
+            lines.append(f"{self._query} ... and {len(table) - self._most} more\n")
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+        return None
+
+    def close(self) -> None:
+        """The terminal stays open."""
+
+
+def make(outlet: Outlet, surroundings: Surroundings) -> Console:
+    return Console(outlet, surroundings)
+
+
+KIND = SinkKind(make, (Option("rows", "how many rows of one delivery are shown", "20"),))

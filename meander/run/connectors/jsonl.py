@@ -1,0 +1,53 @@
+"""`jsonl`: results as lines of JSON in one file, exactly once: a crash cuts the file back to what was acknowledged."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.cut_file import CutFile
+from meander.run.connectors.json_rows import json_lines
+from meander.run.connectors.options import Option
+
+
+class JsonLines:
+    """Implements `SinkConnector`."""
+
+    fixed_ranges = False
+
+    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
+        self.path = path_of(outlet, surroundings, "{query}-{sink}.jsonl")
+        self._file: CutFile | None = None
+
+    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+        self._file = CutFile(self.path, int(position.note or 0))
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        assert self._file is not None
+        return self._file.append(json_lines(table))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def path_of(outlet: Outlet, surroundings: Surroundings, default: str) -> Path:
+    """The path of an outlet: `{query}` and `{sink}` in the option stand for their names."""
+    text = outlet.target.options.get("path", default)
+    names = {"{query}": outlet.query, "{sink}": outlet.target.name}
+    for sign, name in names.items():
+        text = text.replace(sign, re.sub(r"[^\w.-]+", "_", name))
+    return surroundings.base / Path(text).expanduser()
+
+
+def make(outlet: Outlet, surroundings: Surroundings) -> JsonLines:
+    return JsonLines(outlet, surroundings)
+
+
+KIND = SinkKind(
+    make, (Option("path", "the file; `{query}` and `{sink}` stand for their names", "`{query}-{sink}.jsonl`"),)
+)

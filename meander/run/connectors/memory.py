@@ -1,0 +1,48 @@
+"""`memory`: results as tables in this process, for tests and notebooks. They are gone when the process ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+
+
+class Memory:
+    """Implements `SinkConnector`. `tables` holds what was delivered since the process began."""
+
+    fixed_ranges = False
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        self._schema: pa.Schema | None = None
+        self._firsts: list[int] = []
+
+    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+        self._schema = schema
+        while self._firsts and self._firsts[-1] >= position.rows:
+            self._firsts.pop()
+            self.tables.pop()
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        self.tables.append(table)
+        self._firsts.append(first)
+        return None
+
+    def close(self) -> None:
+        """The tables stay."""
+
+    @property
+    def table(self) -> pa.Table:
+        """All of them as one."""
+        if self.tables:
+            return pa.concat_tables(self.tables)
+        return (self._schema or pa.schema([])).empty_table()
+
+
+def make(outlet: Outlet, surroundings: Surroundings) -> Memory:
+    return Memory()
+
+
+KIND = SinkKind(make, ())

@@ -1,0 +1,56 @@
+"""`parquet`: results as parquet files in a directory, one for each delivered range of rows, exactly once.
+
+A file appears under its name only when it is complete. Its name says which rows it holds, so files beyond what was
+acknowledged are known after a crash, and removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.jsonl import path_of
+from meander.run.connectors.options import Option
+
+_NAME = re.compile(r"rows-(\d+)-(\d+)\.parquet(\.part)?$")
+
+
+class Parquet:
+    """Implements `SinkConnector`."""
+
+    fixed_ranges = False
+
+    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
+        self.path: Path = path_of(outlet, surroundings, "{query}-{sink}")
+
+    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        for path in self.path.iterdir():
+            match = _NAME.match(path.name)
+            if match and (match.group(3) or int(match.group(1)) >= position.rows):
+                path.unlink()
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        path = self.path / f"rows-{first:012d}-{first + len(table):012d}.parquet"
+        part = path.with_name(f"{path.name}.part")
+        pq.write_table(table, part)
+        os.replace(part, path)
+        return None
+
+    def close(self) -> None:
+        """Files are closed as soon as they are written."""
+
+
+def make(outlet: Outlet, surroundings: Surroundings) -> Parquet:
+    return Parquet(outlet, surroundings)
+
+
+KIND = SinkKind(
+    make, (Option("path", "the directory; `{query}` and `{sink}` stand for their names", "`{query}-{sink}`"),)
+)
