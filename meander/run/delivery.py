@@ -1,0 +1,170 @@
+"""Delivery: committed results out of their channels, into sinks, then acknowledged.
+
+Results stay in their channel until the sink has taken them and the acknowledgement is committed. A sink that fails is
+opened again at the acknowledged position and tried again with growing pauses; then its outlet is paused with the
+reason, while the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from meander.model.errors import InputError, unknown
+from meander.run.connectors import sink_for
+from meander.run.connectors.base import Outlet, SinkConnector, Surroundings
+from meander.run.connectors.drain import Drain, DrainMetrics
+from meander.run.connectors.latency import Latency, Percentiles
+from meander.run.store import Store, wall_clock_ms
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOptions:
+    """How much at a time, and how long to sleep when there is nothing."""
+
+    most_rows: int = 50_000
+    interval_ms: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryMetrics:
+    """What went out, by outlet; and event-time latency, by query, since the process began."""
+
+    rows: int
+    outlets: Mapping[str, DrainMetrics]
+    latency: Mapping[str, Percentiles]
+
+
+class Delivery:
+    """The outlets of one site host. `tick` may be called by hand, or by the thread that `start` begins."""
+
+    def __init__(
+        self,
+        store: Store,
+        outlets: Iterable[Outlet] = (),
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        options: DeliveryOptions | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        self._store, self._clock = store, clock
+        self.options = options or DeliveryOptions()
+        self._around = surroundings or Surroundings(Path.cwd(), Path.cwd() / "work")
+        self._drains: dict[str, Drain] = {}
+        self._latency: dict[str, Latency] = {}
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        for outlet in outlets:
+            self.add(outlet)
+
+    # Outlets
+
+    def add(self, outlet: Outlet, sink: SinkConnector | None = None) -> SinkConnector:
+        """Begins to deliver an outlet, behind what was acknowledged under its name. Gives its sink."""
+        with self._lock:
+            if outlet.name in self._drains:
+                raise InputError(f"outlet {outlet.name!r} exists already; remove it first")
+            sink = sink or sink_for(outlet, self._around)
+            self._check_path(outlet, sink)
+            latency = self._latency.setdefault(outlet.query, Latency())
+            self._drains[outlet.name] = Drain(self._store, outlet, sink, self._clock, latency)
+            return sink
+
+    def _check_path(self, outlet: Outlet, sink: SinkConnector) -> None:
+        path = getattr(sink, "path", None)
+        for other in self._drains.values():
+            if path is not None and getattr(other.sink, "path", None) == path:
+                raise InputError(
+                    f"sink {outlet.target.name!r}: {outlet.name!r} and {other.outlet.name!r} both write to {path}; "
+                    "put {query} into option 'path'"
+                )
+
+    def remove(self, name: str) -> None:
+        """Stops delivering an outlet; what waits in its channel stays there."""
+        with self._lock:
+            self._drain(name).close()
+            del self._drains[name]
+
+    def rewire(self, outlet: Outlet) -> None:
+        """Lets an outlet read from another channel; numbers and files go on."""
+        with self._lock:
+            self._drain(outlet.name).outlet = outlet
+
+    def sink(self, name: str) -> SinkConnector:
+        return self._drain(name).sink
+
+    def resume(self, name: str) -> None:
+        """Tries a paused outlet again, at once."""
+        with self._lock:
+            self._drain(name).resume()
+
+    def _drain(self, name: str) -> Drain:
+        if name not in self._drains:
+            raise unknown("outlet", name, self._drains)
+        return self._drains[name]
+
+    # Ticks
+
+    def tick(self) -> int:
+        """Delivers what has been committed; says how many rows were acknowledged."""
+        with self._lock:
+            return sum(drain.deliver(self.options.most_rows) for drain in self._drains.values())
+
+    def start(self) -> None:
+        """Delivers in a thread of its own until `stop`, woken by commits."""
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            seen = self._store.commits
+            try:
+                self.tick()
+            except Exception:
+                _log.exception("a tick of delivery failed; the next one tries again")
+                self._stopping.wait(self.options.interval_ms / 1000)
+            self._store.wait(seen, self.options.interval_ms / 1000)
+
+    def stop(self) -> None:
+        """Ends the thread after its tick and closes all sinks."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        with self._lock:
+            for drain in self._drains.values():
+                drain.close()
+
+    def __enter__(self) -> Delivery:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # Asking
+
+    def latency(self, query: str) -> Percentiles:
+        """Time from the newest input's event time to the acknowledgement of the result."""
+        if query not in self._latency:
+            raise unknown("query", query, self._latency, "queries")
+        return self._latency[query].percentiles()
+
+    def metrics(self) -> DeliveryMetrics:
+        with self._lock:
+            outlets = {name: drain.metrics() for name, drain in self._drains.items()}
+            return DeliveryMetrics(
+                sum(o.rows for o in outlets.values()),
+                outlets,
+                {query: latency.percentiles() for query, latency in self._latency.items()},
+            )
