@@ -11,20 +11,23 @@ from collections.abc import Sequence
 from itertools import islice
 from operator import itemgetter
 
+import numpy as np
+
 from meander.model.demands import Metric
 from meander.model.ids import NodeId, OperatorId
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.exact import Answer, Assignment, assign
+from meander.place.mechanisms.latencies import FEW, Latencies
 from meander.place.mechanisms.messages import Message, count, count_assignments
 from meander.place.mechanisms.milp import Limits, solve
 from meander.place.mechanisms.nearby import nearby
 from meander.place.mechanisms.objective import cost_at, weight
 from meander.place.mechanisms.one_by_one import Spot, downstream
 from meander.place.mechanisms.question import (
-    Latencies,
     Part,
     by_goal,
     chosen,
+    connect,
     fits_together,
     parts,
     path_nodes,
@@ -57,6 +60,8 @@ class Ilp(Mechanism):
         found = parts(problem)
         also = [n for n in self.also if problem.topology.is_alive(n)]
         candidates = [[*path_nodes(p, latencies), *also] for p in found]
+        for part in found if also else ():
+            connect(part, also, latencies)
         if len(problem.free) == 1:
             nodes = self._single(problem, candidates[0], latencies)
         else:
@@ -76,6 +81,11 @@ class Ilp(Mechanism):
         """The best node for one operator, by trying them all."""
         pinned, between = problem.pinned, latencies.between
         (operator,) = problem.free
+        if len(candidates) > FEW:
+            asked = question(problem, [operator], candidates, latencies)
+            ranked = np.argsort(asked.unary[0], kind="stable").tolist()
+            nodes = (candidates[c] for c in ranked if asked.unary[0, c] < np.inf)
+            return next(({operator: node} for node in nodes if problem.fits(operator, node)), {})
         starts = [(pinned[f.upstream], weight(f)) for f in problem.inputs[operator]]
         ends = by_goal(problem, problem.outputs[operator])
         costs = []
@@ -102,14 +112,17 @@ class Ilp(Mechanism):
         places: dict[OperatorId, list[NodeId]] = {}
         for part, own in zip(found, candidates, strict=True):
             for wide in (False, True):
-                tried = [*own, *self._more(problem, part)] if wide else own
+                tried = [*own, *self._more(problem, part, latencies)] if wide else own
                 alone = self._solved(problem, part.operators, [tried] * len(part.operators), latencies, spent)
                 if alone is not None:
                     nodes.update(alone)
                     places.update(dict.fromkeys(part.operators, tried))
                     break
         if len(found) > 1 and not fits_together(problem, nodes):
-            wider = {id(own): [*own, *self._more(problem, part)] for part, own in zip(found, candidates, strict=True)}
+            wider = {
+                id(own): [*own, *self._more(problem, part, latencies)]
+                for part, own in zip(found, candidates, strict=True)
+            }
             operators = [o for o in problem.free if o in nodes]
             lists = [wider.get(id(places[o]), places[o]) for o in operators]
             nodes = self._solved(problem, operators, lists, latencies, spent) or {}
@@ -144,12 +157,13 @@ class Ilp(Mechanism):
         return answer
 
     @staticmethod
-    def _more(problem: Problem, part: Part) -> list[NodeId]:
+    def _more(problem: Problem, part: Part, latencies: Latencies) -> list[NodeId]:
         """Nodes with room around a part, for when its own candidates are full."""
         least = min((problem.free[o] for o in part.operators), key=lambda n: (n.slots, n.load_tps))
         found: dict[NodeId, None] = {}
         for start in part.starts[:1] or part.ends[:1]:
             found.update(dict.fromkeys(islice(nearby(problem.room, start, least), WIDENED)))
+        connect(part, found, latencies)
         return list(found)
 
 

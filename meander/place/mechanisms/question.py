@@ -8,43 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from meander.model.ids import NodeId, OperatorId
-from meander.model.path_cache import Path
-from meander.model.topology import Topology
 from meander.place.mechanisms.exact import Answer, Assignment
+from meander.place.mechanisms.latencies import Latencies
 from meander.place.mechanisms.objective import weight
 from meander.place.problem import Flow, Problem
 
 MOST_PATHS = 512
 """Between more pairs of pinned nodes than this, only paths from or to the first of them give candidates."""
-
-
-class Latencies:
-    """Latencies of cheapest paths. A cheapest path also tells the latencies between all nodes on it."""
-
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
-        self._known: dict[tuple[NodeId, NodeId], float] = {}
-        self.links = 0
-        """Links that were looked at."""
-
-    def follow(self, path: Path) -> None:
-        """Learns the latencies along a cheapest path."""
-        known, nodes = self._known, path.nodes
-        self.links += len(path.arcs)
-        latency = [float(ms) for ms in self.topology.arcs.latency_ms[list(path.arcs)]] if path.arcs else []
-        for i, start in enumerate(nodes):
-            reached = 0.0
-            for j in range(i, len(latency)):
-                reached += latency[j]
-                known[start, nodes[j + 1]] = reached
-
-    def between(self, start: NodeId, goal: NodeId) -> float:
-        if start == goal:
-            return 0.0
-        found = self._known.get((start, goal))
-        if found is None:
-            found = self._known[start, goal] = self.topology.latency_ms(start, goal)
-        return found
 
 
 @dataclass(slots=True)
@@ -110,6 +80,16 @@ def path_nodes(part: Part, latencies: Latencies) -> list[NodeId]:
     return list(found)
 
 
+def connect(part: Part, nodes: Iterable[NodeId], latencies: Latencies) -> None:
+    """Learns the ways between a part and nodes that lie off its paths."""
+    topology = latencies.topology
+    for node in nodes:
+        for start, end in [(s, node) for s in part.starts[:1]] + [(node, e) for e in part.ends[:1]]:
+            for path in (topology.path(start, end), topology.path(end, start)):
+                if path is not None:
+                    latencies.follow(path)
+
+
 def question(
     problem: Problem,
     operators: Sequence[OperatorId],
@@ -120,8 +100,7 @@ def question(
 ) -> Assignment:
     """The arrays for these operators on these candidates. Other operators count where they are pinned."""
     room = problem.room
-    between = latencies.between
-    matrix = np.array([[between(a, b) for b in candidates] for a in candidates])
+    matrix, between = latencies.matrix(candidates), latencies.between
     index = {o: i for i, o in enumerate(operators)}
     row_of = {n: i for i, n in enumerate(candidates)}
     unary = np.zeros((len(operators), len(candidates)))

@@ -23,6 +23,8 @@ class Random(Mechanism):
     metadata = Metadata((), "a random node with room, to compare with")
 
     def place(self, problem: Problem) -> Proposal:
+        if not problem.free:
+            return Proposal()
         rng = np.random.default_rng(problem.seed)
         return downstream(problem, lambda spot: _drawn(spot, rng), widen=False)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.model.ids import NodeId, OperatorId
+from meander.model.path_cache import Path
+from meander.model.topology import Link, Node, NodeKind
 from meander.place.mechanisms.exact import Assignment, assign
 from meander.place.mechanisms.global_optimal import GlobalOptimal
 from meander.place.mechanisms.ilp import Ilp
+from meander.place.mechanisms.latencies import Latencies
 from meander.place.mechanisms.milp import Limits, cost_of, network, solve
 from meander.place.mechanisms.objective import cost
-from meander.place.mechanisms.question import Latencies, parts, path_nodes
+from meander.place.mechanisms.question import parts, path_nodes
 from meander.place.problem import Problem
 from tests.place.mechanisms.problems import Sizes, again, chain, line, names, problems, used
 
@@ -182,3 +186,33 @@ def test_a_time_limit_is_noted_with_the_gap() -> None:
     proposal = Ilp(Limits(time_s=0.0), work=400).place(problem)
     assert proposal.note.startswith("stopped after 0 s; ")
     assert not proposal.unplaced
+
+
+@pytest.mark.parametrize("operators", [1, 3])
+def test_long_paths_give_the_optimum_without_a_search_per_pair(operators: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty nodes in a row and a side node: latencies along the path are exact."""
+    rng = np.random.default_rng(operators)
+    topology = line([1] * 20 + [0] * 10 + [1] * 10, ms=3.0)
+    start, end = topology.name(NodeId(2)), topology.name(NodeId(37))
+    problem = chain(topology, start, end, (rng.integers(1, 9, operators + 1) / 4).tolist())
+    searched: list[tuple[NodeId, NodeId]] = []
+    search = topology.search
+
+    def counted(a: NodeId, b: NodeId, *more: Any) -> Path | None:
+        searched.append((a, b))
+        return search(a, b, *more)
+
+    monkeypatch.setattr(topology, "search", counted)
+    proposal = Ilp().place(again(problem))
+    assert len(searched) <= 2
+    best = GlobalOptimal().place(again(problem))
+    assert cost(problem, proposal.nodes) == pytest.approx(cost(problem, best.nodes))
+
+
+def test_ilp_on_long_paths_uses_nodes_that_a_user_allows() -> None:
+    """A join of two long ways: the allowed node beside their meeting point is the only one with room."""
+    topology = line([0] * 40, ms=2.0)
+    topology.add_node(Node("side", NodeKind.EDGE, 1))
+    topology.add_link(Link(topology.name(NodeId(20)), "side", 1.0))
+    problem = chain(topology, topology.name(NodeId(0)), topology.name(NodeId(39)), [1.0, 1.0])
+    assert names(topology, Ilp(also=[topology.id("side")]).place(problem).nodes) == "side"
