@@ -120,14 +120,20 @@ class StateDrop:
 
 @dataclass(frozen=True, slots=True)
 class StateMerge:
-    """Puts a merged table in the place of a partition's oldest `pieces` appends; `first` is the record of the first."""
+    """Puts slices of a merged table in the place of partitions' oldest appends, `pieces[i]` of them.
 
-    fragment: FragmentId
-    operator: int
-    bucket: int
-    first: int
-    pieces: int
+    `firsts` are the numbers of the records that the oldest pieces came with: a partition that was dropped or merged
+    since is recognised by them, and the commit is refused.
+    """
+
     table: pa.Table | pa.RecordBatch
+    fragments: Int64s
+    operators: Int64s
+    buckets: Int64s
+    firsts: Int64s
+    pieces: Int64s
+    offsets: Int64s
+    lengths: Int64s
 
 
 @dataclass(frozen=True, slots=True)

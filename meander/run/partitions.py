@@ -86,6 +86,12 @@ class Partitions:
         numbers = found.pieces.get(bucket, array("q")) if found else array("q")
         return [Piece(*numbers[at : at + WIDTH]) for at in range(0, len(numbers), WIDTH)]
 
+    def starts_with(self, fragment: int, operator: int, bucket: int, first: int, pieces: int) -> bool:
+        """Whether a partition has so many pieces, the oldest of which came with record `first`."""
+        found = self.find(fragment, operator)
+        numbers = found.pieces.get(bucket) if found else None
+        return numbers is not None and len(numbers) >= pieces * WIDTH > 0 and numbers[WIDTH - 1] == first
+
     def append(
         self, fragment: int, operator: int, bucket: int, schema: int, pieces: Iterable[int], rows: int, size: float
     ) -> None:

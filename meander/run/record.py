@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.model.errors import InputError
-from meander.run.commit import Commit, StateAppend
+from meander.run.commit import Commit, StateAppend, StateMerge
 from meander.run.exchange.base import ChannelAppend, Int64s
 from meander.run.framing import Section, section
 from meander.run.payloads import Sealed, one_batch
@@ -113,15 +113,17 @@ def prepare(commit: Commit) -> Prepared:
     if commit.state_appends:
         content["state"] = [_state(s, columns, tables) for s in commit.state_appends]
     if commit.state_merges:
-        content["merges"] = []
-        for m in commit.state_merges:
-            batch = one_batch(m.table, f"merged state of fragment {m.fragment}")
-            tables.append(Sealed.of(batch))
-            content["merges"].append([m.fragment, m.operator, m.bucket, m.first, m.pieces, batch.num_rows])
+        content["merges"] = [_merge(m, columns, tables) for m in commit.state_merges]
     if commit.appends:
         content["appends"] = [_append(a, columns, tables) for a in commit.appends]
     numbers = np.concatenate(columns) if columns else np.empty(0, np.int64)
-    encoded, numbers_section = _json(content), section(numbers)
+    try:
+        encoded = _json(content)
+    except (TypeError, ValueError) as problem:
+        raise InputError(
+            f"a note is not plain JSON ({problem}); use numbers, text, lists and dictionaries"
+        ) from problem
+    numbers_section = section(numbers)
     digest = zlib.crc32(numbers_section.checksum.to_bytes(8, "little"), zlib.crc32(encoded))
     for table in tables:
         digest = zlib.crc32(table.section.checksum.to_bytes(8, "little"), digest)
@@ -130,7 +132,7 @@ def prepare(commit: Commit) -> Prepared:
 
 def _structure(commit: Commit, content: Content) -> None:
     if commit.versions:
-        content["versions"] = [[f, v] for f, v in commit.versions.items()]
+        content["versions"] = [[int(f), int(v)] for f, v in commit.versions.items()]
     if commit.add:
         content["add"] = [[a.channel, a.sender, a.receiver, a.delay_ms] for a in commit.add]
     if commit.rewire:
@@ -138,11 +140,11 @@ def _structure(commit: Commit, content: Content) -> None:
     if commit.remove:
         content["remove"] = [[r.channel, int(r.discard)] for r in commit.remove]
     if commit.retire:
-        content["retire"] = list(commit.retire)
+        content["retire"] = [int(f) for f in commit.retire]
     if commit.counters:
-        content["counters"] = [[f, name, n] for (f, name), n in commit.counters.items()]
+        content["counters"] = [[int(f), name, int(n)] for (f, name), n in commit.counters.items()]
     if commit.acknowledged:
-        content["acknowledged"] = dict(commit.acknowledged)
+        content["acknowledged"] = {sink: int(n) for sink, n in commit.acknowledged.items()}
     if commit.notes:
         content["notes"] = dict(commit.notes)
 
@@ -170,6 +172,18 @@ def _state(append: StateAppend, columns: list[Int64s], tables: list[Sealed]) -> 
     _inside(what, append.offsets, append.lengths, batch.num_rows)
     tables.append(Sealed.of(batch))
     return [append.fragments.size, batch.num_rows]
+
+
+def _merge(merge: StateMerge, columns: list[Int64s], tables: list[Sealed]) -> list[int]:
+    what = "merged state"
+    keys = (merge.fragments, merge.operators, merge.buckets)
+    columns += _alike(what, *keys, merge.firsts, merge.pieces, merge.offsets, merge.lengths)
+    batch = one_batch(merge.table, what)
+    _inside(what, merge.offsets, merge.lengths, batch.num_rows)
+    if len(set(zip(*(k.tolist() for k in keys), strict=True))) != merge.fragments.size:
+        raise InputError(f"{what}: a partition is named twice; merge it once")
+    tables.append(Sealed.of(batch))
+    return [merge.fragments.size, batch.num_rows]
 
 
 def _alike(what: str, *columns: Int64s) -> Sequence[Int64s]:

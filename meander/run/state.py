@@ -16,16 +16,17 @@ import pyarrow as pa
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
-from meander.run.commit import Commit, CommitConflictError, StateMerge
+from meander.run.commit import Commit, StateMerge
 from meander.run.exchange.base import Int64s, int64s
 from meander.run.gather import Gather
-from meander.run.partitions import WIDTH, PartitionKey, Piece
+from meander.run.partitions import WIDTH, PartitionKey
 
 if TYPE_CHECKING:
     from meander.run.store import Store
 
-Merge = Callable[[pa.Table], pa.Table]
-"""Makes fewer rows of the same schema with the same meaning, such as partial aggregates added up."""
+Merge = Callable[[pa.Table, Int64s], tuple[pa.Table, Int64s]]
+"""Makes fewer rows of the same schema with the same meaning, such as partial aggregates added up, of many partitions at
+once: rows and the index of each row's partition, in and out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +112,38 @@ class StateTables:
             return tuple(key for key, pieces in self._view.all() if len(pieces) >= min_pieces * WIDTH)
 
     def compact(self, partitions: Iterable[PartitionKey], merge: Merge) -> int:
-        """Merges the pieces of each partition into one; says of how many. A partition that changed meanwhile stays."""
-        done = 0
-        for key in partitions:
-            gather = Gather()
-            with self._store.lock:
-                pieces = self._view.pieces(*key)
-                table = self._view.find(key.fragment, key.operator)
-                if table is None or len(pieces) < 2:
-                    continue
-                table.collect(key.bucket, gather, 0)
-                found = gather.resolve(self._store.payloads)
-                schema = self._store.views.schemas.by_number[table.schema]
-            done += self._replace(key, pieces, merge(found.table(schema)[0]))
-        return done
+        """Merges the pieces of each partition into one, with one commit per operator; says of how many partitions.
 
-    def _replace(self, key: PartitionKey, pieces: list[Piece], merged: pa.Table) -> bool:
-        try:
-            self._store.commit(Commit(state_merges=(StateMerge(*key, pieces[0].record, len(pieces), merged),)))
-        except CommitConflictError:
-            return False
-        return True
+        Steps go on meanwhile: what they append is kept, and a partition that they drop stays dropped.
+        """
+        by_operator: dict[tuple[int, int], list[PartitionKey]] = {}
+        with self._store.lock:
+            for key in partitions:
+                table = self._view.find(key.fragment, key.operator)
+                if table is not None and len(table.pieces.get(key.bucket, ())) > WIDTH:
+                    by_operator.setdefault((key.operator, table.schema), []).append(key)
+        return sum(self._merge(keys, schema, merge) for (_, schema), keys in by_operator.items())
+
+    def _merge(self, keys: list[PartitionKey], schema: int, merge: Merge) -> int:
+        gather, seen = Gather(), []
+        with self._store.lock:
+            for owner, key in enumerate(keys):
+                pieces = self._view.pieces(*key)
+                for piece in pieces:
+                    gather.add(piece.payload, piece.offset, piece.rows, owner)
+                seen.append((pieces[0].record if pieces else 0, len(pieces)))
+            found = gather.resolve(self._store.payloads)
+            known = self._store.views.schemas.by_number[schema]
+        table, owners = merge(*found.table(known))
+        table = table.combine_chunks().take(pa.array(np.argsort(owners, kind="stable")))
+        lengths = np.bincount(owners, minlength=len(keys)).astype(np.int64)
+        columns = np.array([[*key, *first] for key, first in zip(keys, seen, strict=True)], np.int64).reshape(-1, 5)
+        columns = np.column_stack([columns, np.cumsum(lengths) - lengths, lengths])
+        with self._store.lock:
+            same = [row for row in columns.tolist() if self._view.starts_with(*row[:5])]
+            if same:
+                self._store.commit(Commit(state_merges=(StateMerge(table, *map(int64s, zip(*same, strict=True))),)))
+        return len(same)
 
 
 def _for_each(limit: int | Sequence[int] | Int64s | None, count: int) -> Sequence[int | None]:

@@ -153,14 +153,22 @@ class Views:
 
     def _check_merge(self, commit: Commit, index: int, table: Sealed) -> int:
         merge = commit.state_merges[index]
-        pieces = self.state.pieces(merge.fragment, merge.operator, merge.bucket)
-        if merge.pieces < 1 or len(pieces) < merge.pieces or pieces[0].record != merge.first:
-            raise CommitConflictError(
-                f"state of fragment {merge.fragment}, operator {merge.operator}, bucket {merge.bucket} changed while "
-                "it was merged; merge it again"
-            )
-        number = self.payloads.by_number[pieces[0].payload].schema
-        fitted(table.batch, self.schemas.by_number[number], f"merged state of fragment {merge.fragment}")
+        keys = (merge.fragments, merge.operators, merge.buckets, merge.firsts, merge.pieces)
+        number: int | None = None
+        for fragment, operator, bucket, first, pieces in zip(*(k.tolist() for k in keys), strict=True):
+            if not self.state.starts_with(fragment, operator, bucket, first, pieces):
+                raise CommitConflictError(
+                    f"state of fragment {fragment}, operator {operator}, bucket {bucket} changed while it was merged; "
+                    "merge it again"
+                )
+            found = self.state.find(fragment, operator)
+            assert found is not None
+            if number not in (None, found.schema):
+                raise InputError("merged state: its partitions have different schemas; merge them separately")
+            number = found.schema
+        if number is None:
+            raise InputError("merged state: no partition is named")
+        fitted(table.batch, self.schemas.by_number[number], "merged state")
         return number
 
     def _check_append(self, commit: Commit, index: int, table: Sealed | None, added: dict[int, int]) -> int | None:
@@ -259,11 +267,16 @@ class Views:
                 if length:
                     piece = Piece(held.number, offset, length, number)
                     state.append(fragment, operator, bucket, held.schema, piece, length, length * held.row_bytes)
-        for fragment, operator, bucket, _, pieces, rows in content.get("merges", ()):
+        for count, rows in content.get("merges", ()):
             held = payload(rows)
-            payloads.use(held.number, 1, rows)
-            key = PartitionKey(FragmentId(fragment), operator, bucket)
-            state.merge(key, pieces, Piece(held.number, 0, rows, number), rows * held.row_bytes, payloads)
+            columns7 = [numbers.take(count) for _ in range(7)]
+            payloads.use(held.number, count, sum(columns7[6]))
+            for fragment, operator, bucket, _, pieces, offset, length in zip(*columns7, strict=True):
+                key, merged = (
+                    PartitionKey(FragmentId(fragment), operator, bucket),
+                    Piece(held.number, offset, length, number),
+                )
+                state.merge(key, pieces, merged, length * held.row_bytes, payloads)
 
     def _apply_appends(self, now: int, content: Content, numbers: Numbers, payload: _NextPayload) -> None:
         by_id = self.channels.by_id

@@ -75,6 +75,11 @@ def test_a_refused_commit_has_no_effect_at_all(tmp_path: Path) -> None:
     assert store.stats().disk_bytes == size
 
 
+def test_a_note_that_is_not_json_is_refused_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a note is not plain JSON \(.*set.*\); use numbers"):
+        opened(tmp_path).commit(Commit(notes={"a": {1, 2}}))
+
+
 def test_a_replayed_batch_is_recognised_after_a_restart(tmp_path: Path) -> None:
     store = opened(tmp_path)
     commit = Commit(slot_writer(3), 5, appends=(ChannelAppend.one(A, rows(1)),))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
 from meander.run.commit import Commit, CommitConflictError, StateAppend, StateDrop, StateMerge
+from meander.run.exchange.base import Int64s
 from meander.run.partitions import PartitionKey
 from meander.run.store import Store, StoreOptions
 from meander.run.transfer import TransferError, export_state, import_state
@@ -83,8 +83,10 @@ def test_state_of_one_operator_has_one_schema(store: Store) -> None:
     assert partitions(store) == {(F, 0, 10): [1]}
 
 
-def total(table: pa.Table) -> pa.Table:
-    return state_rows(pc.sum(table.column("k")).as_py())
+def total(table: pa.Table, owners: Int64s) -> tuple[pa.Table, Int64s]:
+    """The sum of each partition."""
+    summed = table.append_column("owner", pa.array(owners)).group_by("owner").aggregate([("k", "sum")])
+    return pa.table({"k": summed.column("k_sum")}), np.asarray(summed.column("owner"))
 
 
 def test_crowded_partitions_are_merged_and_stay_merged_after_a_restart(store: Store, tmp_path: Path) -> None:
@@ -92,21 +94,26 @@ def test_crowded_partitions_are_merged_and_stay_merged_after_a_restart(store: St
         keep(store, F, 10, value)
     keep(store, F, 20, 5)
     assert store.state.crowded(3) == (PartitionKey(F, 0, 10),)
-    assert store.state.compact(store.state.crowded(3), total) == 1
-    assert partitions(store) == {(F, 0, 10): [45], (F, 0, 20): [5]}
+    for value in range(5):
+        keep(store, G, 10, value)
+    merged = {(F, 0, 10): [45], (F, 0, 20): [5], (G, 0, 10): [10]}
+    commits = store.commits
+    assert store.state.compact([*store.state.crowded(3), PartitionKey(F, 0, 20)], total) == 2
+    assert store.commits == commits + 1
+    assert partitions(store) == merged
     assert store.state.size(F).rows == 2
     check_accounts(store)
     store.close()
-    assert partitions(Store.open(tmp_path / "store")) == {(F, 0, 10): [45], (F, 0, 20): [5]}
+    assert partitions(Store.open(tmp_path / "store")) == merged
 
 
 def test_what_is_appended_while_a_partition_is_merged_is_kept(store: Store) -> None:
     keep(store, F, 10, 1)
     keep(store, F, 10, 2)
 
-    def slow(table: pa.Table) -> pa.Table:
+    def slow(table: pa.Table, owners: Int64s) -> tuple[pa.Table, Int64s]:
         keep(store, F, 10, 100)
-        return total(table)
+        return total(table, owners)
 
     assert store.state.compact([PartitionKey(F, 0, 10)], slow) == 1
     assert partitions(store) == {(F, 0, 10): [3, 100]}
@@ -116,16 +123,17 @@ def test_a_merge_is_given_up_when_its_partition_was_dropped_meanwhile(store: Sto
     keep(store, F, 10, 1)
     keep(store, F, 10, 2)
 
-    def dropped(table: pa.Table) -> pa.Table:
+    def dropped(table: pa.Table, owners: Int64s) -> tuple[pa.Table, Int64s]:
         store.commit(Commit(state_drops=(StateDrop.of(0, [F], [10]),)))
         keep(store, F, 10, 7)
         keep(store, F, 10, 8)
-        return total(table)
+        return total(table, owners)
 
     assert store.state.compact([PartitionKey(F, 0, 10)], dropped) == 0
     assert partitions(store) == {(F, 0, 10): [7, 8]}
+    gone = StateMerge(state_rows(1), *(np.array([n]) for n in (F, 0, 99, 0, 1, 0, 1)))
     with pytest.raises(CommitConflictError, match="merge it again"):
-        store.commit(Commit(state_merges=(StateMerge(F, 0, 99, 0, 1, state_rows(1)),)))
+        store.commit(Commit(state_merges=(gone,)))
 
 
 def test_a_retired_fragment_leaves_nothing_behind(store: Store) -> None:

@@ -39,8 +39,8 @@ def workload(
 def test_a_crash_at_any_file_system_call_keeps_what_returned(tmp_path: Path, seed: int, durability: Durability) -> None:
     options = StoreOptions(durability=durability, **SMALL)
     counting = FaultyFiles()
-    workload(Store.open(tmp_path / "whole", options, files=counting), seed, 25, [], [])
-    assert counting.calls > 30
+    workload(Store.open(tmp_path / "whole", options, files=counting), seed, 18, [], [])
+    assert counting.calls > 25
     rng = random.Random(seed)
     for call in range(counting.calls):
         directory = tmp_path / str(call)
@@ -64,7 +64,7 @@ def open_and_work(
 ) -> None:
     store = Store.open(directory, options, files=files)
     try:
-        workload(store, seed, 25, done, attempted)
+        workload(store, seed, 18, done, attempted)
     finally:
         store.close()  # writes nothing; only gives the directory's lock back, as the end of a process does
 

@@ -9,12 +9,15 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from meander.run.commit import Commit, CommitConflictError
+from meander.run.exchange.base import Int64s
 from meander.run.journal import DiskFullError, Durability
 from meander.run.store import Store, StoreOptions
 from tests.run.crash.commits import random_commit
@@ -23,6 +26,12 @@ from tests.run.crash.model import Model
 from tests.run.observe import channel, check_accounts, observed
 
 SEEDS = st.integers(0, 2**32)
+
+
+def sorted_rows(table: pa.Table, owners: Int64s) -> tuple[pa.Table, Int64s]:
+    """A merge that keeps all rows of each partition, in order of value."""
+    order = np.lexsort((np.asarray(table.column("k")), owners))
+    return table.take(pa.array(order)), owners[order]
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -59,6 +68,13 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.commit(self.last).repeated
         with pytest.raises(CommitConflictError, match="different content"):
             self.store.commit(replace(self.last, notes={**self.last.notes, "other": 1}))
+
+    @rule()
+    def compact(self) -> None:
+        crowded = self.store.state.crowded(2)
+        assert self.store.state.compact(crowded, sorted_rows) == len(crowded)
+        for key in crowded:
+            self.model.state[tuple(key)].sort()
 
     @rule()
     def snapshot(self) -> None:
