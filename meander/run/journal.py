@@ -274,7 +274,7 @@ class Journal:
                 done += 1
             buffers = buffers[done:]
             if count:
-                buffers[0] = memoryview(buffers[0]).cast("B")[count:]
+                buffers[0] = memoryview(buffers[0])[count:]
 
     def _take_back(self, descriptor: int, size: int, segment: _Segment) -> None:
         try:

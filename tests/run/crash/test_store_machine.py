@@ -74,7 +74,7 @@ class StoreMachine(RuleBasedStateMachine):
         crowded = self.store.state.crowded(2)
         assert self.store.state.compact(crowded, sorted_rows) == len(crowded)
         for key in crowded:
-            self.model.state[tuple(key)].sort()
+            self.model.state[key.fragment, key.operator, key.bucket].sort()
 
     @rule()
     def snapshot(self) -> None:
