@@ -9,19 +9,21 @@ from meander.model.streams import Stream
 from meander.run.connectors import (
     console,
     files,
+    http_callback,
+    http_push,
     jsonl,
     memory,
     parquet,
     random,
     replay,
     sensors,
+    spark_sink,
+    spark_source,
     trains,
     vehicles,
 )
 from meander.run.connectors.base import Outlet, SinkConnector, SinkKind, SourceConnector, SourceKind, Surroundings
-from meander.run.connectors.options import Option, Options
-
-DEFAULT_SOURCE, DEFAULT_SINK = "random", "jsonl"
+from meander.run.connectors.options import DEFAULT_SINK, DEFAULT_SOURCE, SINK_OPTIONS, STREAM_OPTIONS, Options
 
 SOURCES: Mapping[str, SourceKind] = {
     "random": random.KIND,
@@ -30,6 +32,8 @@ SOURCES: Mapping[str, SourceKind] = {
     "sensors": sensors.KIND,
     "replay": replay.KIND,
     "files": files.KIND,
+    "http": http_push.KIND,
+    "spark": spark_source.KIND,
 }
 
 SINKS: Mapping[str, SinkKind] = {
@@ -37,23 +41,9 @@ SINKS: Mapping[str, SinkKind] = {
     "parquet": parquet.KIND,
     "memory": memory.KIND,
     "console": console.KIND,
+    "http": http_callback.KIND,
+    "spark": spark_sink.KIND,
 }
-
-STREAM_OPTIONS = (
-    Option("connector", "where the tuples come from", DEFAULT_SOURCE),
-    Option("disorder", "how much older than the newest tuple of its producer a tuple may be", "0"),
-    Option("idle_timeout", "after how long without tuples a producer's watermark goes on with the clock", "never"),
-    Option("malformed", "how many malformed rows are put aside before the stream is paused", "no limit"),
-)
-"""Options that every stream has."""
-
-SINK_OPTIONS = (
-    Option("connector", "where the results go", DEFAULT_SINK),
-    Option("event_time", "whether each row gets a column `_newest`: event time of its newest input, in ms", "false"),
-    Option("retries", "how often a write that failed is tried again before the outlet is paused", "5"),
-    Option("backoff", "how long the first of these waits; each one waits twice as long", "200 ms"),
-)
-"""Options that every sink has."""
 
 
 def source_for(stream: Stream, surroundings: Surroundings) -> SourceConnector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Sequence
@@ -86,14 +87,10 @@ class Format:
     def csv_columns(self, first_line: bytes, where: str) -> list[str]:
         """The columns of a csv file, checked against the stream."""
         text = first_line.decode("utf-8-sig", "replace").rstrip("\r\n")
-        try:
-            options = pa.csv.ParseOptions(delimiter=self.delimiter)
-            names = pa.csv.read_csv(io.BytesIO(text.encode()), parse_options=options).column_names
-        except pa.ArrowInvalid as error:
-            raise InputError(f"stream {self.stream.name!r}: {where} has no csv header: {error}") from None
+        names = next(csv.reader([text], delimiter=self.delimiter), [])
         check_types(pa.schema([(n, pa.null()) for n in dict.fromkeys(names)]), self.stream, where)
         self._check_node_column(names, where)
-        return [str(n) for n in names]
+        return names
 
     def csv(self, data: bytes, columns: Sequence[str]) -> Parsed:
         data, unreadable = _utf8(data)
@@ -212,9 +209,7 @@ def joined(parts: Sequence[Parsed], format_: Format, dealt: int) -> tuple[pa.Tab
     """Batches one after the other, each row with its producer, sorted by it. `dealt` rows came before."""
     empty = arrow_schema(format_.stream.schema).empty_table()
     table = pa.concat_tables([p.table for p in parts]) if parts else empty
-    if format_.node_column:
-        producers = np.concatenate([p.producers for p in parts if p.producers is not None] or [np.empty(0, np.int64)])
-    else:
-        producers = format_.dealer.in_turn(len(table), dealt)
+    named = [p.producers for p in parts if p.producers is not None]
+    producers = np.concatenate(named) if named else format_.dealer.in_turn(len(table), dealt)
     table, producers = sorted_by_producer(table, producers)
     return table, producers, tuple(m for p in parts for m in p.malformed)

@@ -20,6 +20,26 @@ class Option:
     default: str = ""
 
 
+OPTION = "option."
+DEFAULT_SOURCE, DEFAULT_SINK = "random", "jsonl"
+
+STREAM_OPTIONS = (
+    Option("connector", "where the tuples come from", DEFAULT_SOURCE),
+    Option("disorder", "how much older than the newest tuple of its producer a tuple may be", "0"),
+    Option("idle_timeout", "after how long without tuples a producer's watermark goes on with the clock", "never"),
+    Option("malformed", "how many malformed rows are put aside before the stream is paused", "no limit"),
+)
+"""Options that every stream has."""
+
+SINK_OPTIONS = (
+    Option("connector", "where the results go", DEFAULT_SINK),
+    Option("event_time", "whether each row gets a column `_newest`: event time of its newest input, in ms", "false"),
+    Option("retries", "how often a write that failed is tried again before the outlet is paused", "5"),
+    Option("backoff", "how long the first of these waits; each one waits twice as long", "200 ms"),
+)
+"""Options that every sink has."""
+
+
 class Options:
     """The options of one stream or sink; `what` is how errors call it."""
 
@@ -101,6 +121,12 @@ class Options:
 
     def path(self, name: str, base: Path, example: str) -> Path:
         return base / Path(self.required(name, example)).expanduser()
+
+    def foreign(self, ours: Iterable[Option]) -> dict[str, str]:
+        """Options that are not ours but another system's; `option.` in front of one says so."""
+        names = {o.name for o in ours}
+        found = {k: v for k, v in self.values.items() if k not in names and not k.startswith(OPTION)}
+        return found | self.under(OPTION)
 
     def under(self, prefix: str) -> dict[str, str]:
         """Options below a prefix, without it."""

@@ -1,0 +1,64 @@
+"""`http`: results as POST requests, at least once. Rows are numbered, so that a receiver can leave out what it has.
+
+A batch that was begun is sent again with exactly the same rows and numbers until it is answered with 2xx.
+"""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pyarrow as pa
+
+from meander.run.connectors.base import ConnectorError, Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.json_rows import json_lines
+from meander.run.connectors.options import Option, Options
+
+FIRST_ROW, ROWS, QUERY, SINK = "Meander-First-Row", "Meander-Rows", "Meander-Query", "Meander-Sink"
+
+
+class HttpCallback:
+    """Implements `SinkConnector`."""
+
+    fixed_ranges = True
+
+    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
+        options = Options(outlet.target.options, f"sink {outlet.target.name!r}")
+        self._url = options.required("url", "http://127.0.0.1:8000/results")
+        if not self._url.startswith(("http://", "https://")):
+            raise options.wrong("url", "an address that begins with http:// or https://")
+        self._timeout_s = (options.duration("timeout", 10_000) or 0) / 1000
+        self._names = {QUERY: outlet.query, SINK: outlet.target.name}
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+        """What was sent cannot be taken back."""
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        numbers = {FIRST_ROW: str(first), ROWS: str(len(table)), "Content-Type": "application/x-ndjson"}
+        request = urllib.request.Request(self._url, json_lines(table), self._names | numbers, method="POST")
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as response:
+                response.read()
+        except urllib.error.HTTPError as error:
+            raise ConnectorError(f"{self._url} answered {error.code} {error.reason}") from None
+        except OSError as error:
+            raise ConnectorError(f"{self._url} does not answer: {error}") from None
+        return None
+
+    def close(self) -> None:
+        """Each batch is a request of its own."""
+
+
+def make(outlet: Outlet, surroundings: Surroundings) -> HttpCallback:
+    return HttpCallback(outlet, surroundings)
+
+
+KIND = SinkKind(
+    make,
+    (
+        Option("url", "where to POST lines of JSON"),
+        Option("timeout", "how long to wait for an answer", "10 s"),
+    ),
+)

@@ -1,0 +1,73 @@
+"""`spark`: results through Spark's batch writer, by format and options.
+
+File formats write each range of rows into a directory of its own, `batch=<first row>`, which a second attempt
+overwrites: exactly once. Delta leaves out a batch it has, by application and version: exactly once. Other formats
+append: at least once, because a crash between write and acknowledgement writes the range again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.options import SINK_OPTIONS, Option, Options
+from meander.run.session import start_session
+
+FILE_FORMATS = ("parquet", "json", "csv", "orc", "avro", "xml")
+OPTIONS = (
+    Option("format", "Spark's name of the sink: `parquet`, `jdbc`, `delta`, ..."),
+    Option("path", "where files go, for formats that write files"),
+    Option("table", "the table to append to, instead of a path"),
+    Option("option.", "an option of Spark's whose name means something else here: `option.format`"),
+)
+
+
+class SparkSink:
+    """Implements `SinkConnector`."""
+
+    fixed_ranges = True
+
+    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
+        options = Options(outlet.target.options, f"sink {outlet.target.name!r}")
+        self._format = options.required("format", "parquet")
+        self._foreign = options.foreign((*SINK_OPTIONS, *OPTIONS))
+        self._table = options.text("table")
+        self._path = options.text("path")
+        self._application = outlet.name
+        if self._format in FILE_FORMATS and not self._table:
+            self._path = options.required("path", "results/{query}")
+        self._path = self._path.replace("{query}", outlet.query).replace("{sink}", outlet.target.name)
+        if self._path and "://" not in self._path:
+            self._path = str(surroundings.base / self._path)
+
+    @property
+    def path(self) -> str | None:
+        return self._path or None
+
+    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+        """A range that was begun is written again as a whole."""
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        frame = start_session("meander").createDataFrame(table.combine_chunks()).coalesce(1)
+        writer = frame.write.format(self._format).options(**self._foreign)
+        if self._format == "delta":
+            writer = writer.option("txnAppId", self._application).option("txnVersion", first)
+        if self._table:
+            writer.mode("append").saveAsTable(self._table)
+        elif self._format in FILE_FORMATS:
+            writer.mode("overwrite").save(f"{self._path}/batch={first:012d}")
+        else:
+            writer.mode("append").save(self._path or None)
+        return None
+
+    def close(self) -> None:
+        """The session goes on."""
+
+
+def make(outlet: Outlet, surroundings: Surroundings) -> SparkSink:
+    return SparkSink(outlet, surroundings)
+
+
+KIND = SinkKind(make, OPTIONS, open_options=True)
