@@ -12,12 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
-from meander.commands import bench, explain, topology
+from meander.commands import bench, explain, run, topology
 from meander.model.errors import InputError
 
 USER_ERROR = 2
 
-COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (explain.register, topology.register, bench.register)
+COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
+    explain.register,
+    run.register,
+    topology.register,
+    bench.register,
+)
 """Every command group, in the order in which help shows them."""
 
 

@@ -57,6 +57,8 @@ class Routing:
         self._lock = threading.Lock()
         self._fragments: dict[FragmentId, Installed] = {}
         self._groups: dict[int, tuple[Group, ...]] = {}
+        self.paused: dict[FragmentId, str] = {}
+        """Fragments that do not run for the time being, with the reason."""
 
     @property
     def fragments(self) -> Mapping[FragmentId, Installed]:
@@ -86,6 +88,17 @@ class Routing:
                 self._check(each)
             self._replace({**self._fragments, **moved})
 
+    def pause(self, fragment: FragmentId, reason: str) -> None:
+        """Takes a fragment out of the steps; its channels keep what arrives."""
+        with self._lock:
+            self.paused = {**self.paused, fragment: reason}
+            self._replace(self._fragments)
+
+    def resume(self, fragment: FragmentId) -> None:
+        with self._lock:
+            self.paused = {f: reason for f, reason in self.paused.items() if f != fragment}
+            self._replace(self._fragments)
+
     def groups(self, slot: int) -> tuple[Group, ...]:
         """What a slot runs in one step, in dataflow order."""
         return self._groups.get(slot, ())
@@ -98,9 +111,12 @@ class Routing:
 
     def _replace(self, fragments: dict[FragmentId, Installed]) -> None:
         depth = _depths(fragments)
+        self.paused = {f: reason for f, reason in self.paused.items() if f in fragments}
         groups: dict[tuple[int, int, str], list[Installed]] = {}
         for number in sorted(fragments):
             each = fragments[number]
+            if number in self.paused:
+                continue
             groups.setdefault((each.slot, depth[number], each.bound.template.key), []).append(each)
         by_slot: dict[int, list[Group]] = {}
         for (slot, _, _), members in sorted(groups.items(), key=lambda item: item[0]):

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, Passed, StateAppend, StateDrop, Writer, slot_writer
@@ -53,6 +55,10 @@ class StepReport:
     fragments: int = 0
     seconds: float = 0.0
 
+    def take(self, other: StepReport) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(other, f.name))
+
 
 @dataclass(slots=True)
 class _Handover:
@@ -74,6 +80,14 @@ class _Work:
     versions: dict[FragmentId, int] = field(default_factory=dict)
     counters: dict[tuple[FragmentId, str], int] = field(default_factory=dict)
     handed: dict[ChannelId, _Handover] = field(default_factory=dict)
+
+    def copy(self) -> _Work:
+        """A commit that can be thrown away when a group fails."""
+        return _Work(**{f.name: copy(getattr(self, f.name)) for f in fields(self)})
+
+    def take(self, other: _Work) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(other, f.name))
 
 
 @dataclass(slots=True)
@@ -100,11 +114,11 @@ class Stepper:
     def __init__(self, store: Store, routing: Routing, runner: Runner, most_rows: int = MOST_ROWS) -> None:
         self.store, self.routing, self.runner, self.most_rows = store, routing, runner, most_rows
 
-    def step(self, slot: int, batch_id: int) -> StepReport:
-        """One batch. A batch id that was committed before is recognised and not run again."""
+    def step(self, slot: int, batch_id: int, writer: Writer | None = None) -> StepReport:
+        """One batch. A batch id that its writer has committed before is recognised and not run again."""
         started = time.perf_counter()
         report = StepReport(batch_id)
-        writer = slot_writer(slot)
+        writer = writer or slot_writer(slot)
         last = self.store.last_batch(writer)
         if last is not None and last >= batch_id:
             report.repeated = True
@@ -113,10 +127,7 @@ class Stepper:
         groups = self.routing.groups(slot)
         downstream = {channel for group in groups for f in group.fragments for channel in f.ports}
         for group in groups:
-            batch = self._read(group, work, report)
-            if batch is not None:
-                self._run(batch, work, report)
-                self._emit(batch, work, downstream, report)
+            self._run_group(group, work, downstream, report)
         for channel, handed in work.handed.items():  # the reader came earlier in this step: it waits for the next
             mark = None if handed.watermark == NO_WATERMARK else handed.watermark
             work.appends.append(ChannelAppend.one(channel, _as_channel(handed.table, None), mark))
@@ -124,6 +135,24 @@ class Stepper:
             self.store.commit(self._commit(writer, batch_id, work))
         report.seconds = time.perf_counter() - started
         return report
+
+    def _run_group(self, group: Group, work: _Work, downstream: set[ChannelId], report: StepReport) -> None:
+        """Runs a group; when its data breaks it, runs its fragments one by one and pauses those that fail."""
+        trial, counted = work.copy(), replace(report)
+        try:
+            batch = self._read(group, trial, counted)
+            if batch is not None:
+                self._run(batch, trial, counted)
+                self._emit(batch, trial, downstream, counted)
+        except PySparkException as error:
+            if len(group.fragments) > 1:
+                for fragment in group.fragments:
+                    self._run_group(Group(group.template, (fragment,)), work, downstream, report)
+            else:
+                self.routing.pause(group.fragments[0].fragment, _first_line(error))
+            return
+        work.take(trial)
+        report.take(counted)
 
     @staticmethod
     def _commit(writer: Writer, batch_id: int, work: _Work) -> Commit:
@@ -346,3 +375,8 @@ def _state_append(rows: pa.Table, key: int) -> StateAppend:
     lengths = np.diff(np.r_[first, len(fragments)])
     body = rows.take(pa.array(order)).drop_columns([FRAGMENT, BUCKET])
     return StateAppend.sliced(body, key, fragments[first], buckets[first], lengths)
+
+
+def _first_line(error: PySparkException) -> str:
+    """The reason without Spark's stack trace."""
+    return str(error).strip().splitlines()[0]

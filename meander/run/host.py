@@ -1,0 +1,251 @@
+"""The site host: one PySpark application that runs the fragments of one or many nodes.
+
+It owns the store, the slots, the routing table, ingest and delivery. Installing, removing or rebinding fragments
+changes the routing table and the channels; the streaming queries of the slots run on. A fragment whose data breaks
+its expressions is paused with the reason, while all others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from meander.model.ids import ChannelId, FragmentId
+from meander.model.streams import Stream
+from meander.run.commit import Commit
+from meander.run.connectors.base import Outlet, SinkConnector, SourceConnector, Surroundings
+from meander.run.delivery import Delivery, DeliveryMetrics
+from meander.run.exchange.base import ChannelAppend
+from meander.run.frames import END
+from meander.run.ingest import Ingest, IngestMetrics
+from meander.run.installation import Installation
+from meander.run.journal import JournalError
+from meander.run.routing import Routing
+from meander.run.runner import PlainRunner
+from meander.run.slot import OnBatch, Slot
+from meander.run.step import Runner, Stepper, StepReport
+from meander.run.store import Store, StoreOptions, StoreStats
+
+_log = logging.getLogger(__name__)
+RETRY_S = 0.5
+IDLE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """Where a host keeps its data and how many slots it has."""
+
+    directory: Path
+    slots: int = 1
+    store: StoreOptions = field(default_factory=StoreOptions)
+
+
+@dataclass(slots=True)
+class Totals:
+    """Steps added up."""
+
+    steps: int = 0
+    tuples_in: int = 0
+    tuples_out: int = 0
+    late: int = 0
+    jobs: int = 0
+    seconds: float = 0.0
+
+    def add(self, report: StepReport) -> None:
+        self.steps += 1
+        self.tuples_in += report.tuples_in
+        self.tuples_out += report.tuples_out
+        self.late += report.late
+        self.jobs += report.jobs
+        self.seconds += report.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """How the host is doing."""
+
+    healthy: bool
+    problems: tuple[str, ...]
+    slots: tuple[str, ...]
+    """The ids of the streaming queries: they stay the same while fragments come and go."""
+    fragments: int
+    paused: Mapping[FragmentId, str]
+    totals: Totals
+    pending_tuples: int
+    state_bytes: int
+    store: StoreStats
+    ingest: IngestMetrics | None
+    delivery: DeliveryMetrics | None
+
+
+class Host:
+    """Start it, install fragments, feed it, stop it."""
+
+    def __init__(self, options: HostOptions, spark: SparkSession, runner: Runner | None = None) -> None:
+        self.options, self.spark = options, spark
+        self.store = Store.open(options.directory / "store", options.store)
+        self.routing = Routing(options.slots)
+        self.stepper = Stepper(self.store, self.routing, runner or PlainRunner(spark))
+        self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
+        self.totals = Totals()
+        self.ingest: Ingest | None = None
+        self.delivery: Delivery | None = None
+        self._ingest_channels: Mapping[tuple[str, str], tuple[ChannelId, ...]] = {}
+        self._stopping = threading.Event()
+        self._waker = threading.Thread(target=self._wake_slots, name="waker", daemon=True)
+        self._counting = threading.Lock()
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Starts the slots' streaming queries; from now on work is done as it arrives."""
+        for slot in self.slots:
+            slot.start(self.spark, self._batch_of(slot))
+        self._waker.start()
+
+    def install(self, installation: Installation) -> None:
+        """Opens the channels and begins to run the fragments, while everything else runs on."""
+        known = set(self.store.exchange.channels())
+        fresh = tuple(spec for spec in installation.channels if spec.channel not in known)
+        if fresh:
+            self.store.commit(Commit(add=fresh))
+        self.routing.install(installation.fragments)
+        self._ingest_channels = {**self._ingest_channels, **installation.ingest}
+
+    def feed(
+        self,
+        streams: Iterable[Stream],
+        surroundings: Surroundings,
+        sources: Mapping[str, SourceConnector] | None = None,
+    ) -> None:
+        """Begins to take in the streams that installed fragments read."""
+        wanted = {stream for stream, _ in self._ingest_channels}
+        used = [s for s in streams if s.name in wanted]
+        self.ingest = Ingest(self.store, used, self._ingest_channels, surroundings=surroundings, sources=sources)
+        self.ingest.start()
+
+    def deliver(
+        self, outlets: Iterable[Outlet], surroundings: Surroundings, sinks: Mapping[str, SinkConnector] | None = None
+    ) -> None:
+        """Begins to hand results to their sinks; `sinks` overrides the connector of an outlet."""
+        self.delivery = Delivery(self.store, surroundings=surroundings)
+        for outlet in outlets:
+            self.delivery.add(outlet, (sinks or {}).get(outlet.name))
+        self.delivery.start()
+
+    def rebind(self, slots: Mapping[FragmentId, int]) -> None:
+        """Gives fragments to other slots, each when its old slot is between two steps."""
+        for fragment, target in slots.items():
+            old = self.routing.fragments[fragment].slot
+            with self.slots[old].boundary:
+                self.routing.rebind({fragment: target})
+            self.slots[target].wake()
+
+    def remove(self, fragments: Iterable[FragmentId]) -> None:
+        """Stops running fragments; their channels and state stay until they are retired."""
+        for fragment in fragments:
+            with self.slots[self.routing.fragments[fragment].slot].boundary:
+                self.routing.remove([fragment])
+
+    def drain(self, *, end_streams: bool = False, timeout_s: float = 60.0) -> bool:
+        """Stops the sources and waits until everything taken in has been processed and delivered.
+
+        With `end_streams` time goes to its end, so that every window closes; the streams cannot go on afterwards.
+        """
+        if self.ingest is not None:
+            self.ingest.stop()
+        if end_streams:
+            channels = [c for readers in self._ingest_channels.values() for c in readers]
+            self.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self._waiting_anywhere():
+                return True
+            self.store.wait(self.store.commits, IDLE_S)
+        return False
+
+    def stop(self) -> None:
+        """Stops at once. What was taken in and not processed is there at the next start."""
+        self._stopping.set()
+        if self._waker.is_alive():
+            self._waker.join()
+        if self.ingest is not None:
+            self.ingest.stop()
+        for slot in self.slots:
+            slot.stop()
+        if self.delivery is not None:
+            self.delivery.stop()
+        self.store.close()
+
+    # ---------------------------------------------------------------- steps
+
+    def _batch_of(self, slot: Slot) -> OnBatch:
+        def batch(batch_id: int) -> None:
+            report = self._step(slot, batch_id)
+            if report is not None:
+                with self._counting:
+                    self.totals.add(report)
+            if self._has_work(slot.number):
+                slot.wake()
+
+        return batch
+
+    def _step(self, slot: Slot, batch_id: int) -> StepReport | None:
+        """A step, tried again while the disk is full: the streaming query must not end because of that."""
+        while not self._stopping.is_set():
+            try:
+                return self.stepper.step(slot.number, batch_id, slot.writer)
+            except JournalError as error:
+                _log.warning("slot %d waits: %s", slot.number, error)
+                self._stopping.wait(RETRY_S)
+        return None
+
+    def _wake_slots(self) -> None:
+        """Wakes each slot whose fragments have something to read."""
+        while not self._stopping.is_set():
+            seen = self.store.commits
+            for slot in self.slots:
+                if self._has_work(slot.number) and not slot.boundary.locked():
+                    slot.wake()
+            self.store.wait(seen, IDLE_S)
+
+    def _has_work(self, slot: int) -> bool:
+        ports = [c for g in self.routing.groups(slot) for f in g.fragments for c in f.ports]
+        starts, ends = self.store.exchange.bounds(ports)
+        return bool((ends > starts).any())
+
+    def _waiting_anywhere(self) -> bool:
+        exchange = self.store.exchange
+        return any(exchange.counters(c).pending_tuples for c in exchange.channels()) or any(
+            self._has_work(slot.number) or slot.boundary.locked() for slot in self.slots
+        )
+
+    # ---------------------------------------------------------------- asking
+
+    def status(self) -> HostStatus:
+        stats = self.store.stats()
+        problems = [
+            f"slot {s.number} ended: {s.failure or 'stopped'}" for s in self.slots if s.query and not s.is_alive
+        ]
+        problems += [f"fragment {f} is paused: {reason}" for f, reason in self.routing.paused.items()]
+        exchange = self.store.exchange
+        pending = sum(exchange.counters(c).pending_tuples for c in exchange.channels())
+        return HostStatus(
+            healthy=not problems,
+            problems=tuple(problems),
+            slots=tuple(str(s.query.id) for s in self.slots if s.query is not None),
+            fragments=len(self.routing.fragments),
+            paused=dict(self.routing.paused),
+            totals=self.totals,
+            pending_tuples=pending,
+            state_bytes=stats.state_bytes,
+            store=stats,
+            ingest=self.ingest.metrics() if self.ingest else None,
+            delivery=self.delivery.metrics() if self.delivery else None,
+        )

@@ -1,0 +1,135 @@
+"""A slot: one Structured Streaming query that calls `step` again and again, for as long as the site host lives.
+
+Its source is a Python data source that reads one number from a file. Whoever has work for the slot raises the number;
+Spark sees a new offset, writes it ahead, calls back with a batch id, and notes the batch as done afterwards. Tuples do
+not travel through the source: a step finds them in the channels. So fragments come and go without Spark noticing, and
+after a crash Spark calls again for the batch it had begun.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.query import StreamingQuery
+
+from meander.run.commit import Writer
+
+SOURCE = "meander_slot"
+_NUMBER = struct.Struct("<q")
+
+OnBatch = Callable[[int], None]
+
+
+class SignalReader(DataSourceStreamReader):
+    """Runs in a process of its own: offsets are the numbers that the signal file holds."""
+
+    def __init__(self, signal: str) -> None:
+        self.signal = signal
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"number": 0}
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"number": read_signal(self.signal)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(end["number"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"number": [partition.value]})
+
+
+class SlotSource(DataSource):
+    """Registered once per session."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE
+
+    def schema(self) -> str:
+        return "number long"
+
+    def streamReader(self, schema: Any) -> SignalReader:  # noqa: N802 - Spark's name
+        return SignalReader(self.options["signal"])
+
+
+def read_signal(path: str) -> int:
+    """The number in a signal file."""
+    with open(path, "rb") as file:
+        number: int = _NUMBER.unpack(file.read(_NUMBER.size))[0]
+        return number
+
+
+class Slot:
+    """One streaming query and the number that wakes it."""
+
+    def __init__(self, number: int, directory: Path) -> None:
+        self.number = number
+        self.directory = directory / f"slot-{number}"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.boundary = threading.Lock()
+        """Held while a step runs: whoever holds it knows that the slot is between two steps."""
+        self.query: StreamingQuery | None = None
+        self._signal = self.directory / "signal"
+        if not self._signal.exists():
+            self._signal.write_bytes(_NUMBER.pack(0))
+        self._number = read_signal(str(self._signal))
+        self._file = os.open(self._signal, os.O_WRONLY)
+        self._waking = threading.Lock()
+        self.writer = self._writer()
+
+    def _writer(self) -> Writer:
+        """Batch ids start over when Spark's checkpoint is lost, so they are told apart by a mark kept inside it."""
+        mark = self.directory / "checkpoint" / "meander"
+        if not mark.exists():
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.write_text(uuid.uuid4().hex[:12])
+        return Writer(f"slot {self.number} {mark.read_text()}")
+
+    def start(self, spark: SparkSession, on_batch: OnBatch) -> None:
+        """Starts the streaming query; `on_batch` gets the ids of its batches."""
+        spark.dataSource.register(SlotSource)
+
+        def batch(_: DataFrame, batch_id: int) -> None:
+            with self.boundary:
+                on_batch(batch_id)
+
+        self.query = (
+            spark.readStream.format(SOURCE)
+            .option("signal", str(self._signal))
+            .load()
+            .writeStream.queryName(f"slot-{self.number}")
+            .option("checkpointLocation", str(self.directory / "checkpoint"))
+            .foreachBatch(batch)
+            .start()
+        )
+
+    def wake(self) -> None:
+        """Asks for a batch. Eight bytes are written at once, so the source never reads half a number."""
+        with self._waking:
+            self._number += 1
+            os.pwrite(self._file, _NUMBER.pack(self._number), 0)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.query is not None and self.query.isActive
+
+    @property
+    def failure(self) -> str | None:
+        """Why the streaming query ended, if it did."""
+        error = self.query.exception() if self.query is not None else None
+        return str(error) if error else None
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+        os.close(self._file)
