@@ -13,7 +13,7 @@ import pyarrow as pa
 
 BUFFERS_PER_CALL = 512  # below the usual limit of 1024 buffers per gathering write
 BYTES_PER_CALL = 512 * 1024
-"""Larger writes make the kernel look for larger free pages, which was measured to take up to ten times as long."""
+"""Larger writes make the kernel take larger free pages, which a virtual machine often has not touched yet: slower."""
 
 
 class Files:
