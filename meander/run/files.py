@@ -57,9 +57,6 @@ class Files:
     def unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
-    def size(self, descriptor: int) -> int:
-        return os.fstat(descriptor).st_size
-
     def map(self, path: Path) -> pa.Buffer:
         """The file's present bytes, mapped read-only. They stay readable after the file is deleted."""
         with path.open("rb") as file:

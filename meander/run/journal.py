@@ -84,8 +84,13 @@ class Journal:
         self.directory = directory
         self.durability = durability
         self._files = files or Files()
-        directory.mkdir(parents=True, exist_ok=True)
-        self._lock = self._files.lock(directory / LOCK_NAME)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = self._files.lock(directory / LOCK_NAME)
+        except OSError as problem:
+            raise JournalError(
+                f"cannot use {directory}: {problem.strerror}; give a directory that can be written"
+            ) from problem
         if self._lock is None:
             raise JournalInUseError(
                 f"{directory} is in use by another process; stop it, or give this one a directory of its own"
@@ -331,7 +336,10 @@ class Journal:
             )
         end = place.offset + place.length
         if segment.mapped is None or end > segment.mapped.size:
-            segment.mapped = self._files.map(segment.path)
+            try:
+                segment.mapped = self._files.map(segment.path)
+            except OSError as problem:
+                raise JournalError(f"cannot read {segment.path}: {problem.strerror}; check the disk") from problem
         if end > segment.mapped.size:
             raise self._corrupt(segment, place.offset, "it ends before the content that was written to it")
         data = segment.mapped.slice(place.offset, place.length)

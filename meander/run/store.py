@@ -63,6 +63,8 @@ class StoreStats:
     spilled_reads: int
     snapshots: int
     snapshot_seconds: float
+    snapshot_problem: str | None
+    """Why the last snapshot was put off, if it was: disk use and the time to open grow until one succeeds."""
     pressure: float
 
 
@@ -89,6 +91,7 @@ class Store:
         self._roll_after_bytes = 0
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
+        self._snapshot_problem: str | None = None
 
     @staticmethod
     def open(
@@ -176,7 +179,8 @@ class Store:
         if self._journal.active_bytes >= room or (many and grown):
             try:
                 self.snapshot()
-            except JournalError:  # the commits are safe where they are: go on, and try again later
+            except JournalError as problem:  # the commits are safe where they are: go on, and try again later
+                self._snapshot_problem = str(problem)
                 self._roll_after_bytes = self._journal.active_bytes + self.options.segment_bytes // 8
 
     def snapshot(self) -> None:
@@ -192,7 +196,7 @@ class Store:
                 self._refused += 1
                 raise
             draft.adopt(written)
-            self._roll_after_bytes = 0
+            self._roll_after_bytes, self._snapshot_problem = 0, None
             self.payloads.emptied.clear()
             for segment in self._journal.segments:
                 if segment != self._journal.active_segment and not self.payloads.is_live(segment):
@@ -269,6 +273,7 @@ class Store:
                 spilled_reads=self.payloads.spilled_reads,
                 snapshots=self._snapshots,
                 snapshot_seconds=self._snapshot_seconds,
+                snapshot_problem=self._snapshot_problem,
                 pressure=self.pressure(),
             )
 

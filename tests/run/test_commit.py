@@ -15,7 +15,7 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, CommitConflictError, StateAppend, slot_writer
 from meander.run.exchange.base import ChannelAppend
-from meander.run.journal import DiskFullError, JournalCorruptError
+from meander.run.journal import DiskFullError, JournalCorruptError, JournalError
 from meander.run.store import Store, StoreOptions
 from tests.run.crash.commits import random_commit
 from tests.run.crash.faults import FaultyFiles
@@ -168,6 +168,9 @@ def test_a_disk_too_full_for_a_snapshot_still_takes_commits(tmp_path: Path) -> N
     for batch in range(9):
         files.failing = {"create": errno.ENOSPC} if batch < 5 else {}
         store.commit(Commit(slot_writer(0), batch, appends=(ChannelAppend.one(A, rows(*range(50))),)))
+        if batch == 4:
+            assert "no room" in (store.stats().snapshot_problem or "")
+    assert store.stats().snapshot_problem is None
     assert store.stats().refused_writes >= 1
     assert store.stats().snapshots >= 2
     store.close()
@@ -182,6 +185,32 @@ def test_a_missing_segment_is_named_when_the_store_is_opened(tmp_path: Path) -> 
     min(tmp_path.glob("*.seg")).unlink()
     with pytest.raises(JournalCorruptError, match=r"segment 1 is missing from .*; restore the directory from a copy"):
         Store.open(tmp_path)
+
+
+def test_damage_in_an_old_segment_does_not_stop_commits_and_is_shown(tmp_path: Path) -> None:
+    store = opened(tmp_path, segment_bytes=6000, memory_budget_bytes=0)
+    for batch in range(3):
+        store.commit(Commit(slot_writer(0), batch, appends=(ChannelAppend.one(A, rows(*range(50))),)))
+    store.snapshot()
+    place = max(store.payloads.by_number.values(), key=lambda p: p.number).place
+    old = min(tmp_path.glob("*.seg"))
+    content = bytearray(old.read_bytes())
+    content[place.offset + place.length - 1] ^= 1
+    old.write_bytes(content)
+    store.commit(Commit(consumed={A: 100}))  # the old segment is mostly dead now: the next snapshot packs what lives
+    for batch in range(3, 12):
+        store.commit(Commit(slot_writer(0), batch, appends=(ChannelAppend.one(B, rows(*range(50))),)))
+    assert "damaged at byte" in (store.stats().snapshot_problem or "")
+    assert store.exchange.read(B, 0, 450).table.num_rows == 450
+    with pytest.raises(JournalCorruptError, match="checksum of its content differs"):
+        store.exchange.read(A, 100, 150)
+    store.close()
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match=r"cannot use .*file.*; give a directory that can be written"):
+        Store.open(tmp_path / "file" / "store")
 
 
 def test_schemas_that_a_snapshot_leaves_out_are_known_again_when_they_come_back(tmp_path: Path) -> None:

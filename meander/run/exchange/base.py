@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -163,6 +163,15 @@ class Exchange(Protocol):
     def end(self, channel: ChannelId) -> int:
         """The position behind the last readable record."""
 
+    def bounds(self, channels: Sequence[ChannelId]) -> tuple[Int64s, Int64s]:
+        """Start and end of many channels, as of one moment."""
+
+    def watermarks(self, channels: Sequence[ChannelId]) -> Int64s:
+        """The highest watermark that each channel's receiver has consumed, or NO_WATERMARK."""
+
+    def spec(self, channel: ChannelId) -> ChannelSpec:
+        """The channel as it is wired now."""
+
     def read(self, channel: ChannelId, start: int, stop: int, *, cut_at_marker: bool = False) -> Chunk:
         """The records of a range; with `cut_at_marker` up to and including the first marker."""
 
@@ -182,8 +191,3 @@ class Exchange(Protocol):
 
     def counters(self, channel: ChannelId) -> ChannelCounters:
         """What went through a channel and what waits in it."""
-
-
-def describe(value: Any) -> str:
-    """A channel's endpoint for messages."""
-    return "outside" if value is None else f"fragment {value}"
