@@ -25,7 +25,6 @@ from meander.run.connectors.watermarks import newest_before, packed, unpacked, w
 from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, Int64s
 from meander.run.frames import BEGIN, END, HIDDEN, channel_schema, event_times
 
-_FAILURES = (InputError, ConnectorError, OSError, pa.ArrowException)
 _LONGEST_ROW = 10_000
 """Characters of a malformed row that are kept."""
 
@@ -124,8 +123,11 @@ class Feed:
             polled = self._source.poll(now_ms, most_rows) if self._opened and not self.ended else None
             if polled is not None:
                 self._take(polled, now_ms)
-        except _FAILURES as error:
+        except (InputError, ConnectorError, OSError) as error:
             self._pause(str(error))
+            return
+        except Exception as error:  # whatever else a source raises must not stop the others
+            self._pause(f"{type(error).__name__}: {error}")
             return
         self._behind = polled is not None and polled.more
         raised = self._raise_idle(now_ms) if self._opened and not self._behind and not self.ended else False

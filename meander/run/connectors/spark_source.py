@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -66,7 +67,7 @@ class SparkSource:
         if offset is None and self._owns_checkpoint:
             shutil.rmtree(self._checkpoint, ignore_errors=True)  # notes of a stream that was never committed
         frame = self._frame()
-        self._format.check_table(to_arrow_schema(frame.schema), f"Spark's {self._spark_format} source")
+        self._format.check_table(to_arrow_schema(frame.schema, timezone="UTC"), f"Spark's {self._spark_format} source")
         writer = frame.writeStream.foreachBatch(self._hand_over)
         if self._trigger_ms:
             writer = writer.trigger(processingTime=f"{self._trigger_ms} milliseconds")
@@ -87,7 +88,7 @@ class SparkSource:
             frame = reader.load()
             select = self._options.text("select").replace("{", "{{").replace("}", "}}")
             return spark.sql(f"SELECT {select} FROM {{frame}}", frame=frame) if select else frame
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise InputError(f"stream {self.stream.name!r}: Spark refuses this source: {_first_line(error)}") from None
 
     def _hand_over(self, frame: DataFrame, batch_id: int) -> None:
@@ -137,7 +138,9 @@ class SparkSource:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """What Spark says is wrong, without the way it found out."""
+    text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    return (str(text).strip().splitlines() or [type(error).__name__])[0]
 
 
 def make(stream: Stream, surroundings: Surroundings) -> SparkSource:
