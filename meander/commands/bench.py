@@ -56,9 +56,8 @@ def _print(report: Report) -> None:
 
 def _cells(figure: Figure) -> tuple[str, ...]:
     median, low, high = (_short(v) for v in (figure.measured, min(figure.values), max(figure.values)))
-    goal = "" if figure.goal is None else f"<= {figure.goal:g}"
     holds = "" if figure.goal is None else "yes" if figure.holds else "NO"
-    return figure.name, f"{median} {figure.unit}", f"{low} to {high}", goal, holds
+    return figure.name, f"{median} {figure.unit}", f"{low} to {high}", figure.wanted, holds
 
 
 def _short(value: float) -> str:

@@ -24,6 +24,7 @@ from meander.model.paths import NONE, distances_from, find_arc, shortest_path, t
 
 UNLIMITED = float("inf")
 NOTHING_USED = np.zeros(0, dtype=np.float64)
+NO_ARCS = np.zeros(0, dtype=np.int64)
 
 
 class NodeKind(IntEnum):
@@ -418,6 +419,8 @@ class Topology:
 
 
 def _sorted_columns(by_arc: Mapping[int, float]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    if not by_arc:
+        return NO_ARCS, NOTHING_USED
     arcs = sorted(by_arc)
     return np.array(arcs, dtype=np.int64), np.array([by_arc[arc] for arc in arcs], dtype=np.float64)
 

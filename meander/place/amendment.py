@@ -31,6 +31,8 @@ class Draft:
     routes: dict[Edge, Path] = field(default_factory=dict)
     unplaced: dict[OperatorId, str] = field(default_factory=dict)
     unrouted: dict[Edge, str] = field(default_factory=dict)
+    overtaken: bool = False
+    """Whether the mechanism chose a node without room: wrong, or somebody else was faster."""
     proposal: Proposal | None = None
     """What the mechanism said, if it was asked."""
 
@@ -125,6 +127,7 @@ def _accept(
         elif not result.room.fits(node, record.slots, record.load_tps):
             name = catalog.topology.name(node)
             result.unplaced[operator] = f"mechanism {mechanism.name} chose node {name}, which has no room for it"
+            result.overtaken = True
         else:
             result.nodes[operator] = node
             result.room.take(node, record.slots, record.load_tps)

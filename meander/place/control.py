@@ -135,7 +135,7 @@ class Optimistic(Control):
             result = drafting(Room(self.catalog.ledger))
             with self.locks.held(self._touched(result.room), effort):
                 started = time.perf_counter()
-                valid = still_fits(self.catalog.ledger, result.room)
+                valid = not result.overtaken and still_fits(self.catalog.ledger, result.room)
                 effort.validation_s += time.perf_counter() - started
                 if valid:
                     charge(self.catalog.ledger, result.room)
@@ -157,7 +157,7 @@ class Pessimistic(Control):
                 if locked:
                     result = drafting(Room(self.catalog.ledger))
                     touched = set(self._touched(result.room))
-                    if touched <= wanted:
+                    if touched <= wanted and not result.overtaken:
                         charge(self.catalog.ledger, result.room)
                         return result
                     wanted |= touched

@@ -31,7 +31,7 @@ from meander.place.sharing import forget
 ROUNDS = 2
 """Rounds of amending in a batch: the second is for operators whose edges the first could not route."""
 
-WORTH_SHARING = 16
+WORTH_SHARING = 64
 """A batch with fewer operators is amended by the caller: waking threads would take longer."""
 
 Widening = Callable[[GlobalPlan, list[Entry]], list[Entry]]
@@ -113,6 +113,7 @@ class Engine:
         control: str = "optimistic",
         seed: int = 0,
         widening: Widening | None = None,
+        worth_sharing: int = WORTH_SHARING,
     ) -> None:
         if control not in CONTROLS:
             raise unknown("concurrency control", control, CONTROLS)
@@ -120,7 +121,7 @@ class Engine:
         self.log = ChangeLog()
         self.applicator = Applicator(catalog, self.log)
         self.control = CONTROLS[control](catalog, seed)
-        self.seed, self.amenders, self.widening = seed, amenders, widening
+        self.seed, self.amenders, self.widening, self.worth_sharing = seed, amenders, widening, worth_sharing
         self._pool = ThreadPoolExecutor(amenders, "amender") if amenders > 1 else None
         self._batch = 0
 
@@ -155,7 +156,7 @@ class Engine:
     # ---------------------------------------------------------------- amending
 
     def _amend_all(self, found: list[Delta]) -> list[Amended]:
-        small = sum([len(delta.operators) for delta in found]) < WORTH_SHARING
+        small = sum([len(delta.operators) for delta in found]) < self.worth_sharing
         if self._pool is None or len(found) < 2 or small:
             return [self._amend_alone(delta) for delta in found]
         return list(self._pool.map(self._amend, found))

@@ -65,11 +65,16 @@ class Ledger:
 
 
 class Room:
-    """A private view of the ledger: what it says now, plus what this view took or gave back."""
+    """A private view of the ledger: what it said when first asked about a node, plus what this view took or gave back.
+
+    So a view does not change its mind about a node while others take from it; whether what it took is really there is
+    checked when it is charged.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.topology = ledger.topology
+        self._seen: dict[NodeId, tuple[int, float]] = {}
         self._slots: dict[NodeId, int] = {}
         self._load_tps: dict[NodeId, float] = {}
         self._mbps: dict[int, float] = {}
@@ -77,22 +82,35 @@ class Room:
     def copy(self) -> Room:
         """A view of this view, to try things out."""
         other = Room(self.ledger)
+        other._seen = self._seen
         other._slots, other._load_tps, other._mbps = self._slots.copy(), self._load_tps.copy(), self._mbps.copy()
         return other
 
+    def _used(self, node: NodeId) -> tuple[int, float]:
+        """Slots and tuples/s that others use there."""
+        seen = self._seen.get(node)
+        if seen is None:
+            seen = self._seen[node] = int(self.ledger.slots[node]), float(self.ledger.load_tps[node])
+        return seen
+
     def fits(self, node: NodeId, slots: int, load_tps: float) -> bool:
         """Whether the node still has this much room."""
-        return self.ledger.fits(node, slots + self._slots.get(node, 0), load_tps + self._load_tps.get(node, 0.0))
+        nodes = self.topology.nodes
+        used_slots, used_tps = self._used(node)
+        return bool(
+            nodes.alive[node]
+            and used_slots + (slots + self._slots.get(node, 0)) <= nodes.slots[node]
+            and used_tps + (load_tps + self._load_tps.get(node, 0.0)) <= nodes.capacity_tps[node]
+        )
 
     def free_slots(self, node: NodeId) -> int:
         nodes = self.topology.nodes
         if not nodes.alive[node]:
             return 0
-        return int(nodes.slots[node]) - int(self.ledger.slots[node]) - self._slots.get(node, 0)
+        return int(nodes.slots[node]) - self._used(node)[0] - self._slots.get(node, 0)
 
     def free_tps(self, node: NodeId) -> float:
-        nodes = self.topology.nodes
-        return float(nodes.capacity_tps[node]) - float(self.ledger.load_tps[node]) - self._load_tps.get(node, 0.0)
+        return float(self.topology.nodes.capacity_tps[node]) - self._used(node)[1] - self._load_tps.get(node, 0.0)
 
     def carries(self, arcs: tuple[int, ...], mbps: float) -> bool:
         used, limit, own = self.ledger.mbps, self.topology.arcs.bandwidth_mbps, self._mbps

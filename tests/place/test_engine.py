@@ -93,7 +93,9 @@ class ChangingWorld(RuleBasedStateMachine):
     )
     def start(self, seed: int, slots: int, bandwidth: float, amenders: int, control: str, name: str) -> None:
         self.catalog = world(seed, slots=slots, bandwidth_mbps=bandwidth)
-        self.engine = Engine(self.catalog, mechanism(name), amenders=amenders, control=control, seed=seed)
+        self.engine = Engine(
+            self.catalog, mechanism(name), amenders=amenders, control=control, seed=seed, worth_sharing=0
+        )
         self.batch: list[ChangeEvent] = []
         self.queries: dict[str, bool] = {}
         self.away: dict[str, tuple[Node, list[Link]]] = {}

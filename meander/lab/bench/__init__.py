@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meander.lab.bench import topology
+from meander.lab.bench import isqp, topology
 from meander.lab.bench.report import Report
 from meander.model.errors import unknown
 
@@ -21,6 +21,7 @@ class Bench:
 
 BENCHES: tuple[Bench, ...] = (
     Bench("topology", "build, memory, link changes and paths of a million nodes", topology.run),
+    Bench("isqp", "incremental placement against re-placing whole plans, its scale and its contention", isqp.run),
 )
 
 

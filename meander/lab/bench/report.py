@@ -12,16 +12,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured quantity, once per repeat. With a goal it is a target: the median must not exceed the goal."""
+    """A measured quantity, once per repeat. With a goal it is a target: the median must not exceed the goal.
+
+    With `at_least`, it must not fall below the goal instead.
+    """
 
     name: str
     unit: str
     values: tuple[float, ...]
     goal: float | None = None
+    at_least: bool = False
 
     @staticmethod
-    def of(name: str, unit: str, values: Sequence[float], goal: float | None = None) -> Figure:
-        return Figure(name, unit, tuple(float(v) for v in values), goal)
+    def of(
+        name: str, unit: str, values: Sequence[float], goal: float | None = None, *, at_least: bool = False
+    ) -> Figure:
+        return Figure(name, unit, tuple(float(v) for v in values), goal, at_least)
 
     @property
     def measured(self) -> float:
@@ -29,7 +35,14 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        return self.goal is None or self.measured <= self.goal
+        if self.goal is None:
+            return True
+        return self.measured >= self.goal if self.at_least else self.measured <= self.goal
+
+    @property
+    def wanted(self) -> str:
+        """The goal in short; empty without one."""
+        return "" if self.goal is None else f"{'>=' if self.at_least else '<='} {self.goal:g}"
 
     def as_json(self) -> dict[str, Any]:
         shown = {
@@ -39,7 +52,10 @@ class Figure:
             "highest": rounded(max(self.values)),
             "unit": self.unit,
         }
-        return shown if self.goal is None else shown | {"goal": self.goal, "holds": self.holds}
+        if self.goal is None:
+            return shown
+        kind = {"goal_is": "at least"} if self.at_least else {}
+        return shown | {"goal": self.goal} | kind | {"holds": self.holds}
 
 
 @dataclass(frozen=True, slots=True)
