@@ -99,6 +99,12 @@ class Ingest:
             for name, readers_of in by_stream.items():
                 self._feeds[name].rewire(readers_of)
 
+    def open(self) -> None:
+        """Opens the sources of all streams that are read, so that what does not fit is raised before the first tick."""
+        with self._lock:
+            for feed in self._feeds.values():
+                feed.open(self._clock())
+
     # Ticks
 
     def tick(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -114,26 +115,41 @@ def test_hidden_columns_equal_those_of_one_batch(tmp_path: Path) -> None:
 
 
 @given(
-    plan=st.lists(st.tuples(st.integers(1, 2000), st.booleans()), min_size=1, max_size=12), readers=st.integers(1, 2)
+    plan=st.lists(
+        st.tuples(st.integers(1, 2000), st.sampled_from(["go on", "crash", "crash before commit"])),
+        min_size=1,
+        max_size=12,
+    ),
+    readers=st.integers(1, 2),
 )
 def test_crashes_lose_nothing_and_double_nothing(
-    tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[int, bool]], readers: int
+    tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[int, str]], readers: int
 ) -> None:
     """Ticks with crashes in between leave in every channel what ticks without leave."""
     outcomes = []
     for crashing in (False, True):
         rig = Rig(tmp_path_factory.mktemp("rig"), TRAINS, readers=readers)
         rig.tick(0)
-        for ms, crash in plan:
-            rig.tick(ms)
-            if crash and crashing:
+        for ms, event in plan:
+            if event == "crash before commit" and crashing:
+                with pytest.MonkeyPatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+                    patched.setattr(rig.store, "commit", _interrupted)
+                    rig.tick(ms)
                 rig.crash()
+            else:
+                rig.tick(ms)
+                if event != "go on" and crashing:
+                    rig.crash()
         rig.tick(1000)
         outcomes.append({c: held(rig.store, c).to_pylist() for cs in rig.channels.values() for c in cs})
         rows = rig.ingest.metrics().rows
         assert rows * readers == sum(len(t) for t in outcomes[-1].values())
         rig.store.close()
     assert outcomes[0] == outcomes[1]
+
+
+def _interrupted(_: Commit) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_refused_commit_keeps_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,6 +372,32 @@ def test_nodes_that_come_and_go_keep_their_watermarks(tmp_path: Path) -> None:
     rig.tick()
     marks = [held(rig.store, rig.channel("s", n)).to_pylist()[-1]["_wm"] for n in rig.streams[0].nodes]
     assert marks == [20, BEGIN, 10]
+
+
+def test_a_time_far_ahead_is_malformed_if_that_is_wanted(tmp_path: Path) -> None:
+    source = Scripted([(0, START_MS), (0, START_MS + 10**9), (1, START_MS)], [(0, START_MS + 5)])
+    rig = Rig(tmp_path, scripted(ahead="1min"), sources={"s": source})
+    rig.tick(0)
+    rig.tick(0)
+    assert [len(held(rig.store, rig.channel("s", node))) for node in ("s-1", "s-2")] == [2, 1]
+    assert rig.store.exchange.counters(rig.channel("s", "s-1")).watermark == START_MS + 5
+    assert rig.ingest.metrics().malformed == 1
+
+
+def test_data_that_does_not_fit_is_raised_by_open_and_pauses_in_a_tick(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("when,id\n1,2\n")
+    rig = Rig(tmp_path, stream("s", "ts bigint", options={"connector": "files", "path": "a.csv"}), TRAINS)
+    with pytest.raises(InputError, match=r"a.csv has no column 'ts' \(bigint\); its columns are when, id"):
+        rig.ingest.open()
+    rig.tick()
+    paused = rig.ingest.metrics().streams["s"].paused
+    assert paused is not None
+    assert "has no column 'ts'" in paused
+    assert rig.tick(1000) > 0
+    (tmp_path / "a.csv").write_text("ts,id\n1,2\n")
+    rig.ingest.resume("s")
+    rig.tick()
+    assert rig.ingest.metrics().streams["s"].rows == 1
 
 
 def test_mistakes_in_the_channel_map_are_named(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ class Surroundings:
     """What relative paths in options start from."""
     work: Path
     """What connectors keep of their own, beside the store."""
+    durable: bool = False
+    """Whether what a sink acknowledges must survive a power failure, not only the end of the process."""
 
 
 class ConnectorError(Exception):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class Feed:
         self.stream, self._source, self._work = stream, source, work
         self._disorder_ms = options.duration("disorder", 0) or 0
         self._idle_ms = options.duration("idle_timeout")
+        self._ahead_ms = options.duration("ahead")
         self._limit = options.whole("malformed", 0) if "malformed" in options.values else None
         self._schema = channel_schema(stream.schema)
         self._key = f"ingest {stream.name}"
@@ -119,7 +120,7 @@ class Feed:
         if self._batch is not None or self.paused:
             return
         try:
-            self._open(now_ms)
+            self.open(now_ms)
             polled = self._source.poll(now_ms, most_rows) if self._opened and not self.ended else None
             if polled is not None:
                 self._take(polled, now_ms)
@@ -135,8 +136,8 @@ class Feed:
             none = np.zeros(len(self.stream.nodes), np.int64)
             self._batch = _Batch(self._schema.empty_table(), none, none, polled=False)
 
-    def _open(self, now_ms: int) -> None:
-        """A stream begins when somebody reads it first."""
+    def open(self, now_ms: int) -> None:
+        """Opens the source, when somebody reads the stream or has read it. Raises what the source raises."""
         if not self._opened and (self._entry_channel.size or self._offset is not None):
             self._source.open(self.stream, self._offset, now_ms)
             self._opened = True
@@ -144,7 +145,7 @@ class Feed:
 
     def _take(self, polled: Polled, now_ms: int) -> None:
         count = len(self.stream.nodes)
-        times = event_times(polled.table, self.stream.event_time)
+        polled, times = self._without_future(polled, now_ms)
         counts = np.bincount(polled.producers, minlength=count).astype(np.int64)
         before, newest = newest_before(times, counts, self._newest)
         hidden = (times, watermarks(before, self._disorder_ms), times)
@@ -158,6 +159,17 @@ class Feed:
         self._rows += len(times)
         if self._idle_ms is not None:
             self._arrived(counts, now_ms)
+
+    def _without_future(self, polled: Polled, now_ms: int) -> tuple[Polled, Int64s]:
+        """One event time far ahead would make everything after it late."""
+        times = event_times(polled.table, self.stream.event_time)
+        if self._ahead_ms is None or not (ahead := times > now_ms + self._ahead_ms).any():
+            return polled, times
+        rows = polled.table.filter(pa.array(ahead)).to_pylist()
+        reason = f"column {self.stream.event_time!r} is further ahead of the clock than option 'ahead' allows"
+        malformed = (*polled.malformed, *(Malformed(reason, json.dumps(row, default=str)) for row in rows))
+        table = polled.table.filter(pa.array(~ahead))
+        return replace(polled, table=table, producers=polled.producers[~ahead], malformed=malformed), times[~ahead]
 
     # Idle producers
 

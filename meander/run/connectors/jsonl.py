@@ -21,6 +21,7 @@ class JsonLines:
 
     def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
         self.path = path_of(outlet, surroundings, "{query}-{sink}.jsonl")
+        self._durable = surroundings.durable
         self._file: CutFile | None = None
 
     def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
@@ -28,7 +29,10 @@ class JsonLines:
 
     def write(self, table: pa.Table, first: int) -> Any:
         assert self._file is not None
-        return self._file.append(json_lines(table))
+        length = self._file.append(json_lines(table))
+        if self._durable:
+            self._file.sync()
+        return length
 
     def close(self) -> None:
         if self._file is not None:

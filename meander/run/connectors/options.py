@@ -27,6 +27,7 @@ STREAM_OPTIONS = (
     Option("connector", "where the tuples come from", DEFAULT_SOURCE),
     Option("disorder", "how much older than the newest tuple of its producer a tuple may be", "0"),
     Option("idle_timeout", "after how long without tuples a producer's watermark goes on with the clock", "never"),
+    Option("ahead", "how far ahead of the clock an event time may be; a row beyond it is malformed", "any"),
     Option("malformed", "how many malformed rows are put aside before the stream is paused", "no limit"),
 )
 """Options that every stream has."""

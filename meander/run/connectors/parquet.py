@@ -28,6 +28,7 @@ class Parquet:
 
     def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
         self.path: Path = path_of(outlet, surroundings, "{query}-{sink}")
+        self._durable = surroundings.durable
 
     def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -40,11 +41,23 @@ class Parquet:
         path = self.path / f"rows-{first:012d}-{first + len(table):012d}.parquet"
         part = path.with_name(f"{path.name}.part")
         pq.write_table(table, part)
+        if self._durable:
+            _sync(part)
         os.replace(part, path)
+        if self._durable:
+            _sync(self.path)
         return None
 
     def close(self) -> None:
         """Files are closed as soon as they are written."""
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make(outlet: Outlet, surroundings: Surroundings) -> Parquet:
