@@ -8,6 +8,7 @@ half-way has none at all.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from copy import copy
@@ -149,7 +150,7 @@ class Stepper:
                 for fragment in group.fragments:
                     self._run_group(Group(group.template, (fragment,)), work, downstream, report)
             else:
-                self.routing.pause(group.fragments[0].fragment, _first_line(error))
+                self.routing.pause(group.fragments[0].fragment, _reason(error))
             return
         work.take(trial)
         report.take(counted)
@@ -377,6 +378,8 @@ def _state_append(rows: pa.Table, key: int) -> StateAppend:
     return StateAppend.sliced(body, key, fragments[first], buckets[first], lengths)
 
 
-def _first_line(error: PySparkException) -> str:
-    """The reason without Spark's stack trace."""
-    return str(error).strip().splitlines()[0]
+def _reason(error: PySparkException) -> str:
+    """What went wrong, without stack traces: the last line of a Python traceback, otherwise Spark's first line."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    python = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    return python[-1] if python else lines[0]
