@@ -26,7 +26,10 @@ def _order(entry: tuple[str, Option]) -> tuple[str, str]:
     return entry[0], entry[1].name
 
 
-@pytest.mark.parametrize(("kind", "option"), sorted(OPTIONS, key=_order))
+CASES = sorted(OPTIONS, key=_order)
+
+
+@pytest.mark.parametrize(("kind", "option"), CASES)
 def test_option_is_documented(kind: str, option: Option) -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith((f"| `{option.name}` |", f"| `{option.name}<"))]
     assert any(f"| {option.meaning} | {option.default or '-'} |" in row for row in rows)
