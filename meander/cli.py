@@ -12,13 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from meander.commands import bench, explain, run, topology
+from meander.commands import bench, explain, place, run, topology
 from meander.model.errors import InputError
 
 USER_ERROR = 2
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     explain.register,
+    place.register,
     run.register,
     topology.register,
     bench.register,
