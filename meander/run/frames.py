@@ -81,7 +81,9 @@ def by_position(schema: Schema, start: int = 0) -> Schema:
 
 def frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """The table as one partition, which needs no exchange before a group or a join."""
-    return spark.createDataFrame(table.combine_chunks()).coalesce(1)
+    # Without a chunk PySpark cannot tell the type of a nested column.
+    whole = table.combine_chunks() if len(table) else table.schema.empty_table()
+    return spark.createDataFrame(whole).coalesce(1)
 
 
 def event_times(table: pa.Table, column: str) -> Longs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -83,7 +84,7 @@ def run_to_the_end(spark: SparkSession, bound: Bound, tables: dict[Edge, pa.Tabl
         for edge, schema in zip(stage.reads, stage.frame_schemas, strict=False):
             table = tables[edge]
             if stage.watermark:
-                table = table.append_column(AFTER, pa.array([END], pa.int64()).take(pa.array([0] * len(table))))
+                table = table.append_column(AFTER, pa.array(np.full(len(table), END)))
             frames.append(frame(spark, table.select(schema.names).cast(schema)))
         frames += [frame(spark, t.frame_schema.empty_table()) for t in stage.states]
         tables[Edge(stage=stage.number)] = stage.split(stage.plan(frames).toArrow()).output
@@ -108,7 +109,7 @@ def _entered(source: Source, inputs: Mapping[str, pa.Table], disorder_ms: Mappin
     entered = [with_hidden(_typed(p.select(columns), source.schema), source.event_time, disorder) for p in parts]
     whole = pa.concat_tables(entered) if entered else channel_schema(source.schema).empty_table()
     whole = whole.rename_columns([*HIDDEN, *positions(len(columns))])
-    fragment = pa.array([0] * len(whole), pa.int32())
+    fragment = pa.array(np.zeros(len(whole), np.int32))
     return whole.add_column(0, FRAGMENT, fragment).cast(frame_schema(source.schema))
 
 

@@ -81,6 +81,11 @@ class Stage:
     """How far the watermark of this stage stays behind the fragment's, because of stages before it."""
 
     @cached_property
+    def key(self) -> str:
+        """Equal for stages that have the same plan."""
+        return digest(self.reads, self.schemas, self.nodes)
+
+    @cached_property
     def stateful(self) -> Stateful | None:
         """The operator with memory, prepared for its schemas."""
         node = self._remembering
@@ -227,6 +232,11 @@ class Bound:
     """The operator whose state a stage keeps, by stage number."""
 
 
+def digest(*parts: object) -> str:
+    """A short name for plain data."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
 def bind(
     operators: Mapping[OperatorId, Operator],
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
@@ -317,8 +327,7 @@ class _Binder:
                 stateful[stage.number] = remembering
         outputs = tuple(self._edge(self._below_sink(o)) for o in self.outputs)
         ports = tuple(by_position(self.schema(p)) for p in self.ports)
-        text = repr((ports, [(s.reads, s.schemas, s.nodes) for s in stages], outputs))
-        key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        key = digest(ports, [(s.reads, s.schemas, s.nodes) for s in stages], outputs)
         return Bound(Template(key, ports, tuple(stages), outputs), self.ports, self.outputs, stateful)
 
     def schema(self, operator_id: OperatorId) -> Schema:

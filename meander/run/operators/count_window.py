@@ -60,10 +60,10 @@ class CountWindow:
         """Windows after the ready tuples, full or not."""
         a = self.aggregation
         times = ("CAST(NULL AS BIGINT) AS seen", f"{TS} AS first", f"{TS} AS last")
-        tuples = ready.selectExpr(FRAGMENT, AFTER, NEWEST, *times, *a.keys, *a.arguments.values(), *a.started())
+        tuples = a.started(ready, FRAGMENT, AFTER, NEWEST, *times, *a.arguments.values())
         nothing = (f"CAST(NULL AS {c.spark}) AS {c.name}" for c in a.argument_columns())
         partials = a.partials.values()
-        windows = open_.selectExpr(FRAGMENT, AFTER, NEWEST, "seen", "first", "last", *a.keys, *nothing, *partials)
+        windows = open_.selectExpr(FRAGMENT, AFTER, NEWEST, "seen", "first", "last", *nothing, *a.keys, *partials)
         group = f"PARTITION BY {', '.join((FRAGMENT, *a.keys))}"
         order = ", ".join(("seen IS NULL", "first", *a.arguments.values(), NEWEST))
         placed = tuples.unionAll(windows).selectExpr(

@@ -2,9 +2,8 @@
 
 Each aggregate is a few partial columns: how one tuple starts them, how two are merged, how the result is read off.
 State then is one row for each group instead of the tuples, and the result must be the same however the input was cut
-into steps. For that, sums are exact: a double is added as whole numbers (its integer part and 64 bits of fraction), so
-that the order of additions cannot show. `first` and `last` go by event time, then by value. `approx_count_distinct`
-keeps the smallest hashes, which is a property of the set alone.
+into steps. For that, sums are exact (see `exact`), so that the order of additions cannot show. `first` and `last` go by
+event time, then by value. `approx_count_distinct` keeps the smallest hashes, which is a property of the set alone.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from meander.model.expressions import Call, Literal
 from meander.model.operators import WindowAggregate
 from meander.model.schema import DataType, Kind
 from meander.run.expressions import spark_sql, type_text, typed
 from meander.run.frames import TS, arrow_type
+from meander.run.operators.exact import Lets, deviation, digits, double_sum, halves, whole_sum
 from meander.run.operators.state import StateColumn
 
 HASHES = 1024
 """Hashes kept for a distinct count: exact below, about 3 % standard error above."""
 
-_TWO_32, _TWO_63 = 2**32, 2**63
+_TWO_63 = 2**63
 
 
 @dataclass(frozen=True)
@@ -39,90 +40,74 @@ class Partial:
 
 @dataclass(frozen=True)
 class Recipe:
-    """An aggregate: its partials, and the result over their merged columns `{0}`, `{1}`, ..."""
+    """An aggregate: its partials, and the result over the names of their merged columns."""
 
     partials: tuple[Partial, ...]
-    finish: str
+    finish: Callable[[list[str]], str]
 
 
-def _long(init: str, merge: str = "sum({0})") -> Partial:
-    return Partial("BIGINT", pa.int64(), init, merge)
+def _long(init: str) -> Partial:
+    return Partial("BIGINT", pa.int64(), init)
+
+
+def _double(init: str) -> Partial:
+    return Partial("DOUBLE", pa.float64(), init)
+
+
+def _first(columns: list[str]) -> str:
+    return columns[0]
 
 
 def _count(arg: str | None) -> Recipe:
     init = "1L" if arg is None else f"CASE WHEN {arg} IS NULL THEN 0L ELSE 1L END"
-    return Recipe((_long(init),), "{0}")
+    return Recipe((_long(init),), _first)
 
 
-def _whole(arg: str) -> tuple[tuple[Partial, ...], str]:
-    """A sum of longs as upper and lower halves, which no order of additions can overflow; the text gives a decimal."""
-    halves = (_long(f"shiftright({arg}, 32)"), _long(f"({arg} & {_TWO_32 - 1}L)"))
-    return halves, f"(CAST({{0}} AS DECIMAL(20, 0)) * {_TWO_32}BD + CAST({{1}} AS DECIMAL(20, 0)))"
-
-
-def _exact(value: str) -> Recipe:
-    """The sum of doubles, independent of their order: integer part, two digits of 32 bits behind the point.
-
-    Values from 2^63 on, infinities and NaN are added as doubles.
-    """
-    inside = f"abs({value}) < {_TWO_63}D"
-    safe = f"(CASE WHEN {inside} THEN {value} WHEN {value} IS NOT NULL THEN 0D END)"
-    integer = f"CAST({safe} AS BIGINT)"
-    digit = f"({safe} - {integer}) * {_TWO_32}D"
-    halves, whole = _whole(integer)
-    partials = (
-        *halves,
-        _long(f"CAST({digit} AS BIGINT)"),
-        _long(f"CAST(({digit} - CAST({digit} AS BIGINT)) * {_TWO_32}D AS BIGINT)"),
-        Partial("DOUBLE", pa.float64(), f"CASE WHEN NOT {inside} THEN {value} END"),
-    )
-    fraction = f"(CAST({{2}} AS DOUBLE) + CAST({{3}} AS DOUBLE) / {_TWO_32}D) / {_TWO_32}D"
-    return Recipe(partials, f"(CAST({whole} AS DOUBLE) + {fraction} + coalesce({{4}}, 0D))")
-
-
-def _sum(arg: str, type_: DataType) -> Recipe:
+def _sum(arg: str, type_: DataType, lets: Lets) -> Recipe:
     if type_.kind is Kind.INT:
-        return Recipe((_long(f"CAST({arg} AS BIGINT)"),), "{0}")
+        return Recipe((_long(f"CAST({arg} AS BIGINT)"),), _first)
     if type_.kind is Kind.BIGINT:
-        halves, whole = _whole(arg)
-        return Recipe(halves, f"try_cast({whole} AS BIGINT)")
-    return _exact(f"CAST({arg} AS DOUBLE)")
+        return Recipe(tuple(map(_long, halves(arg))), lambda columns: f"try_cast({whole_sum(columns)} AS BIGINT)")
+    return _doubles(arg, lets)
 
 
-def _avg(arg: str, type_: DataType) -> Recipe:
+def _doubles(arg: str, lets: Lets) -> Recipe:
+    *longs, rest = digits(lets, f"CAST({arg} AS DOUBLE)")
+    return Recipe((*map(_long, longs), _double(rest)), double_sum)
+
+
+def _avg(arg: str, type_: DataType, lets: Lets) -> Recipe:
+    total = _sum(arg, type_, lets)
     if type_.kind is Kind.BIGINT:
-        halves, whole = _whole(arg)
-        total = Recipe(halves, f"CAST({whole} AS DOUBLE)")
-    else:
-        total = _sum(arg, type_)
-    return Recipe((*total.partials, *_count(arg).partials), f"({total.finish} / nullif({{{len(total.partials)}}}, 0))")
+        total = Recipe(total.partials, lambda columns: f"CAST({whole_sum(columns)} AS DOUBLE)")
+    return Recipe(
+        (*total.partials, *_count(arg).partials),
+        lambda columns: f"({total.finish(columns[:-1])} / nullif({columns[-1]}, 0))",
+    )
 
 
-def _stddev(arg: str, type_: DataType) -> Recipe:
-    """The sample's, from count, sum and sum of squares."""
-    value = f"CAST({arg} AS DOUBLE)"
-    total, squares = _exact(value), _exact(f"({value} * {value})")
-    width = len(total.partials)
-    square_sum = squares.finish.format(*(f"{{{width + i}}}" for i in range(width)))
-    n = f"{{{2 * width}}}"
-    spread = f"{square_sum} - {total.finish} * {total.finish} / {n}"
-    finish = f"CASE WHEN {n} > 1 THEN sqrt(greatest(0D, ({spread}) / ({n} - 1))) END"
-    return Recipe((*total.partials, *squares.partials, *_count(arg).partials), finish)
+def _stddev(arg: str, type_: DataType, lets: Lets) -> Recipe:
+    """The sample's, from count, sum and sum of squares; null for fewer than two values."""
+    *longs, rest = digits(lets, f"CAST({arg} AS DOUBLE)")
+    *squares, big = digits(lets, f"CAST({arg} AS DOUBLE)", squared=True)
+    partials = (*map(_long, longs), _double(rest), *map(_long, squares), _double(big), *_count(arg).partials)
+    width = len(longs) + 1
+    return Recipe(partials, lambda c: deviation(c[-1], c[:width], c[width:-1]))
 
 
-def _extreme(function: str) -> Callable[[str, DataType], Recipe]:
-    def recipe(arg: str, type_: DataType) -> Recipe:
-        return Recipe((Partial(type_text(type_), arrow_type(type_), arg, f"{function}({{0}})"),), "{0}")
+def _extreme(function: str) -> Callable[[str, DataType, Lets], Recipe]:
+    def recipe(arg: str, type_: DataType, lets: Lets) -> Recipe:
+        return Recipe((Partial(type_text(type_), arrow_type(type_), arg, f"{function}({{0}})"),), _first)
 
     return recipe
 
 
-def _by_time(function: str) -> Callable[[str, DataType], Recipe]:
-    def recipe(arg: str, type_: DataType) -> Recipe:
+def _by_time(function: str) -> Callable[[str, DataType, Lets], Recipe]:
+    def recipe(arg: str, type_: DataType, lets: Lets) -> Recipe:
         spark = f"STRUCT<t: BIGINT, v: {type_text(type_)}>"
         arrow = pa.struct([("t", pa.int64()), ("v", arrow_type(type_))])
         init = f"named_struct('t', {TS}, 'v', {arg})"
-        return Recipe((Partial(spark, arrow, init, f"{function}({{0}})"),), "{0}.v")
+        return Recipe((Partial(spark, arrow, init, f"{function}({{0}})"),), lambda columns: f"{columns[0]}.v")
 
     return recipe
 
@@ -131,22 +116,26 @@ def _top(arg: str, type_: DataType, k: int) -> Recipe:
     element = DataType(Kind.ARRAY, type_)
     init = f"CASE WHEN {arg} IS NOT NULL THEN array({arg}) END"
     merge = f"slice(sort_array(flatten(collect_list({{0}})), false), 1, {k})"
-    return Recipe((Partial(type_text(element), arrow_type(element), init, merge),), "{0}")
+    return Recipe((Partial(type_text(element), arrow_type(element), init, merge),), _first)
 
 
-def _distinct(arg: str, type_: DataType) -> Recipe:
+def _distinct(arg: str, type_: DataType, lets: Lets) -> Recipe:
     """The smallest hashes of the values: how dense they lie tells how many there are."""
     normal = f"({arg} + CAST(0 AS {type_text(type_)}))" if type_.kind in (Kind.FLOAT, Kind.DOUBLE) else arg
     init = f"CASE WHEN {arg} IS NOT NULL THEN array(xxhash64({normal})) END"
     merge = f"slice(sort_array(array_distinct(flatten(collect_list({{0}})))), 1, {HASHES})"
-    share = f"(CAST(try_element_at({{0}}, {HASHES}) AS DOUBLE) + {_TWO_63}D) / {2 * _TWO_63}D"
-    dense = f"CAST(round({HASHES - 1}D / ({share})) AS BIGINT)"
-    finish = f"CASE WHEN size({{0}}) < {HASHES} THEN CAST(size({{0}}) AS BIGINT) ELSE {dense} END"
-    return Recipe((Partial("ARRAY<BIGINT>", pa.list_(pa.int64()), init, merge),), finish)
+    return Recipe((Partial("ARRAY<BIGINT>", pa.list_(pa.int64()), init, merge),), _estimated)
 
 
-RECIPES: dict[str, Callable[[str, DataType], Recipe]] = {
-    "count": lambda arg, type_: _count(arg),
+def _estimated(columns: list[str]) -> str:
+    hashes = columns[0]
+    share = f"((CAST(try_element_at({hashes}, {HASHES}) AS DOUBLE) + {_TWO_63}D) / {2 * _TWO_63}D)"
+    dense = f"CAST(round({HASHES - 1}D / {share}) AS BIGINT)"
+    return f"CASE WHEN size({hashes}) < {HASHES} THEN CAST(size({hashes}) AS BIGINT) ELSE {dense} END"
+
+
+RECIPES: dict[str, Callable[[str, DataType, Lets], Recipe]] = {
+    "count": lambda arg, type_, lets: _count(arg),
     "sum": _sum,
     "avg": _avg,
     "min": _extreme("min"),
@@ -159,7 +148,7 @@ RECIPES: dict[str, Callable[[str, DataType], Recipe]] = {
 """Aggregates of one argument; `count(*)` and `top_k` are told apart by `recipe_of`."""
 
 
-def recipe_of(call: Call, arg: str | None) -> Recipe:
+def recipe_of(call: Call, arg: str | None, lets: Lets) -> Recipe:
     """The recipe of an aggregate whose argument is the column `arg`."""
     if arg is None:
         return _count(None)
@@ -168,7 +157,7 @@ def recipe_of(call: Call, arg: str | None) -> Recipe:
         assert isinstance(k, Literal)
         assert isinstance(k.value, int)
         return _top(arg, call.args[0].type, k.value)
-    return RECIPES[call.function](arg, call.args[0].type)
+    return RECIPES[call.function](arg, call.args[0].type, lets)
 
 
 @dataclass
@@ -180,15 +169,16 @@ class Aggregation:
     arguments: dict[str, str] = field(default_factory=dict)
     partials: dict[Partial, str] = field(default_factory=dict)
     finishes: list[str] = field(default_factory=list)
+    lets: Lets = field(default_factory=Lets)
 
     def __post_init__(self) -> None:
         self.keys = tuple(f"k{i}" for i in range(len(self.operator.keys)))
         for named in self.operator.aggregates:
             call = named.expression
             assert isinstance(call, Call)
-            recipe = recipe_of(call, self._argument(call) if call.args else None)
+            recipe = recipe_of(call, self._argument(call) if call.args else None, self.lets)
             columns = [self.partials.setdefault(p, f"p{len(self.partials)}") for p in recipe.partials]
-            self.finishes.append(f"CAST({recipe.finish.format(*columns)} AS {type_text(call.type)})")
+            self.finishes.append(f"CAST({recipe.finish(columns)} AS {type_text(call.type)})")
 
     def _argument(self, call: Call) -> str:
         return self.arguments.setdefault(spark_sql(call.args[0]), f"a{len(self.arguments)}")
@@ -198,9 +188,12 @@ class Aggregation:
         keys = [f"{typed(k.expression)} AS {name}" for k, name in zip(self.operator.keys, self.keys, strict=True)]
         return [*keys, *(f"{text} AS {name}" for text, name in self.arguments.items())]
 
-    def started(self) -> list[str]:
-        """Select items: the partials of one tuple from its arguments."""
-        return [f"CAST({p.init} AS {p.spark}) AS {name}" for p, name in self.partials.items()]
+    def started(self, rows: DataFrame, *others: str) -> DataFrame:
+        """Rows with keys and arguments as partials of one tuple each; other columns come first, then the keys."""
+        for layer in self.lets.layers:
+            rows = rows.selectExpr("*", *layer)
+        partials = (f"CAST({p.init} AS {p.spark}) AS {name}" for p, name in self.partials.items())
+        return rows.selectExpr(*others, *self.keys, *partials)
 
     def merged(self) -> list[str]:
         """Aggregate items: the partials of a group."""

@@ -38,7 +38,7 @@ class SessionWindow:
         a, (table,) = self.aggregation, self.states
         rows = [FRAGMENT, AFTER, *table.names]
         read = inputs[0].where(f"{TS} + {self.lag_ms}L >= {WM}").selectExpr(FRAGMENT, AFTER, NEWEST, TS, *a.read())
-        started = read.selectExpr(FRAGMENT, AFTER, NEWEST, f"{TS} AS first", f"{TS} AS last", *a.keys, *a.started())
+        started = a.started(read, FRAGMENT, AFTER, NEWEST, f"{TS} AS first", f"{TS} AS last")
         group = ", ".join((FRAGMENT, *a.keys))
         over = f"OVER (PARTITION BY {group} ORDER BY first"
         before = f"max(last) {over} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"

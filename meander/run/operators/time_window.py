@@ -40,7 +40,7 @@ class TimeWindow:
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame:
         a, (table,) = self.aggregation, self.states
         rows = [FRAGMENT, AFTER, *table.names]
-        started = self._assigned(inputs[0]).selectExpr(*rows[:4], *a.keys, *a.started())
+        started = a.started(self._assigned(inputs[0]), *rows[:4])
         merged = (
             started.unionAll(states[0].selectExpr(*rows))
             .groupBy(FRAGMENT, "w", *a.keys)

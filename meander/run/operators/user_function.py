@@ -11,8 +11,10 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
+from pyspark.sql.udf import _create_udf
+from pyspark.util import PythonEvalType
 
 from meander.model.errors import InputError
 from meander.model.operators import UserFunction
@@ -33,7 +35,14 @@ def apply(
         for name, type_ in zip(positions(len(types)), operator.output.types, strict=True)
     ]
     run = runner(operator.function, tuple(names), tuple(carried), operator.output.names, types)
-    return inputs[0].mapInArrow(run, StructType([*hidden, *result]))
+    return _mapped(inputs[0], run, StructType([*hidden, *result]))
+
+
+def _mapped(frame: DataFrame, run: Batches, schema: StructType) -> DataFrame:
+    """`DataFrame.mapInArrow` without its check for pandas, which it does not use."""
+    function = _create_udf(run, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = function(*(frame[name] for name in frame.columns))
+    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
 def load(function: str) -> Callable[[pa.RecordBatch], object]:

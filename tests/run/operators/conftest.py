@@ -1,0 +1,12 @@
+"""One random seed for each test, printed with every failure; MEANDER_TEST_SEED repeats it."""
+
+import os
+import random
+
+import pytest
+
+
+@pytest.fixture
+def seed() -> int:
+    given = os.environ.get("MEANDER_TEST_SEED")
+    return int(given) if given else random.SystemRandom().randrange(2**32)
