@@ -26,8 +26,8 @@ from meander.run.frames import END
 from meander.run.ingest import Ingest, IngestMetrics
 from meander.run.installation import Installation
 from meander.run.journal import JournalError
+from meander.run.prepared import PreparedRunner
 from meander.run.routing import Routing
-from meander.run.runner import PlainRunner
 from meander.run.slot import OnBatch, Slot
 from meander.run.step import Runner, Stepper, StepReport
 from meander.run.store import Store, StoreOptions, StoreStats
@@ -91,7 +91,7 @@ class Host:
         self.options, self.spark = options, spark
         self.store = Store.open(options.directory / "store", options.store)
         self.routing = Routing(options.slots)
-        self.stepper = Stepper(self.store, self.routing, runner or PlainRunner(spark))
+        self.stepper = Stepper(self.store, self.routing, runner or PreparedRunner(spark))
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.totals = Totals()
         self.ingest: Ingest | None = None
@@ -128,6 +128,7 @@ class Host:
         wanted = {stream for stream, _ in self._ingest_channels}
         used = [s for s in streams if s.name in wanted]
         self.ingest = Ingest(self.store, used, self._ingest_channels, surroundings=surroundings, sources=sources)
+        self.ingest.open()
         self.ingest.start()
 
     def deliver(

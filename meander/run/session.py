@@ -1,8 +1,9 @@
 """Starts the Spark session of a site host, with the settings that make small batches fast.
 
 A batch of a slot is a few thousand tuples, so what counts is not parallelism but the fixed cost of planning, of
-exchanges that one partition does not need and of committing to the checkpoint. `settings` is the whole list. Everything
-stays on the loopback interface: a session starts without a network and on hosts whose own name does not resolve.
+exchanges that one partition does not need and of committing to the checkpoint. `settings` is the whole list.
+Everything stays on the loopback interface: a session starts without a network and on hosts whose own name does not
+resolve.
 """
 
 import os
@@ -49,6 +50,11 @@ def settings(app_name: str, cores: int, memory: str = "1g") -> dict[str, str]:
         "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
+        # Plans are prepared once and run again: no broadcast of a first batch, no shuffle where one partition will do.
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.requireAllClusterKeysForCoPartition": "false",
+        # A batch travels inside its task's description.
+        "spark.rpc.message.maxSize": "512",
     }
 
 
