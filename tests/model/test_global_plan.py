@@ -12,6 +12,7 @@ from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import Sink, Source, Union
 from meander.model.plan import Query, QueryPlan
 from meander.model.schema import Schema
+from meander.model.signature import Signature
 
 SCHEMA = Schema.of(ts="timestamp", v="double")
 ANY_PLAN = QueryPlan(
@@ -22,7 +23,7 @@ ANY_PLAN = QueryPlan(
 
 def add(plan: GlobalPlan, *inputs: OperatorId) -> OperatorId:
     own = plan.fresh_id()
-    plan.add_operator(PlanOperator(own, Union(), SCHEMA, f"signature {own}", inputs))
+    plan.add_operator(PlanOperator(own, Union(), SCHEMA, Signature(f"signature {own}"), inputs))
     return own
 
 
@@ -33,7 +34,7 @@ def need(plan: GlobalPlan, name: str, *sinks: OperatorId) -> None:
 @pytest.mark.parametrize("before", OperatorState)
 @pytest.mark.parametrize("after", OperatorState)
 def test_only_listed_changes_of_state_are_possible(before: OperatorState, after: OperatorState) -> None:
-    record = PlanOperator(OperatorId(7), Union(), SCHEMA, "x", (), state=before)
+    record = PlanOperator(OperatorId(7), Union(), SCHEMA, Signature("x"), (), state=before)
     if (before, after) in TRANSITIONS:
         record.become(after)
         assert record.state is after
@@ -100,11 +101,13 @@ def test_shared_plans_are_the_connected_components_whenever_somebody_looks(data:
     plan = GlobalPlan()
     for _ in range(data.draw(st.integers(1, 40))):
         existing = list(plan.operators)
-        if existing and data.draw(st.booleans()):
+        remove = data.draw(st.booleans())
+        if existing and remove:
             leaf = [o for o in existing if not plan[o].readers]
             plan.drop_operators(data.draw(st.lists(st.sampled_from(leaf), min_size=1, max_size=3, unique=True)))
         else:
-            add(plan, *data.draw(st.lists(st.sampled_from(existing), max_size=3, unique=True) if existing else st.just([])))
+            some = st.lists(st.sampled_from(existing), max_size=3, unique=True) if existing else st.just([])
+            add(plan, *data.draw(some))
         if data.draw(st.booleans()):
             assert sorted(map(sorted, plan.plans.values())) == components(plan)
     assert sorted(map(sorted, plan.plans.values())) == components(plan)

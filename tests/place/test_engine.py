@@ -26,8 +26,9 @@ from meander.model.ids import OperatorId, QueryId
 from meander.model.placement import mbps, violations
 from meander.model.topology import Link, Node
 from meander.place.catalog import Catalog
+from meander.place.costspace.build import build
 from meander.place.engine import BatchReport, Engine
-from meander.place.mechanisms import mechanism
+from meander.place.mechanisms import MECHANISMS, mechanism
 from tests.place.worlds import query, world
 
 
@@ -89,10 +90,12 @@ class ChangingWorld(RuleBasedStateMachine):
         bandwidth=st.sampled_from([0.05, 1.0, 1000.0]),
         amenders=st.sampled_from([1, 2, 8]),
         control=st.sampled_from(["optimistic", "pessimistic"]),
-        name=st.sampled_from(["bottom_up"]),
+        name=st.sampled_from([m.name for m in MECHANISMS]),
     )
     def start(self, seed: int, slots: int, bandwidth: float, amenders: int, control: str, name: str) -> None:
         self.catalog = world(seed, slots=slots, bandwidth_mbps=bandwidth)
+        if mechanism(name).metadata.needs_cost_space:
+            self.catalog.space = build(self.catalog.topology)
         self.engine = Engine(
             self.catalog, mechanism(name), amenders=amenders, control=control, seed=seed, worth_sharing=0
         )

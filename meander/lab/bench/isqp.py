@@ -36,6 +36,8 @@ from meander.place.mechanisms import mechanism
 RUNNING, ADDED, DISTINCT, AMENDERS = 1024, 3072, 32, 8
 BATCH_A, BATCH_C = 8, 10
 TRAIN_QUERIES = 4000
+CHANGES_B, MOVES = (64, 512), (400, 4000)
+"""Changes of workloads B and C, for a quick run and a full one."""
 MECHANISMS = ("bottom_up", "ilp")
 GOALS_A = {"serial holistic": 25.0, "batched holistic": 10.0}
 GOALS_C = {"serial holistic": 15.0, "batched holistic": 3.0}
@@ -121,7 +123,7 @@ def _additions(queries: list[NesQuery], quick: bool, progress: Progress) -> list
 def _overlaps(quick: bool, progress: Progress) -> list[Figure]:
     figures: list[Figure] = []
     shape = Sites()
-    count, size = (64, 16) if quick else (512, 16)
+    count, size = CHANGES_B[0] if quick else CHANGES_B[1], 2 * BATCH_A
     approaches = (incremental(BATCH_A, AMENDERS), serial_holistic(), batched_holistic(BATCH_A, AMENDERS))
     running = overlapping(RUNNING, shape)
     fresh = overlapping(count, shape, first=RUNNING)
@@ -144,7 +146,7 @@ def _trains_running(queries: list[NesQuery], name: str) -> Catalog:
 
 def _moves(quick: bool, progress: Progress) -> list[Figure]:
     figures: list[Figure] = []
-    count = 400 if quick else 4000
+    count = MOVES[0] if quick else MOVES[1]
     approaches = (incremental(BATCH_C, AMENDERS), serial_holistic(), batched_holistic(BATCH_C, AMENDERS))
     cases = [("bottom_up", share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)] + [("ilp", 0.5)]
     for name, share in cases:

@@ -28,8 +28,9 @@ BATCH = 32
 SHAPE = Sites(sites=32, sensors=40, clouds=8, slots=(2, 24, 40))
 SWITCH_S = 1e-5
 NOTES = (
-    "contention: sensors have 2 slots, edges 24, clouds 40, each query needs about 4; threads are switched every 10 us, so that"
-    " decisions overlap as they do when mechanisms compute without the interpreter lock",
+    "contention: sensors have 2 slots, edges 24 and clouds 40, and each query needs about 4",
+    "contention: threads are switched every 10 us, so that decisions overlap as they do when mechanisms compute"
+    " without the interpreter lock",
     "contention: with 1 thread nobody can interfere, so nothing is locked or validated",
 )
 
