@@ -222,8 +222,12 @@ class Topology:
         return self._names[node]
 
     def __contains__(self, name: object) -> bool:
-        node = self._names.find(name) if isinstance(name, str) else None
-        return node is not None and bool(self.nodes.alive[node])
+        return isinstance(name, str) and self.find(name) is not None
+
+    def find(self, name: str) -> NodeId | None:
+        """The id of a live node, or None."""
+        node = self._names.find(name)
+        return node if node is not None and self.nodes.alive[node] else None
 
     def id(self, name: str) -> NodeId:
         """The id of a live node, or an error that names similar ones."""
@@ -368,6 +372,10 @@ class Topology:
         arcs = [ends] if link.directed else [ends, ends[::-1]]
         if any(self.arc(*pair) is not None for pair in arcs):
             raise InputError(f"link {link.source!r} to {link.target!r} exists already; remove it first")
+        self.connect(arcs, link)
+
+    def connect(self, arcs: Iterable[tuple[NodeId, NodeId]], link: Link) -> None:
+        """Adds arcs with the properties of a link, between nodes that are known to be alive and not linked yet."""
         for tail, tip in arcs:
             self._add_arc(tail, tip, link.latency_ms, link.bandwidth_mbps)
         self.version += 1
@@ -382,7 +390,11 @@ class Topology:
             raise InputError(
                 f"no link {source!r} to {target!r}; {source!r} is linked to: {', '.join(near) or 'nothing'}"
             )
-        for arc in live:
+        self.disconnect(live)
+
+    def disconnect(self, arcs: Iterable[int]) -> None:
+        """Removes arcs that are known to be alive."""
+        for arc in arcs:
             self._remove_arc(arc)
         self.version += 1
 

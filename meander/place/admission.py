@@ -18,7 +18,7 @@ from meander.model.events import (
     QueryRemoved,
     RateChanged,
 )
-from meander.model.ids import QueryId
+from meander.model.ids import NodeId, QueryId
 from meander.place.catalog import Catalog
 
 
@@ -42,6 +42,7 @@ class _Foresight:
         self.emptied: set[str] = set()
         """Nodes that were removed in this batch: their former links are gone even if they come back."""
         self.queries: dict[QueryId, bool] = {}
+        self._ids: dict[str, NodeId | None] = {}
 
     def check(self, event: ChangeEvent) -> None:
         match event:
@@ -109,7 +110,13 @@ class _Foresight:
 
     def _has_node(self, name: str) -> bool:
         there = self.nodes.get(name)
-        return name in self.catalog.topology if there is None else there
+        return self._id(name) is not None if there is None else there
+
+    def _id(self, name: str) -> NodeId | None:
+        """The id of a node that is there before the batch."""
+        if name not in self._ids:
+            self._ids[name] = self.catalog.topology.find(name)
+        return self._ids[name]
 
     def _need_node(self, name: str) -> None:
         if not self._has_node(name):
@@ -122,10 +129,10 @@ class _Foresight:
         there = self.links.get((a, b))
         if there is not None:
             return there
-        topology = self.catalog.topology
-        if a in self.emptied or b in self.emptied or a not in topology or b not in topology:
+        tail, tip = self._id(a), self._id(b)
+        if a in self.emptied or b in self.emptied or tail is None or tip is None:
             return False
-        return topology.arc(topology.id(a), topology.id(b)) is not None
+        return self.catalog.topology.arc(tail, tip) is not None
 
     def _need_stream(self, name: str, producer: str | None) -> None:
         stream = self.catalog.streams.get(name)

@@ -80,14 +80,15 @@ class Applicator:
             case NodeRemoved(node=name):
                 self._remove_node(topology.id(name), f"node {name} removed")
             case LinkAdded(link=link):
-                topology.add_link(link)
+                ends = topology.id(link.source), topology.id(link.target)
+                topology.connect([ends] if link.directed else [ends, ends[::-1]], link)
                 self.catalog.ledger.grow()
             case LinkRemoved(source=a, target=b, directed=directed):
                 ends = topology.id(a), topology.id(b)
                 pairs = [ends] if directed else [ends, ends[::-1]]
                 arcs = [arc for pair in pairs if (arc := topology.arc(*pair)) is not None]
                 self._break_arcs(arcs, f"link {a} to {b} removed")
-                topology.remove_link(a, b, directed=directed)
+                topology.disconnect(arcs)
             case CapacityChanged(node=name, slots=slots, capacity_tps=tps):
                 resized = topology.id(name)
                 topology.set_capacity(resized, slots=slots, capacity_tps=tps)
