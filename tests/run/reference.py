@@ -219,7 +219,7 @@ def sessions(operator: WindowAggregate, names: Sequence[str], rows: list[Row]) -
     gap = operator.window.gap_ms
     current: list[Row] = []
     for row in sorted(rows, key=lambda r: r.ts):
-        if current and row.ts - current[-1].ts >= gap:
+        if current and row.ts - current[-1].ts > gap:
             yield current[0].ts, current[-1].ts + gap, current
             current = []
         current.append(row)

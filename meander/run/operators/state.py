@@ -4,6 +4,8 @@ A state table is partitioned by (fragment, bucket), a bucket being a start time 
 `needed` for the range of buckets, hands their rows in, and appends the rows that the step returns. Buckets of a table
 that is `consumed` are gone once they were handed in (what must stay is returned again); buckets of other tables stay
 until they are `expired`. All questions are asked for many fragments at once, as arrays.
+
+A step over nothing but rows of consumed tables, with a watermark before everything, merges them: that is compaction.
 """
 
 from __future__ import annotations

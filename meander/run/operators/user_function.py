@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 from pyspark.sql.udf import _create_udf
 from pyspark.util import PythonEvalType
@@ -41,8 +43,8 @@ def apply(
 def _mapped(frame: DataFrame, run: Batches, schema: StructType) -> DataFrame:
     """`DataFrame.mapInArrow` without its check for pandas, which it does not use."""
     function = _create_udf(run, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = function(*(frame[name] for name in frame.columns))
-    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+    column: Any = function(*(frame[name] for name in frame.columns))
+    return ClassicFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
 def load(function: str) -> Callable[[pa.RecordBatch], object]:

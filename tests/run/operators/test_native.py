@@ -33,7 +33,7 @@ def tuples(rng: random.Random, width: int) -> list[Row]:
     """Tuples that are never late."""
     rows = []
     for _ in range(rng.randrange(30)):
-        ts = rng.randrange(-3000, 3000)
+        ts = rng.randrange(-150, 150) * 20
         values = (ts, rng.choice((0, 1, 2, None)), rng.choice((None, rng.uniform(-50, 50))), 7, rng.choice("xyz"))
         rows.append(Row(ts, -(2**40), ts, values[:width]))
     return rows

@@ -13,7 +13,7 @@ from meander.model.operators import Filter, Map, Sink, Source, WindowAggregate, 
 from meander.model.plan import QueryPlan
 from meander.model.schema import Schema
 from meander.model.streams import Stream
-from meander.run.frames import BEGIN, END, HIDDEN, arrow_schema, event_times, source_watermarks
+from meander.run.frames import AFTER, BEGIN, BUCKET, END, HIDDEN, arrow_schema, event_times, frame, source_watermarks
 from meander.run.template import Edge, bind, output_table
 from tests.run.operators.cases import STREAMS, table_of
 from tests.run.operators.driver import Driver
@@ -108,6 +108,26 @@ def test_steps_without_tuples(spark: SparkSession) -> None:
     for table, after in ((nothing, BEGIN), (one, 100), (nothing, 100), (nothing, 999), (nothing, 1000), (nothing, END)):
         counts.append(len(driver.step({0: table}, np.full(2, after))[Edge(stage=0)]))
     assert counts == [0, 0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("window", ["TUMBLING(1 s)", "SESSION(1 s)"])
+def test_a_step_over_state_alone_compacts_it(spark: SparkSession, window: str) -> None:
+    plan = plan_of(f"SELECT sum(v) AS x, count(*) AS c FROM a WINDOW {window} INTO out")
+    bound = bind(plan.operators, plan.inputs)
+    driver = Driver(spark, bound, 1)
+    for ts in (100, 200, 300):
+        row = Row(ts, BEGIN, ts, (ts, 0, 0.1, 0, ""))
+        driver.step({0: table_of(bound, 0, [[row]])}, np.array([BEGIN]))
+    (stage,) = bound.template.stages
+    held = driver.state[0, 0]
+    handed = held.drop_columns([BUCKET]).append_column(AFTER, pa.array([BEGIN] * len(held)))
+    edge, state = stage.frame_schemas
+    frames = [frame(spark, edge.empty_table()), frame(spark, handed.select(state.names))]
+    result = stage.split(stage.plan(frames).toArrow())
+    assert (len(held), len(result.output), len(result.states[0])) == (3, 0, 1)
+    driver.state[0, 0] = result.states[0]
+    made = driver.step({0: table_of(bound, 0, [[]])}, np.array([END]))[Edge(stage=0)]
+    assert made.select(["_newest", "c0", "c1"]).to_pylist() == [{"_newest": 300, "c0": pytest.approx(0.3), "c1": 3}]
 
 
 def test_expressions_that_cannot_be_computed_are_null(spark: SparkSession) -> None:
