@@ -104,6 +104,7 @@ def run_embedded(
     try:
         host.install(plan.installation)
         host.start()
+        host.warm_up()
         host.deliver(plan.outlets, around, sinks)
         host.feed(streams.values(), around, recordings)
         started = time.monotonic()

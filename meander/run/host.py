@@ -35,6 +35,8 @@ from meander.run.store import Store, StoreOptions, StoreStats
 _log = logging.getLogger(__name__)
 RETRY_S = 0.5
 IDLE_S = 0.05
+STEPS_PER_BATCH = 1000
+"""Steps in one micro-batch at most; a step's number is its batch's id times this, plus its place in the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class HostOptions:
 
     directory: Path
     slots: int = 1
+    linger_ms: int = 500
+    """How long a micro-batch stays open for more work: what Spark does around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
 
 
@@ -91,7 +95,8 @@ class Host:
         self.options, self.spark = options, spark
         self.store = Store.open(options.directory / "store", options.store)
         self.routing = Routing(options.slots)
-        self.stepper = Stepper(self.store, self.routing, runner or PreparedRunner(spark))
+        self._prepared = PreparedRunner(spark)
+        self.stepper = Stepper(self.store, self.routing, runner or self._prepared)
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.totals = Totals()
         self.ingest: Ingest | None = None
@@ -117,6 +122,11 @@ class Host:
             self.store.commit(Commit(add=fresh))
         self.routing.install(installation.fragments)
         self._ingest_channels = {**self._ingest_channels, **installation.ingest}
+
+    def warm_up(self) -> None:
+        """Prepares the plans of all installed fragments, so that the first tuples need not wait for that."""
+        found = self.routing.fragments.values()
+        self.stepper.runner.warm_up(stage for f in found for stage in f.bound.template.stages)
 
     def feed(
         self,
@@ -182,20 +192,44 @@ class Host:
             slot.stop()
         if self.delivery is not None:
             self.delivery.stop()
+        self._prepared.close()
         self.store.close()
 
     # ---------------------------------------------------------------- steps
 
     def _batch_of(self, slot: Slot) -> OnBatch:
+        """One micro-batch of a slot: steps, one after the other, for as long as work comes and the time allows."""
+
         def batch(batch_id: int) -> None:
-            report = self._step(slot, batch_id)
-            if report is not None:
-                with self._counting:
-                    self.totals.add(report)
+            deadline = time.monotonic() + self.options.linger_ms / 1000
+            for number in range(STEPS_PER_BATCH):
+                with slot.boundary:
+                    report = self._step(slot, batch_id * STEPS_PER_BATCH + number)
+                if report is not None:
+                    with self._counting:
+                        self.totals.add(report)
+                if not self._work_before(slot, deadline):
+                    break
             if self._has_work(slot.number):
                 slot.wake()
 
         return batch
+
+    def _work_before(self, slot: Slot, deadline: float) -> bool:
+        """Waits for work until the deadline; says whether there is some."""
+        while not self._stopping.is_set():
+            seen = self.store.commits
+            if time.monotonic() >= deadline:
+                return False
+            if self._has_work(slot.number):
+                return True
+            self.store.wait(seen, min(self._pause_s(), max(0.0, deadline - time.monotonic())))
+        return False
+
+    def _pause_s(self) -> float:
+        """How long to sleep when there is nothing to read yet: until the emulated latency lets go of a record."""
+        ready = self.store.exchange.next_ready_ms()
+        return IDLE_S if ready is None else min(IDLE_S, max(0.001, (ready - self.store.now_ms()) / 1000))
 
     def _step(self, slot: Slot, batch_id: int) -> StepReport | None:
         """A step, tried again while the disk is full: the streaming query must not end because of that."""
@@ -212,9 +246,9 @@ class Host:
         while not self._stopping.is_set():
             seen = self.store.commits
             for slot in self.slots:
-                if self._has_work(slot.number) and not slot.boundary.locked():
+                if not slot.is_busy and self._has_work(slot.number):
                     slot.wake()
-            self.store.wait(seen, IDLE_S)
+            self.store.wait(seen, self._pause_s())
 
     def _has_work(self, slot: int) -> bool:
         ports = [c for g in self.routing.groups(slot) for f in g.fragments for c in f.ports]

@@ -14,7 +14,7 @@ import struct
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 KEEPS_RESULTS = ("Exchange", "Subquery", "InMemory", "Broadcast", "Python", "MapInArrow", "FileScan", "BatchScan")
 """Parts of a physical plan that remember their first result, or talk to workers: such a plan is not run again."""
+
+PREFIX = "meander-plan-"
+"""Begins the names of the files that input and output go through, before the process's number."""
 
 LARGEST_BYTES = 100_000_000
 """Input travels inside a task's description; larger batches go the plain way."""
@@ -49,11 +52,17 @@ class PreparedRunner:
         self._idle: dict[str, list[PreparedPlan]] = {}
         self._refused: dict[str, str] = {}
         self._lock = threading.Lock()
+        _sweep(_exchange_folder())
 
     @property
     def refused(self) -> dict[str, str]:
         """Stages that go the plain way, with the reason."""
         return dict(self._refused)
+
+    def warm_up(self, stages: Iterable[Stage]) -> None:
+        """Prepares plans ahead of their first batch, by running them over nothing."""
+        for stage in {s.key: s for s in stages}.values():
+            self.run(stage, [schema.empty_table() for schema in stage.frame_schemas])
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:
@@ -96,7 +105,7 @@ class PreparedPlan:
     ) -> None:
         self._jvm = cast(Any, spark._jvm)
         self._loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        self._base = _exchange_folder() / f"meander-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._base = _exchange_folder() / f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._paths = [Path(f"{self._base}-{i}") for i in range(len(schemas))]
         self._setters: list[Callable[[Any], None]] = []
         inputs = [self._input(spark, path, schema) for path, schema in zip(self._paths, schemas, strict=True)]
@@ -110,9 +119,9 @@ class PreparedPlan:
         tag = self._object("scala.reflect.ClassTag").apply(self._jvm.java.lang.Class.forName("[B"))
         rdd = frame._jdf.toArrowBatchRdd()
         self._collect = self._object("org.apache.spark.rdd.RDD").rddToAsyncRDDActions(rdd, tag).collectAsync
-        out = f"{self._base}-out"
-        self._stream = self._jvm.java.io.DataOutputStream(self._jvm.java.io.FileOutputStream(out))
-        self._file = open(out, "rb", buffering=0)  # noqa: SIM115 - open as long as the plan lives
+        self._out = f"{self._base}-out"
+        self._stream = self._jvm.java.io.DataOutputStream(self._jvm.java.io.FileOutputStream(self._out, True))
+        self._file = open(self._out, "rb", buffering=0)  # noqa: SIM115 - open as long as the plan lives
         self._read = self._jvm.PythonSQLUtils.readArrowStreamFromFile
         self._write = self._jvm.PythonRDD.writeIteratorToStream
 
@@ -121,6 +130,8 @@ class PreparedPlan:
         for table, setter, path in zip(tables, self._setters, self._paths, strict=True):
             _write_stream(path, table)
             setter(self._read(str(path)).toSeq())
+        os.truncate(self._out, 0)
+        self._file.seek(0)
         self._write(self._collect().get().iterator(), self._stream)
         data, at, batches = pa.py_buffer(self._file.read()), 0, []
         while at < data.size:
@@ -183,3 +194,21 @@ def _exchange_folder() -> Path:
     """Memory that both processes see, where there is such a thing."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what processes that are gone left behind."""
+    for path in folder.glob(f"{PREFIX}*"):
+        number = path.name.removeprefix(PREFIX).split("-")[0]
+        if number.isdigit() and not _is_running(int(number)):
+            path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -16,6 +16,9 @@ class PlainRunner:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
+
+    def warm_up(self, stages: Iterable[Stage]) -> None:
+        """Nothing can be prepared."""
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return stage.plan([frame(self.spark, t) for t in tables]).toArrow()

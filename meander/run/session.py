@@ -49,6 +49,8 @@ def settings(app_name: str, cores: int, memory: str = "1g") -> dict[str, str]:
         # Commits write plain files: the default forks `chmod` for each one.
         "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        # No checksum files beside the checkpoint's, and fewer forks.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.session.timeZone": "UTC",
         # Plans are prepared once and run again: no broadcast of a first batch, no shuffle where one partition will do.
         "spark.sql.autoBroadcastJoinThreshold": "-1",

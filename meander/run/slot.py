@@ -78,6 +78,8 @@ class Slot:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.boundary = threading.Lock()
         """Held while a step runs: whoever holds it knows that the slot is between two steps."""
+        self.is_busy = False
+        """Whether a micro-batch is open: it sees new work by itself."""
         self.query: StreamingQuery | None = None
         self._signal = self.directory / "signal"
         if not self._signal.exists():
@@ -100,8 +102,11 @@ class Slot:
         spark.dataSource.register(SlotSource)
 
         def batch(_: DataFrame, batch_id: int) -> None:
-            with self.boundary:
+            self.is_busy = True
+            try:
                 on_batch(batch_id)
+            finally:
+                self.is_busy = False
 
         self.query = (
             spark.readStream.format(SOURCE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
@@ -37,6 +37,8 @@ STATES_PER_STAGE = 16
 
 class Runner(Protocol):
     """Runs a stage's plan on Spark: one table per frame in, the step's result out."""
+
+    def warm_up(self, stages: Iterable[Stage]) -> None: ...
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
 
