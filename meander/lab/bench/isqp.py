@@ -13,7 +13,15 @@ from pathlib import Path
 
 from meander.lab.baselines import batched_holistic, batches, incremental, serial_holistic
 from meander.lab.bench import isqp_contention, isqp_scale
-from meander.lab.bench.isqp_slices import Slices, in_turn, merged, ratio_figures, side_by_side, touched_figures
+from meander.lab.bench.isqp_slices import (
+    Slices,
+    in_turn,
+    merged,
+    ratio_figures,
+    side_by_side,
+    touched_figures,
+    usage_figure,
+)
 from meander.lab.bench.report import Figure, Report
 from meander.lab.isqp_workloads import (
     Sites,
@@ -133,6 +141,7 @@ def _overlaps(quick: bool, progress: Progress) -> list[Figure]:
         outcome = side_by_side(approaches, lambda: started(shape.catalog(), running), "bottom_up", changes, size)
         figures += ratio_figures(f"B, {share:.0%} removals", outcome)
         figures += touched_figures(f"B, {share:.0%} removals", outcome)
+        figures.append(usage_figure(f"B, {share:.0%} removals", outcome))
         mine = outcome["incremental"]
         figures.append(
             Figure.of(f"B, {share:.0%} removals: incremental, preparation", "us", [mine.prepare_s / mine.changes * 1e6])
@@ -162,4 +171,5 @@ def _moves(quick: bool, progress: Progress) -> list[Figure]:
         title = f"C, {name}, {share:.0%} conflicts"
         figures += ratio_figures(title, outcome, GOALS_C)
         figures += touched_figures(title, outcome)
+        figures.append(usage_figure(title, outcome))
     return figures

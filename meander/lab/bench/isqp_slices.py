@@ -14,7 +14,7 @@ from itertools import islice
 from meander.lab.baselines import Approach, batches
 from meander.lab.bench.report import Figure
 from meander.model.events import ChangeEvent, QueryAdded
-from meander.model.placement import violations
+from meander.model.placement import mbps, violations
 from meander.place.catalog import Catalog
 
 Change = Sequence[ChangeEvent]
@@ -32,6 +32,8 @@ class Slices:
     merge_s: float = 0.0
     amend_s: float = 0.0
     prepare_s: float = 0.0
+    usage: float = 0.0
+    """Mbit/s x ms over all routes at the end: how good the placement is that was kept."""
 
 
 def in_turn(
@@ -105,6 +107,8 @@ def _ended(runners: Sequence[Runner]) -> dict[str, Slices]:
         runner.engine.close()
         catalog = runner.catalog
         assert violations(catalog.plan, catalog.placement, catalog.topology) == []
+        routes = catalog.placement.routes.items()
+        runner.slices.usage = sum(mbps(catalog.plan[upstream]) * path.latency_ms for (upstream, _), path in routes)
     return {runner.approach.name: runner.slices for runner in runners}
 
 
@@ -140,6 +144,15 @@ def ratio_figures(
                 for measure, them, us in (("", slices.wall_us, mine.wall_us), ("CPU ", slices.cpu_us, mine.cpu_us))
             ]
     return figures
+
+
+def usage_figure(title: str, outcome: dict[str, Slices], *, own: str = "incremental") -> Figure:
+    """What is paid for not looking at whole plans: more traffic x latency than the serial baseline ends with."""
+    return Figure.of(
+        f"{title}: network usage, {own} to serial holistic",
+        "ratio",
+        [outcome[own].usage / outcome["serial holistic"].usage],
+    )
 
 
 def touched_figures(title: str, outcome: dict[str, Slices]) -> list[Figure]:
