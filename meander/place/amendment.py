@@ -197,9 +197,15 @@ def _route(catalog: Catalog, delta: Delta, wanted: list[OperatorId], result: Dra
 
 
 def _withdraw_unrouted(catalog: Catalog, wanted: set[OperatorId], result: Draft) -> None:
-    """An operator that cannot be connected is not placed; neither is one that then lacks an input."""
+    """An operator that cannot be reached is not placed; neither is one that then lacks an input.
+
+    Of an edge without a path the reader goes, so that one sink that is cut off does not stop the others.
+    """
     plan, room = catalog.plan, result.room
-    doomed = {o: reason for edge, reason in result.unrouted.items() for o in reversed(edge) if o in result.nodes}
+    doomed: dict[OperatorId, str] = {}
+    for (upstream, reader), reason in result.unrouted.items():
+        if reader in result.nodes or upstream in result.nodes:
+            doomed[reader if reader in result.nodes else upstream] = reason
     while doomed:
         operator, reason = doomed.popitem()
         node = result.nodes.pop(operator)

@@ -24,6 +24,7 @@ from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog, Delta, Entry, deltas
 from meander.place.control import CONTROLS, Effort
+from meander.place.costspace.upkeep import follow
 from meander.place.mechanisms.base import Mechanism
 from meander.place.room import Room
 from meander.place.sharing import forget
@@ -134,6 +135,8 @@ class Engine:
         report = BatchReport(len(events))
         started = time.perf_counter()
         self.applicator.apply(events)
+        if self.mechanism.metadata.needs_cost_space:
+            follow(self.catalog, events, self.seed + self._batch)
         applied = time.perf_counter()
         only_additions = all(isinstance(e, QueryAdded) for e in events)
         entries = self.log.take(self.catalog.plan, retry=not only_additions)
