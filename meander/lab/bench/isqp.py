@@ -117,7 +117,13 @@ def _additions(queries: list[NesQuery], quick: bool, progress: Progress) -> list
         figures += touched_figures(f"A, {name}", outcome)
         if not quick:
             figures += [
-                Figure.of(f"A, {name}: {who}, operators touched", "", [slices.touched], float(GOLDEN[who]))
+                Figure.of(
+                    f"A, {name}: {who}, operators touched",
+                    "",
+                    [slices.touched],
+                    float(GOLDEN[who]),
+                    at_least=who != "incremental",
+                )
                 for who, slices in outcome.items()
             ]
         mine = outcome["incremental"]

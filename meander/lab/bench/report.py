@@ -95,5 +95,5 @@ def machine() -> dict[str, Any]:
 
 
 def rounded(value: float) -> float:
-    """Four significant digits: more would only be noise."""
-    return float(f"{value:.4g}")
+    """Four significant digits, as more would only be noise; counts are kept as they are."""
+    return value if float(value).is_integer() else float(f"{value:.4g}")
