@@ -20,7 +20,7 @@ from meander.lab.bench.isqp_slices import (
     ratio_figures,
     side_by_side,
     touched_figures,
-    usage_figure,
+    usage_figures,
 )
 from meander.lab.bench.report import Figure, Report
 from meander.lab.isqp_workloads import (
@@ -147,7 +147,7 @@ def _overlaps(quick: bool, progress: Progress) -> list[Figure]:
         outcome = side_by_side(approaches, lambda: started(shape.catalog(), running), "bottom_up", changes, size)
         figures += ratio_figures(f"B, {share:.0%} removals", outcome)
         figures += touched_figures(f"B, {share:.0%} removals", outcome)
-        figures.append(usage_figure(f"B, {share:.0%} removals", outcome))
+        figures += usage_figures(f"B, {share:.0%} removals", outcome)
         mine = outcome["incremental"]
         figures.append(
             Figure.of(f"B, {share:.0%} removals: incremental, preparation", "us", [mine.prepare_s / mine.changes * 1e6])
@@ -177,5 +177,5 @@ def _moves(quick: bool, progress: Progress) -> list[Figure]:
         title = f"C, {name}, {share:.0%} conflicts"
         figures += ratio_figures(title, outcome, GOALS_C)
         figures += touched_figures(title, outcome)
-        figures.append(usage_figure(title, outcome))
+        figures += usage_figures(title, outcome)
     return figures

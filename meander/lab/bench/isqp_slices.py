@@ -146,13 +146,11 @@ def ratio_figures(
     return figures
 
 
-def usage_figure(title: str, outcome: dict[str, Slices], *, own: str = "incremental") -> Figure:
-    """What is paid for not looking at whole plans: more traffic x latency than the serial baseline ends with."""
-    return Figure.of(
-        f"{title}: network usage, {own} to serial holistic",
-        "ratio",
-        [outcome[own].usage / outcome["serial holistic"].usage],
-    )
+def usage_figures(title: str, outcome: dict[str, Slices], *, own: str = "incremental") -> list[Figure]:
+    """Traffic x latency at the end, compared with that of the serial baseline, if anything still flows."""
+    theirs = outcome["serial holistic"].usage
+    name = f"{title}: network usage, {own} to serial holistic"
+    return [Figure.of(name, "ratio", [outcome[own].usage / theirs])] if theirs else []
 
 
 def touched_figures(title: str, outcome: dict[str, Slices]) -> list[Figure]:
