@@ -35,6 +35,9 @@ KEEPS_RESULTS = ("Exchange", "Subquery", "InMemory", "Broadcast", "Python", "Map
 PREFIX = "meander-plan-"
 """Begins the names of the files that input and output go through, before the process's number."""
 
+MOST_FAILURES = 3
+"""Failures after which a stage goes the plain way for good."""
+
 LARGEST_BYTES = 100_000_000
 """Input travels inside a task's description; larger batches go the plain way."""
 
@@ -51,6 +54,7 @@ class PreparedRunner:
         self.plain = PlainRunner(spark)
         self._idle: dict[str, list[PreparedPlan]] = {}
         self._refused: dict[str, str] = {}
+        self._failures: dict[str, int] = {}
         self._lock = threading.Lock()
         _sweep(_exchange_folder())
 
@@ -71,8 +75,7 @@ class PreparedRunner:
             plan = self._take(stage)
             result = plan.run([t.cast(s) for t, s in zip(tables, stage.frame_schemas, strict=True)])
         except (NotRepeatableError, Py4JError, pa.ArrowException, OSError, AttributeError, TypeError) as error:
-            self._refused[stage.key] = str(error).strip().splitlines()[0]
-            _log.info("a stage runs unprepared: %s", self._refused[stage.key])
+            self._failed(stage, error)
             return self.plain.run(stage, tables)
         with self._lock:
             self._idle[stage.key].append(plan)
@@ -88,6 +91,14 @@ class PreparedRunner:
                 for plan in plans:
                     plan.close()
             self._idle.clear()
+
+    def _failed(self, stage: Stage, error: Exception) -> None:
+        """A plan that cannot be repeated is given up; other failures may have been the batch's, such as its size."""
+        reason = str(error).strip().splitlines()[0]
+        self._failures[stage.key] = self._failures.get(stage.key, 0) + 1
+        if isinstance(error, NotRepeatableError) or self._failures[stage.key] >= MOST_FAILURES:
+            self._refused[stage.key] = reason
+        _log.info("a batch of a stage runs unprepared: %s", reason)
 
     def _take(self, stage: Stage) -> PreparedPlan:
         with self._lock:

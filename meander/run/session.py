@@ -25,7 +25,7 @@ JAVA_OPTIONS = (
 )
 
 
-def settings(app_name: str, cores: int, memory: str = "1g") -> dict[str, str]:
+def settings(app_name: str, cores: int, memory: str = "2g") -> dict[str, str]:
     """Spark's configuration for a site host on this machine."""
     return {
         "spark.app.name": app_name,
@@ -64,7 +64,7 @@ def start_session(
     app_name: str,
     *,
     cores: int | None = None,
-    memory: str = "1g",
+    memory: str = "2g",
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """The Spark session of this process, started if there is none; a running one is returned as it is.
