@@ -34,13 +34,13 @@ def touched(approach: Approach, queries: list[NesQuery], running: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PUBLISHED.is_file(), reason=f"no query set in {SET}; set MEANDER_DATA to the folder above isqp")
-@pytest.mark.parametrize(("approach", "golden"), zip(APPROACHES, (6_144, 271_872, 271_872), strict=True))
+@pytest.mark.parametrize(("approach", "golden"), list(zip(APPROACHES, (6_144, 271_872, 271_872), strict=True)))
 def test_the_published_counts(approach: Approach, golden: int) -> None:
     assert touched(approach, load_queries(PUBLISHED), 1024) == golden
 
 
 @pytest.mark.parametrize(
-    ("approach", "expected"), zip(APPROACHES, (2 * 64, 32 * (11 + 12), 32 * (11 + 12)), strict=True)
+    ("approach", "expected"), list(zip(APPROACHES, (2 * 64, 32 * (11 + 12), 32 * (11 + 12)), strict=True))
 )
 def test_a_generated_set_of_the_same_shape_counts_alike(approach: Approach, expected: int) -> None:
     """32 plans of 8 operators and 2 sinks run; each gets a third sink, then a fourth."""

@@ -58,6 +58,7 @@ def test_the_example_reads_as_it_says() -> None:
         "ts",
         ("train-1", "train-2", "train-3", "train-4"),
         20.0,
+        {"connector": "trains"},
     )
     assert list(contents.streams) == ["train", "weather", "vehicle"]
     assert {name: sink.node for name, sink in contents.sinks.items()} == {
