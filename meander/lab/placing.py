@@ -21,7 +21,6 @@ from meander.model.plan import Query
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology import Topology
 from meander.place.catalog import Catalog
-from meander.place.costspace.build import build
 from meander.place.engine import BatchReport, Engine, Move
 from meander.place.mechanisms.base import Mechanism
 
@@ -107,8 +106,7 @@ def _planned(setting: Setting, name: QueryId, text: str) -> Query:
 
 def engine_of(setting: Setting, chosen: Mechanism, *, amenders: int, control: str, seed: int) -> Engine:
     """An engine that nothing runs on yet."""
-    space = build(setting.topology) if chosen.metadata.needs_cost_space else None
-    catalog = Catalog(setting.topology, setting.streams, setting.sinks, space=space)
+    catalog = Catalog(setting.topology, setting.streams, setting.sinks)
     return Engine(catalog, chosen, amenders=amenders, control=control, seed=seed)
 
 
