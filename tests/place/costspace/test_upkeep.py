@@ -15,7 +15,6 @@ from tests.place.worlds import query, world
 def test_the_space_is_built_when_needed_and_follows_changes(name: str) -> None:
     catalog = world(3, slots=20, bandwidth_mbps=1000)
     engine = Engine(catalog, mechanism(name))
-    assert catalog.space is None
     report = engine.run([QueryAdded(0, query(i, f"q{i}")) for i in range(4)])
     assert not report.unplaced
     space = catalog.space
