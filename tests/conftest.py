@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 from meander.run.session import start_session
 
-# Machines differ and share their cores, so no example has a deadline; a failure prints how to repeat it.
-settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
+# Machines differ and share their cores, so no example has a deadline; a failure prints how to repeat it. In CI the same
+# examples run every time, so that a change is judged by what it changed; elsewhere every run explores new ones.
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("dev", deadline=None, print_blob=True, max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
