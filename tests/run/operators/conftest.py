@@ -1,4 +1,4 @@
-"""One random seed for each test, printed with every failure; MEANDER_TEST_SEED repeats it. In CI it is always the same."""
+"""One random seed for each test, printed with every failure; MEANDER_TEST_SEED repeats it. In CI it is fixed."""
 
 import os
 import random
