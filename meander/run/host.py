@@ -23,13 +23,13 @@ from meander.run.connectors.base import Outlet, SinkConnector, SourceConnector, 
 from meander.run.delivery import Delivery, DeliveryMetrics
 from meander.run.exchange.base import ChannelAppend
 from meander.run.frames import END
-from meander.run.ingest import Ingest, IngestMetrics
+from meander.run.ingest import Ingest, IngestMetrics, IngestOptions
 from meander.run.installation import Installation
 from meander.run.journal import JournalError
 from meander.run.prepared import PreparedRunner
 from meander.run.routing import Routing
 from meander.run.slot import OnBatch, Slot
-from meander.run.step import Runner, Stepper, StepReport
+from meander.run.step import MOST_ROWS, Runner, Stepper, StepReport
 from meander.run.store import Store, StoreOptions, StoreStats
 
 _log = logging.getLogger(__name__)
@@ -48,6 +48,9 @@ class HostOptions:
     linger_ms: int = 500
     """How long a micro-batch stays open for more work: what Spark does around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
+    ingest: IngestOptions = field(default_factory=IngestOptions)
+    most_rows: int = MOST_ROWS
+    """Tuples that a step reads at most."""
 
 
 @dataclass(slots=True)
@@ -96,7 +99,7 @@ class Host:
         self.store = Store.open(options.directory / "store", options.store)
         self.routing = Routing(options.slots)
         self._prepared = PreparedRunner(spark)
-        self.stepper = Stepper(self.store, self.routing, runner or self._prepared)
+        self.stepper = Stepper(self.store, self.routing, runner or self._prepared, options.most_rows)
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.totals = Totals()
         self.ingest: Ingest | None = None
@@ -137,7 +140,14 @@ class Host:
         """Begins to take in the streams that installed fragments read."""
         wanted = {stream for stream, _ in self._ingest_channels}
         used = [s for s in streams if s.name in wanted]
-        self.ingest = Ingest(self.store, used, self._ingest_channels, surroundings=surroundings, sources=sources)
+        self.ingest = Ingest(
+            self.store,
+            used,
+            self._ingest_channels,
+            options=self.options.ingest,
+            surroundings=surroundings,
+            sources=sources,
+        )
         self.ingest.open()
         self.ingest.start()
 
@@ -176,7 +186,7 @@ class Host:
             self.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if not self._waiting_anywhere():
+            if not self.busy():
                 return True
             self.store.wait(self.store.commits, IDLE_S)
         return False
@@ -255,7 +265,8 @@ class Host:
         starts, ends = self.store.exchange.bounds(ports)
         return bool((ends > starts).any())
 
-    def _waiting_anywhere(self) -> bool:
+    def busy(self) -> bool:
+        """Whether anything that was taken in waits to be processed or delivered."""
         exchange = self.store.exchange
         return any(exchange.counters(c).pending_tuples for c in exchange.channels()) or any(
             self._has_work(slot.number) or slot.boundary.locked() for slot in self.slots

@@ -146,11 +146,17 @@ class Ingest:
             self._thread.start()
 
     def _run(self) -> None:
-        while not self._stopping.wait(self.options.interval_ms / 1000):
+        rows = 0
+        while not self._stopping.wait(0 if rows and self._behind() else self.options.interval_ms / 1000):
+            rows = 0
             try:
-                self.tick()
+                rows = self.tick()
             except Exception:
                 _log.exception("a tick of ingest failed; the next one tries again")
+
+    def _behind(self) -> bool:
+        """Whether more was waiting at a source than the last tick took."""
+        return any(f.metrics().behind for f in self._feeds.values())
 
     def stop(self) -> None:
         """Ends the thread after its tick and closes all sources. What is committed stays, the rest is read again."""

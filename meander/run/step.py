@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from meander.model.ids import ChannelId, FragmentId
@@ -30,6 +31,11 @@ from meander.run.template import Edge, Stage, Template
 
 MOST_ROWS = 1_000_000
 """Tuples that a step reads at most, over all channels of a group; the rest waits for the next step."""
+
+LEAST_ROWS = 100
+"""Records that a step reads from a channel at least, however many channels it has to read."""
+
+OUT_OF_MEMORY = "OutOfMemoryError"
 
 STATES_PER_STAGE = 16
 """State tables are numbered stage * 16 + table inside a fragment."""
@@ -140,15 +146,21 @@ class Stepper:
         return report
 
     def _run_group(self, group: Group, work: _Work, downstream: set[ChannelId], report: StepReport) -> None:
-        """Runs a group; when its data breaks it, runs its fragments one by one and pauses those that fail."""
+        """Runs a group; when its data breaks it, runs its fragments one by one and pauses those that fail.
+
+        A group that does not fit into memory is tried again with less; steps stay smaller from then on.
+        """
         trial, counted = work.copy(), replace(report)
         try:
             batch = self._read(group, trial, counted)
             if batch is not None:
                 self._run(batch, trial, counted)
                 self._emit(batch, trial, downstream, counted)
-        except PySparkException as error:
-            if len(group.fragments) > 1:
+        except (PySparkException, Py4JJavaError) as error:
+            if OUT_OF_MEMORY in str(error) and self.most_rows > LEAST_ROWS:
+                self.most_rows = max(LEAST_ROWS, self.most_rows // 4)
+                self._run_group(group, work, downstream, report)
+            elif len(group.fragments) > 1:
                 for fragment in group.fragments:
                     self._run_group(Group(group.template, (fragment,)), work, downstream, report)
             else:
@@ -191,7 +203,7 @@ class Stepper:
         before = np.full(len(fragments), END, np.int64)
         after = np.full(len(fragments), END, np.int64)
         edges: dict[Edge, pa.Table] = {}
-        share = max(1000, self.most_rows // (len(active) * max(1, len(ports))))
+        share = max(LEAST_ROWS, self.most_rows // (len(active) * max(1, len(ports))))
         for p in ports:
             channels = [f.ports[p] for f in fragments]
             starts = bounds[p][0][active]
@@ -380,8 +392,9 @@ def _state_append(rows: pa.Table, key: int) -> StateAppend:
     return StateAppend.sliced(body, key, fragments[first], buckets[first], lengths)
 
 
-def _reason(error: PySparkException) -> str:
-    """What went wrong, without stack traces: the last line of a Python traceback, otherwise Spark's first line."""
+def _reason(error: PySparkException | Py4JJavaError) -> str:
+    """What went wrong, without stack traces: the end of a Python traceback, the innermost cause, or the first line."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     python = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
-    return python[-1] if python else lines[0]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return [lines[0], *causes[-1:], *python[-1:]][-1]

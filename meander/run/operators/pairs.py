@@ -111,7 +111,8 @@ class Pairs:
         matches.append(self.matching.condition)
         if self.condition is not None:
             matches.append(spark_sql(self.condition))
-        pairs = lefts.join(rights.hint("SHUFFLE_HASH")).where(" AND ".join(matches))
+        # Left tuples have one row each outside of windows: the smaller side to hash, and to hold in memory.
+        pairs = lefts.hint("SHUFFLE_HASH").join(rights).where(" AND ".join(matches))
         return pairs.selectExpr(
             f"0 AS {TAG}",
             f"lfragment AS {FRAGMENT}",
