@@ -53,7 +53,7 @@ KINDS = (
         "window aggregate",
         ("cars",),
         "SELECT window_start, road, count(*) AS n, avg(speed) AS mean, max(speed) AS top FROM {0} "
-        "GROUP BY road WINDOW TUMBLING(ts, 10 s) INTO {sink}",
+        "GROUP BY road WINDOW TUMBLING(ts, {window}) INTO {sink}",
         exact=False,
     ),
     Kind(
@@ -83,7 +83,7 @@ def slug(kind: Kind) -> str:
     return kind.name.replace("+", "_").replace(" ", "_")
 
 
-def world(stream_options: dict[str, str], sink_options: dict[str, str]) -> World:
+def world(stream_options: dict[str, str], sink_options: dict[str, str], window: str = "10 s") -> World:
     """`{stream}` in an option stands for the stream's name; every kind of query has streams and a sink of its own."""
     streams: dict[str, Stream] = {}
     sinks: dict[str, SinkTarget] = {}
@@ -95,7 +95,7 @@ def world(stream_options: dict[str, str], sink_options: dict[str, str]) -> World
             streams[name] = Stream(name, CARS if stream == "cars" else RAIN, "ts", (NODE,), options=options)
         sink = f"out_{slug(kind)}"
         sinks[sink] = SinkTarget(sink, NODE, sink_options)
-        text = f"CREATE QUERY {slug(kind)} AS {kind.text.format(*names, sink=sink)};"
+        text = f"CREATE QUERY {slug(kind)} AS {kind.text.format(*names, sink=sink, window=window)};"
         queries[kind.name] = sql(text, streams, sinks).queries[0]
     topology = Topology.of([Node(NODE, NodeKind.CLOUD, 1000)], [])
     return World(TopologyFile(topology, streams, sinks), queries)
