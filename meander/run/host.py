@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.model.ids import ChannelId, FragmentId
@@ -35,6 +36,8 @@ from meander.run.store import Store, StoreOptions, StoreStats
 _log = logging.getLogger(__name__)
 RETRY_S = 0.5
 IDLE_S = 0.05
+MOST_REVIVALS = 3
+"""How often a slot whose streaming query ended by itself is started again."""
 STEPS_PER_BATCH = 1000
 """Steps in one micro-batch at most; a step's number is its batch's id times this, plus its place in the batch."""
 
@@ -114,7 +117,11 @@ class Host:
     def start(self) -> None:
         """Starts the slots' streaming queries; from now on work is done as it arrives."""
         for slot in self.slots:
-            slot.start(self.spark, self._batch_of(slot))
+            try:
+                slot.start(self.spark, self._batch_of(slot))
+            except PySparkException as error:
+                _log.warning("slot %d starts over: %s", slot.number, error)
+                slot.revive(self.spark, self._batch_of(slot))
         self._waker.start()
 
     def install(self, installation: Installation) -> None:
@@ -256,6 +263,9 @@ class Host:
         while not self._stopping.is_set():
             seen = self.store.commits
             for slot in self.slots:
+                if not slot.is_alive and slot.revivals < MOST_REVIVALS:
+                    _log.warning("slot %d starts over: %s", slot.number, slot.failure)
+                    slot.revive(self.spark, self._batch_of(slot))
                 if not slot.is_busy and self._has_work(slot.number):
                     slot.wake()
             self.store.wait(seen, self._pause_s())

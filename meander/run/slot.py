@@ -9,6 +9,7 @@ after a crash Spark calls again for the batch it had begun.
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import threading
 import uuid
@@ -78,6 +79,7 @@ class Slot:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.boundary = threading.Lock()
         """Held while a step runs: whoever holds it knows that the slot is between two steps."""
+        self.revivals = 0
         self.is_busy = False
         """Whether a micro-batch is open: it sees new work by itself."""
         self.query: StreamingQuery | None = None
@@ -117,6 +119,14 @@ class Slot:
             .foreachBatch(batch)
             .start()
         )
+
+    def revive(self, spark: SparkSession, on_batch: OnBatch) -> None:
+        """Starts over with an empty checkpoint when Spark cannot read what a crash left. The store knows the rest."""
+        self.revivals += 1
+        shutil.rmtree(self.directory / "checkpoint", ignore_errors=True)
+        self.writer = self._writer()
+        self.is_busy = False
+        self.start(spark, on_batch)
 
     def wake(self) -> None:
         """Asks for a batch. Eight bytes are written at once, so the source never reads half a number."""
