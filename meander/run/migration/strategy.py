@@ -1,0 +1,27 @@
+"""State strategies: the ways in which state gets to its new place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from meander.run.migration.in_process import monotonic_ms
+from meander.run.migration.job import Job, StateMove
+
+
+class Begin(Protocol):
+    """Makes a move that is to be started."""
+
+    def __call__(
+        self, job: Job, *, clock_ms: Callable[[], float] = monotonic_ms, background: bool = True
+    ) -> StateMove: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StateStrategy:
+    """A way to move state, by name."""
+
+    name: str
+    about: str
+    begin: Begin
