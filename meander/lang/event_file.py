@@ -15,10 +15,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from meander.lang.demands import parse_clauses
 from meander.lang.importers.imported import parse_json, read_text
 from meander.lang.topology_file import DEFAULT_SLOTS
 from meander.lang.topology_writer import write_whole
-from meander.model.demands import Demand, Metric
+from meander.model.demands import Demand, Metric, check_consistent
 from meander.model.errors import InputError, unknown
 from meander.model.events import (
     CapacityChanged,
@@ -125,7 +126,7 @@ def _written(event: ChangeEvent, sql: Mapping[QueryId, str]) -> dict[str, Any]:
                 raise unknown("SQL of query", query.id, sql, plural="SQL texts")
             return head | {"query": query.id, "sql": sql[query.id]}
         case DemandChanged(demands=demands):
-            return head | {"query": event.query, "demands": [_plain(d) | {"metric": d.metric.value} for d in demands]}
+            return head | {"query": event.query, "demands": [_demand_fields(d) for d in demands]}
         case _:
             return head | _plain(event)
 
@@ -134,6 +135,11 @@ def _plain(record: Any) -> dict[str, Any]:
     """The fields of a record that differ from their defaults."""
     values = ((field, getattr(record, field.name)) for field in fields(record))
     return {field.name: value for field, value in values if value != field.default and field.name != "at_ms"}
+
+
+def _demand_fields(demand: Demand) -> dict[str, Any]:
+    when = {"when": " ".join(map(str, demand.when))} if demand.when else {}
+    return _plain(demand) | {"metric": demand.metric.value} | when
 
 
 def _event(value: Any, plan: Planner | None, folder: Path) -> ChangeEvent:
@@ -187,7 +193,9 @@ def _build(kind: str, values: dict[str, Any], plan: Planner | None, folder: Path
         case "query_removed":
             return QueryRemoved(at_ms, QueryId(values["query"]))
         case "demand_changed":
-            return DemandChanged(at_ms, QueryId(values["query"]), tuple(map(_demand, values["demands"])))
+            demands = tuple(map(_demand, values["demands"]))
+            check_consistent(demands)
+            return DemandChanged(at_ms, QueryId(values["query"]), demands)
         case "placement_changed":
             return PlacementChanged(at_ms, OperatorId(values["operator"]), values["node"])
         case _:
@@ -212,4 +220,5 @@ def _demand(value: Any) -> Demand:
     bound, weight = value["bound"], value.get("weight", 1.0)
     if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in (bound, weight)):
         raise InputError(f"a demand's bound and weight must be numbers, not {bound!r} and {weight!r}")
-    return Demand(metrics[value["metric"]], str(value["comparison"]), bound, weight)
+    when = parse_clauses(str(value["when"])) if "when" in value else ()
+    return Demand(metrics[value["metric"]], str(value["comparison"]), bound, weight, when)

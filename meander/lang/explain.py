@@ -44,7 +44,14 @@ def explain_json(query: Query) -> dict[str, object]:
             for number, operator in plan.operators.items()
         ],
         "demands": [
-            {"metric": d.metric.value, "comparison": d.comparison, "bound": d.bound, "weight": d.weight, "text": str(d)}
+            {
+                "metric": d.metric.value,
+                "comparison": d.comparison,
+                "bound": d.bound,
+                "weight": d.weight,
+                "when": [str(clause) for clause in d.when],
+                "text": str(d),
+            }
             for d in query.demands
         ],
     }

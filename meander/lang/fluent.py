@@ -186,11 +186,11 @@ class Output:
     demands: tuple[Demand, ...] = ()
 
     def demand(self, *demands: str) -> Output:
-        """Asks for qualities: `demand("latency < 100 ms", "hops <= 3 WEIGHT 2")`."""
+        """Asks for qualities: `demand("latency < 100 ms", "hops <= 3 WEIGHT 2 WHEN hour BETWEEN 7 AND 9")`."""
         found = list(self.demands)
         for text in demands:
             reader = Reader(_text("demand", text))
-            found += read_demands(reader)
+            found += read_demands(reader, found)
             reader.end()
         return replace(self, demands=tuple(found))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meander.lang.event_file import dump_events, load_events, read_events, write_events
-from meander.model.demands import Demand, Metric
+from meander.model.demands import Demand, Metric, contradiction
 from meander.model.errors import InputError
 from meander.model.events import (
     CapacityChanged,
@@ -47,7 +47,12 @@ EVENT: st.SearchStrategy[ChangeEvent] = st.one_of(
     st.builds(RateChanged, AT, NAME, AMOUNT, st.none() | NAME),
     st.builds(CapacityChanged, AT, NAME, st.none() | st.integers(0, 9), st.none() | AMOUNT),
     st.builds(PlacementChanged, AT, st.integers(0, 9).map(OperatorId), NAME),
-    st.builds(DemandChanged, AT, NAME.map(QueryId), st.lists(DEMAND, max_size=2).map(tuple)),
+    st.builds(
+        DemandChanged,
+        AT,
+        NAME.map(QueryId),
+        st.lists(DEMAND, max_size=2).map(tuple).filter(lambda d: not contradiction(d)),
+    ),
     st.builds(QueryRemoved, AT, NAME.map(QueryId)),
 )
 
