@@ -3,18 +3,21 @@
 A fragment keeps its id as long as the set on its node overlaps with what it was; its version grows when its content
 changes. Where an edge of the plan leads from one fragment to another there is a channel: one for each operator and
 each fragment that reads it, however many operators inside that fragment do.
+
+An operator that a change left without a node stays where it is: it goes on with what reaches it, and what it sends
+waits, until it gets a place again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.path_cache import Path
-from meander.model.placement import Placement
+from meander.model.placement import Edge, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class Fragment:
     version: int
     node: NodeId
     operators: tuple[OperatorId, ...]
+    outputs: tuple[OperatorId, ...] = ()
+    """Operators that others read, by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,9 @@ class Channel:
     sender: FragmentId
     receiver: FragmentId
     path: Path | None
-    """None when both fragments are on one node, which happens when they belong together only through others."""
+    """None when both fragments are on one node, or when there is no way between their nodes: see `is_cut`."""
+    is_cut: bool = False
+    """Whether there is no way at the moment: the sender keeps what it has to say."""
 
 
 ChannelKey = tuple[OperatorId, FragmentId]
@@ -44,78 +51,265 @@ ChannelKey = tuple[OperatorId, FragmentId]
 
 
 @dataclass(frozen=True)
+class Change:
+    """Fragments that are not what they were, with all channels from and to them: before and after."""
+
+    fragments_before: Mapping[FragmentId, Fragment] = field(default_factory=dict)
+    fragments_after: Mapping[FragmentId, Fragment] = field(default_factory=dict)
+    channels_before: Mapping[ChannelKey, Channel] = field(default_factory=dict)
+    channels_after: Mapping[ChannelKey, Channel] = field(default_factory=dict)
+
+    @property
+    def fragments(self) -> frozenset[FragmentId]:
+        return frozenset(self.fragments_before) | frozenset(self.fragments_after)
+
+    @property
+    def neighbours(self) -> frozenset[FragmentId]:
+        """Fragments that stay as they are and have a channel to or from one that does not."""
+        channels = (*self.channels_before.values(), *self.channels_after.values())
+        return frozenset(f for c in channels for f in (c.sender, c.receiver)) - self.fragments
+
+    @property
+    def operators(self) -> frozenset[OperatorId]:
+        both = (*self.fragments_before.values(), *self.fragments_after.values())
+        return frozenset(o for f in both for o in f.operators)
+
+    def reversed(self) -> Change:
+        return Change(self.fragments_after, self.fragments_before, self.channels_after, self.channels_before)
+
+    def __bool__(self) -> bool:
+        return bool(self.fragments_before or self.fragments_after)
+
+
+@dataclass
 class Deployment:
     """All fragments and channels of a placement."""
 
-    fragments: Mapping[FragmentId, Fragment] = field(default_factory=dict)
-    channels: Mapping[ChannelKey, Channel] = field(default_factory=dict)
+    fragments: dict[FragmentId, Fragment] = field(default_factory=dict)
+    channels: dict[ChannelKey, Channel] = field(default_factory=dict)
+    owner: dict[OperatorId, FragmentId] = field(default_factory=dict)
+    """The fragment that each operator runs in."""
     next_fragment: int = 1
     next_channel: int = 1
+    _touching: dict[FragmentId, dict[ChannelKey, None]] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
-    def fragment_of(self) -> dict[OperatorId, FragmentId]:
-        return {o: f.id for f in self.fragments.values() for o in f.operators}
+    def channels_of(self, fragment: FragmentId) -> Iterator[tuple[ChannelKey, Channel]]:
+        """The channels from and to a fragment."""
+        for key in self._touching.get(fragment, ()):
+            yield key, self.channels[key]
 
+    def apply(self, change: Change) -> None:
+        """Becomes what the change says."""
+        for key, channel in change.channels_before.items():
+            del self.channels[key]
+            self._untouch(key, channel)
+        for fragment in change.fragments_before.values():
+            del self.fragments[fragment.id]
+            for operator in fragment.operators:
+                del self.owner[operator]
+        for fragment in change.fragments_after.values():
+            self.fragments[fragment.id] = fragment
+            self.owner.update((operator, fragment.id) for operator in fragment.operators)
+        for key, channel in change.channels_after.items():
+            self.channels[key] = channel
+            for end in (channel.sender, channel.receiver):
+                self._touching.setdefault(end, {})[key] = None
 
-def deploy(plan: GlobalPlan, placement: Placement, previous: Deployment | None = None) -> Deployment:
-    """The deployment of a placement, with the ids of the previous one where fragments and channels go on."""
-    previous = previous or Deployment()
-    fragments, next_fragment = _fragments(plan, placement, previous)
-    owner = {o: f.id for f in fragments.values() for o in f.operators}
-    channels: dict[ChannelKey, Channel] = {}
-    next_channel = previous.next_channel
-    for operator, receiver in owner.items():
-        for upstream in dict.fromkeys(plan[operator].inputs):
-            sender = owner.get(upstream)
-            if sender is None or sender == receiver or (upstream, receiver) in channels:
-                continue
-            known = previous.channels.get((upstream, receiver))
-            number = known.id if known else ChannelId(next_channel)
-            next_channel += 0 if known else 1
-            path = placement.routes.get((upstream, operator))
-            channels[upstream, receiver] = Channel(number, upstream, sender, receiver, path)
-    return Deployment(fragments, channels, next_fragment, next_channel)
+    def _untouch(self, key: ChannelKey, channel: Channel) -> None:
+        for end in (channel.sender, channel.receiver):
+            touching = self._touching[end]
+            touching.pop(key, None)
+            if not touching:
+                del self._touching[end]
 
+    def reroute(self, channels: Mapping[ChannelKey, Channel]) -> None:
+        """Takes over channels that lead another way between the same fragments."""
+        self.channels.update(channels)
 
-def _fragments(plan: GlobalPlan, placement: Placement, previous: Deployment) -> tuple[dict[FragmentId, Fragment], int]:
-    former = previous.fragment_of
-    taken: set[FragmentId] = set()
-    fresh = previous.next_fragment
-    found: dict[FragmentId, Fragment] = {}
-    for members in sorted(co_located(plan, placement), key=lambda m: (-len(m), min(m))):
-        node = placement.nodes[members[0]]
-        votes = Counter(former[o] for o in members if o in former)
-        ids = [f for f, _ in votes.most_common() if f not in taken and previous.fragments[f].node == node]
-        if ids:
-            old = previous.fragments[ids[0]]
-            same = set(old.operators) == set(members)
-            fragment = Fragment(old.id, old.version if same else old.version + 1, node, members)
-        else:
-            fragment = Fragment(FragmentId(fresh), 1, node, members)
-            fresh += 1
-        taken.add(fragment.id)
-        found[fragment.id] = fragment
-    return found, fresh
+    def fresh_fragment(self) -> FragmentId:
+        self.next_fragment += 1
+        return FragmentId(self.next_fragment - 1)
+
+    def fresh_channel(self) -> ChannelId:
+        self.next_channel += 1
+        return ChannelId(self.next_channel - 1)
 
 
-def co_located(plan: GlobalPlan, placement: Placement) -> list[tuple[OperatorId, ...]]:
-    """Maximal connected sets of placed operators on one node, each in dataflow order."""
-    nodes = placement.nodes
-    component: dict[OperatorId, int] = {}
-    groups: list[list[OperatorId]] = []
-    for start in nodes:
-        if start in component:
+def deploy(plan: GlobalPlan, placement: Placement) -> Deployment:
+    """The deployment of a placement, from nothing."""
+    deployment = Deployment()
+    deployment.apply(redeploy(plan, placement, deployment, plan.operators))
+    return deployment
+
+
+def redeploy(plan: GlobalPlan, placement: Placement, deployment: Deployment, seeds: Iterable[OperatorId]) -> Change:
+    """What the placement of some operators (that came, went or moved) changes; ids go on where fragments do.
+
+    Looks at the fragments of the seeds and their neighbours only.
+    """
+    return _Redeployment(plan, placement, deployment).change(set(seeds))
+
+
+def rerouted(
+    plan: GlobalPlan, placement: Placement, deployment: Deployment, edges: Iterable[Edge]
+) -> dict[ChannelKey, Channel]:
+    """Channels of edges between operators that stay, but lead another way or none now."""
+    found: dict[ChannelKey, Channel] = {}
+    for upstream, reader in edges:
+        key = (upstream, deployment.owner.get(reader, FragmentId(-1)))
+        old = deployment.channels.get(key)
+        if old is None:
             continue
-        component[start] = len(groups)
-        members, stack = [start], [start]
-        while stack:
-            for neighbour in plan.neighbours(stack.pop()):
-                if neighbour not in component and nodes.get(neighbour) == nodes[start]:
-                    component[neighbour] = len(groups)
-                    members.append(neighbour)
-                    stack.append(neighbour)
-        groups.append(members)
-    return [tuple(_in_dataflow_order(plan, members)) for members in groups]
+        ends = deployment.fragments[old.sender].node, deployment.fragments[old.receiver].node
+        path = _path(plan, placement, upstream, deployment.fragments[old.receiver].operators, ends)
+        new = Channel(old.id, upstream, old.sender, old.receiver, path, path is None and ends[0] != ends[1])
+        if new != old:
+            found[key] = new
+    return found
+
+
+def _path(
+    plan: GlobalPlan,
+    placement: Placement,
+    upstream: OperatorId,
+    readers: Iterable[OperatorId],
+    ends: tuple[NodeId, NodeId],
+) -> Path | None:
+    """The route of one of the edges that a channel stands for."""
+    wanted = plan[upstream].readers if upstream in plan.operators else ()
+    routes = (placement.routes.get((upstream, reader)) for reader in readers if reader in wanted)
+    return next((r for r in routes if r is not None and (r.nodes[0], r.nodes[-1]) == ends), None)
+
+
+class _Redeployment:
+    """Finds the region that a change touches, groups it anew, and compares."""
+
+    def __init__(self, plan: GlobalPlan, placement: Placement, deployment: Deployment) -> None:
+        self.plan, self.placement, self.deployment = plan, placement, deployment
+
+    def node_of(self, operator: OperatorId) -> NodeId | None:
+        """Where it shall run, or runs while it has no place; None for an operator that does not run at all."""
+        node = self.placement.nodes.get(operator)
+        if node is None and operator in self.plan.operators:
+            owner = self.deployment.owner.get(operator)
+            node = None if owner is None else self.deployment.fragments[owner].node
+        return node
+
+    def change(self, seeds: set[OperatorId]) -> Change:
+        touched, starts = self._region(seeds)
+        groups = self._groups(starts, touched)
+        after = self._numbered(groups, touched)
+        old = self.deployment.fragments
+        same = {f for f, fragment in after.items() if old.get(f) == fragment}
+        before = {f: old[f] for f in sorted(touched) if f not in same}
+        after = {f: fragment for f, fragment in after.items() if f not in same}
+        channels_before = dict(item for f in before for item in self.deployment.channels_of(f))
+        channels_after = self._channels(before, after, channels_before)
+        return Change(before, after, channels_before, channels_after)
+
+    def _region(self, seeds: set[OperatorId]) -> tuple[set[FragmentId], dict[OperatorId, None]]:
+        """Fragments whose content or outputs may change, and the operators to group anew."""
+        plan, deployment = self.plan, self.deployment
+        touched: set[FragmentId] = set()
+        starts: dict[OperatorId, None] = {}
+        for seed in sorted(seeds):
+            if seed in plan.operators:
+                near = [seed, *plan.neighbours(seed)]
+                starts.update((o, None) for o in near)
+                touched.update(deployment.owner[o] for o in near if o in deployment.owner)
+            elif seed in deployment.owner:
+                fragment = deployment.owner[seed]
+                touched.add(fragment)
+                touched.update(c.sender for _, c in deployment.channels_of(fragment) if c.receiver == fragment)
+        for fragment in sorted(touched):
+            starts.update((o, None) for o in deployment.fragments[fragment].operators)
+        return touched, {o: None for o in starts if self.node_of(o) is not None}
+
+    def _groups(self, starts: Iterable[OperatorId], touched: set[FragmentId]) -> list[tuple[OperatorId, ...]]:
+        """Maximal connected sets on one node; fragments that they reach into are touched as well."""
+        seen: set[OperatorId] = set()
+        groups: list[tuple[OperatorId, ...]] = []
+        for start in starts:
+            if start in seen:
+                continue
+            node = self.node_of(start)
+            members, stack = {start}, [start]
+            while stack:
+                for neighbour in self.plan.neighbours(stack.pop()):
+                    if neighbour not in members and self.node_of(neighbour) == node:
+                        members.add(neighbour)
+                        stack.append(neighbour)
+            seen |= members
+            touched.update(self.deployment.owner[o] for o in members if o in self.deployment.owner)
+            groups.append(tuple(_in_dataflow_order(self.plan, members)))
+        return groups
+
+    def _numbered(self, groups: list[tuple[OperatorId, ...]], touched: set[FragmentId]) -> dict[FragmentId, Fragment]:
+        former = self.deployment.owner
+        taken: set[FragmentId] = set()
+        found: dict[FragmentId, Fragment] = {}
+        for members in sorted(groups, key=lambda m: (-len(m), min(m))):
+            node = self.node_of(members[0])
+            assert node is not None
+            votes = Counter(former[o] for o in members if o in former)
+            old = [self.deployment.fragments[f] for f, _ in votes.most_common() if f in touched and f not in taken]
+            here = next((f for f in old if f.node == node), None)
+            inside = set(members)
+            outputs = tuple(sorted(m for m in members if any(r not in inside for r in self.plan[m].readers)))
+            if here is None:
+                fragment = Fragment(self.deployment.fresh_fragment(), 1, node, members, outputs)
+            else:
+                same = set(here.operators) == inside and here.outputs == outputs
+                fragment = here if same else Fragment(here.id, here.version + 1, node, members, outputs)
+            taken.add(fragment.id)
+            found[fragment.id] = fragment
+        return found
+
+    def _channels(
+        self,
+        before: Mapping[FragmentId, Fragment],
+        after: Mapping[FragmentId, Fragment],
+        channels_before: Mapping[ChannelKey, Channel],
+    ) -> dict[ChannelKey, Channel]:
+        owner = {o: f.id for f in after.values() for o in f.operators}
+        gone = {o for f in before.values() for o in f.operators if o not in owner}
+
+        def owner_of(operator: OperatorId) -> FragmentId | None:
+            return owner.get(operator) or (None if operator in gone else self.deployment.owner.get(operator))
+
+        wanted: dict[ChannelKey, FragmentId] = {}
+        for fragment in after.values():
+            for operator in fragment.operators:
+                for upstream in dict.fromkeys(self.plan[operator].inputs):
+                    sender = owner_of(upstream)
+                    if sender is not None and sender != fragment.id:
+                        wanted[upstream, fragment.id] = sender
+            for operator in fragment.outputs:
+                for reader in self.plan[operator].readers:
+                    receiver = owner_of(reader)
+                    if receiver is not None and receiver != fragment.id:
+                        wanted[operator, receiver] = fragment.id
+        spare = [c for key, c in channels_before.items() if key not in wanted]
+        return {key: self._channel(key, sender, channels_before, spare, after) for key, sender in wanted.items()}
+
+    def _channel(
+        self,
+        key: ChannelKey,
+        sender: FragmentId,
+        channels_before: Mapping[ChannelKey, Channel],
+        spare: list[Channel],
+        after: Mapping[FragmentId, Fragment],
+    ) -> Channel:
+        """A channel goes on for its reader, or for another reader of the same operator; otherwise it is new."""
+        upstream, receiver = key
+        old = channels_before.get(key) or next((c for c in spare if c.upstream == upstream), None)
+        if old in spare:
+            spare.remove(old)
+        number = self.deployment.fresh_channel() if old is None else old.id
+        ends = [after.get(f) or self.deployment.fragments[f] for f in (sender, receiver)]
+        nodes = ends[0].node, ends[1].node
+        path = _path(self.plan, self.placement, upstream, ends[1].operators, nodes)
+        return Channel(number, upstream, sender, receiver, path, path is None and nodes[0] != nodes[1])
 
 
 def _in_dataflow_order(plan: GlobalPlan, members: Iterable[OperatorId]) -> list[OperatorId]:

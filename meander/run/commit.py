@@ -1,9 +1,9 @@
 """Commits: everything one step changes, applied as a whole or not at all.
 
 A commit is plain data. Its parts take effect in this order: channels added or rewired, positions consumed, tuples
-passed through, state dropped, state appended, channels appended to, counters and notes, fragments retired, channels
-removed. So dropping and appending the same partition replaces it, and a channel can be emptied and removed in one
-commit.
+passed through, state dropped, state appended, channels appended to, counters and notes, state renamed, fragments
+retired, channels removed. So dropping and appending the same partition replaces it, a fragment can hand its state over
+and end, and a channel can be emptied and removed in one commit.
 """
 
 from __future__ import annotations
@@ -54,11 +54,14 @@ class RemoveChannel:
 
 @dataclass(frozen=True, slots=True)
 class Rewire:
-    """Another receiver for a channel and all that waits in it; `delay_ms` None leaves the delay as it is."""
+    """Another receiver for a channel and all that waits in it; None for delay, cut or sender leaves them as they are."""
 
     channel: ChannelId
     receiver: FragmentId | None
     delay_ms: int | None = None
+    is_cut: bool | None = None
+    """Whether there is no way at the moment: what is appended waits, nothing can be read."""
+    sender: FragmentId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,16 @@ class StateDrop:
 
 
 @dataclass(frozen=True, slots=True)
+class StateRename:
+    """All state of one operator gets another fragment and number. Renames of one commit happen at the same moment."""
+
+    fragment: FragmentId
+    operator: int
+    to_fragment: FragmentId
+    to_operator: int
+
+
+@dataclass(frozen=True, slots=True)
 class StateMerge:
     """Puts slices of a merged table in the place of partitions' oldest appends, `pieces[i]` of them.
 
@@ -156,6 +169,7 @@ class Commit:
     state_merges: tuple[StateMerge, ...] = ()
     retire: tuple[FragmentId, ...] = ()
     """Fragments that ended: their state, counters and version are dropped."""
+    state_renames: tuple[StateRename, ...] = ()
     counters: Mapping[tuple[FragmentId, str], int] = field(default_factory=dict)
     """What to add, by fragment and name ('late', 'malformed')."""
     acknowledged: Mapping[str, int] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from meander.model.ids import FragmentId
@@ -140,6 +140,30 @@ class Partitions:
         state = self.fragments.get(fragment)
         for operator, table in list(state.operators.items()) if state else []:
             self.drop(fragment, operator, list(table.buckets), payloads)
+
+    def rename(self, renames: Iterable[Sequence[int]], payloads: Payloads) -> None:
+        """Moves operators' state as (fragment, operator, to fragment, to operator), all at the same moment."""
+        taken: list[tuple[int, int, OperatorState, int, float]] = []
+        for fragment, operator, to_fragment, to_operator in renames:
+            table = self.find(fragment, operator)
+            if table is not None:
+                taken.append((to_fragment, to_operator, table, *self._take(fragment, operator, payloads)))
+        for fragment, operator, table, rows, size in taken:
+            state = self.fragments.setdefault(fragment, FragmentState())
+            state.operators[operator] = table
+            self._count(state, rows, size)
+
+    def _take(self, fragment: int, operator: int, payloads: Payloads) -> tuple[int, float]:
+        """Takes a table out of its fragment; says how many rows and bytes it has."""
+        state = self.fragments[fragment]
+        numbers = state.operators.pop(operator).pieces.values()
+        sizes = [(n[at + 2], payloads.by_number[n[at]].row_bytes) for n in numbers for at in range(0, len(n), WIDTH)]
+        rows, size = sum(count for count, _ in sizes), sum(count * width for count, width in sizes)
+        self._count(state, -rows, -size)
+        if not state.operators:
+            self.bytes -= state.bytes
+            del self.fragments[fragment]
+        return rows, size
 
     def merge(self, key: PartitionKey, count: int, merged: Piece, size: float, payloads: Payloads) -> None:
         """Puts one piece in the place of the oldest `count`."""

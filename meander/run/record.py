@@ -38,6 +38,7 @@ class Content(TypedDict, total=False):
     merges: list[list[int]]
     appends: list[list[Any]]
     retire: list[int]
+    renames: list[list[int]]
     counters: list[list[Any]]
     acknowledged: dict[str, int]
     notes: dict[str, Any]
@@ -136,11 +137,13 @@ def _structure(commit: Commit, content: Content) -> None:
     if commit.add:
         content["add"] = [[a.channel, a.sender, a.receiver, a.delay_ms] for a in commit.add]
     if commit.rewire:
-        content["rewire"] = [[r.channel, r.receiver, r.delay_ms] for r in commit.rewire]
+        content["rewire"] = [[r.channel, r.receiver, r.delay_ms, r.is_cut, r.sender] for r in commit.rewire]
     if commit.remove:
         content["remove"] = [[r.channel, int(r.discard)] for r in commit.remove]
     if commit.retire:
         content["retire"] = [int(f) for f in commit.retire]
+    if commit.state_renames:
+        content["renames"] = [[r.fragment, r.operator, r.to_fragment, r.to_operator] for r in commit.state_renames]
     if commit.counters:
         content["counters"] = [[int(f), name, int(n)] for (f, name), n in commit.counters.items()]
     if commit.acknowledged:

@@ -31,7 +31,7 @@ from meander.run.views import LastBatch, Views
 
 PACK_BYTES = 32_000_000
 ENTRY_WIDTH = entries_of.WIDTH
-_CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH = 13, 5, 6
+_CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH = 14, 5, 6
 _NOBODY = -1
 
 
@@ -229,6 +229,7 @@ def _channel_row(c: Channel) -> list[int]:
         c.schema,
         *ends,
         c.delay_ms,
+        int(c.is_cut),
         c.head,
         c.tail,
         c.watermark,
@@ -239,12 +240,12 @@ def _channel_row(c: Channel) -> list[int]:
 
 
 def _channel_from(row: Sequence[int]) -> Channel:
-    channel, schema, sender, receiver, delay_ms, head, tail, watermark, passed, ready_ms, appended, consumed, _ = row
+    channel, schema, sender, receiver, delay_ms, is_cut, head, tail, watermark, passed, ready_ms, *done, _ = row
     ends = [None if e == _NOBODY else FragmentId(e) for e in (sender, receiver)]
     view = Channel(ChannelId(channel), schema, ends[0], ends[1], delay_ms)
     view.head, view.tail, view.watermark, view.ready_ms = head, tail, watermark, ready_ms
-    view.consumed_watermark = passed
-    view.appended_tuples, view.consumed_tuples = appended, consumed
+    view.is_cut, view.consumed_watermark = bool(is_cut), passed
+    view.appended_tuples, view.consumed_tuples = done
     return view
 
 

@@ -70,6 +70,7 @@ class Views:
         numbering = _Numbering(self.schemas)
         added = self._check_structure(commit, numbering)
         self._check_positions(commit, added)
+        self._check_renames(commit)
         tables = iter(prepared.tables)
         numbers = self._check_state(commit, [next(tables) for _ in commit.state_appends], numbering)
         numbers += [self._check_merge(commit, index, next(tables)) for index in range(len(commit.state_merges))]
@@ -133,6 +134,15 @@ class Views:
                     raise CommitConflictError(
                         f"channel {channel} is not empty, so tuples cannot overtake what waits in it; consume it first"
                     )
+
+    def _check_renames(self, commit: Commit) -> None:
+        taken = {(r.fragment, r.operator) for r in commit.state_renames}
+        for r in commit.state_renames:
+            if (r.to_fragment, r.to_operator) not in taken and self.state.find(r.to_fragment, r.to_operator):
+                raise CommitConflictError(
+                    f"fragment {r.to_fragment}, operator {r.to_operator} has state already; "
+                    f"that of fragment {r.fragment} cannot take its place"
+                )
 
     def _check_state(self, commit: Commit, tables: Sequence[Sealed], numbering: _Numbering) -> list[int]:
         numbers: list[int] = []
@@ -234,10 +244,12 @@ class Views:
             content.get("add", ()), envelope["added"], strict=True
         ):
             self.channels.by_id[channel] = Channel(channel, schema, sender, receiver, delay_ms)
-        for channel, receiver, delay_ms in content.get("rewire", ()):
+        for channel, receiver, delay_ms, is_cut, sender in content.get("rewire", ()):
             view = self.channels.by_id[channel]
             view.receiver = receiver
             view.delay_ms = view.delay_ms if delay_ms is None else delay_ms
+            view.is_cut = view.is_cut if is_cut is None else bool(is_cut)
+            view.sender = view.sender if sender is None else sender
         for fragment, version in content.get("versions", ()):
             self.versions[fragment] = version
 
@@ -302,6 +314,8 @@ class Views:
                 self.notes.pop(key, None)
             else:
                 self.notes[key] = value
+        if renames := content.get("renames"):
+            self.state.rename(renames, self.payloads)
         for fragment in content.get("retire", ()):
             self._retire(fragment)
         for channel, _ in content.get("remove", ()):

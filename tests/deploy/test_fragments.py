@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.deploy.fragments import Deployment, deploy
-from meander.model.events import LinkAdded, LinkRemoved, QueryAdded, QueryRemoved
-from meander.model.ids import QueryId
+from meander.deploy.contexts import parts
+from meander.deploy.fragments import Deployment, deploy, redeploy, rerouted
+from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, QueryRemoved
+from meander.model.ids import OperatorId, QueryId
 from meander.model.topology import Link
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
@@ -24,23 +25,30 @@ def placed(seed: int, queries: int) -> tuple[Catalog, Engine]:
 
 def check(catalog: Catalog, deployment: Deployment) -> None:
     plan, nodes = catalog.plan, catalog.placement.nodes
-    owner = deployment.fragment_of
-    assert set(owner) == set(nodes)
-    assert sum(len(f.operators) for f in deployment.fragments.values()) == len(nodes)
+    owner = deployment.owner
+    assert set(nodes) <= set(owner)
+    assert set(owner) <= set(plan.operators)
+    assert owner == {o: f.id for f in deployment.fragments.values() for o in f.operators}
     for fragment in deployment.fragments.values():
-        assert {nodes[o] for o in fragment.operators} == {fragment.node}
+        assert {nodes.get(o, fragment.node) for o in fragment.operators} == {fragment.node}
         for position, operator in enumerate(fragment.operators):
             assert not set(plan[operator].inputs) & set(fragment.operators[position + 1 :])
-    for operator in nodes:
+    where = {o: deployment.fragments[f].node for o, f in owner.items()}
+    wanted = set()
+    for operator, here in where.items():
         for upstream in plan[operator].inputs:
-            if upstream not in nodes:
+            if upstream not in where:
                 continue
-            together = nodes[upstream] == nodes[operator]
+            together = where[upstream] == here
             assert (owner[upstream] == owner[operator]) == together
             if not together:
+                wanted.add((upstream, owner[operator]))
                 channel = deployment.channels[upstream, owner[operator]]
                 assert (channel.sender, channel.receiver) == (owner[upstream], owner[operator])
-                assert channel.path == catalog.placement.routes[upstream, operator]
+                assert channel.is_cut == (channel.path is None)
+                if channel.path is not None:
+                    assert (channel.path.nodes[0], channel.path.nodes[-1]) == (where[upstream], here)
+    assert wanted == set(deployment.channels)
     numbers = [c.id for c in deployment.channels.values()]
     assert len(set(numbers)) == len(numbers)
 
@@ -52,34 +60,90 @@ def test_fragments_are_the_connected_operators_of_a_node(seed: int, queries: int
     check(catalog, deploy(catalog.plan, catalog.placement))
 
 
+def move(catalog: Catalog, engine: Engine, sensor: str, target: str) -> list[OperatorId]:
+    """A sensor connects elsewhere; says which operators moved or lost a route."""
+    old = next(link for link in catalog.topology.links() if link.source == sensor)
+    events: list[ChangeEvent] = [LinkRemoved(0, sensor, old.target)]
+    if target != "nowhere":
+        events.append(LinkAdded(0, Link(sensor, target, 1.0, 1000)))
+    report = engine.run(events)
+    return [m.operator for m in report.moves]
+
+
 @given(st.integers(0, 500))
 @settings(max_examples=40)
 def test_what_a_change_does_not_touch_keeps_its_id_and_version(seed: int) -> None:
     catalog, engine = placed(seed, 4)
-    before = deploy(catalog.plan, catalog.placement)
-    assert deploy(catalog.plan, catalog.placement, before) == before
+    deployment = deploy(catalog.plan, catalog.placement)
+    assert not redeploy(catalog.plan, catalog.placement, deployment, catalog.plan.operators)
+    before = dict(deployment.fragments)
     old = next(link for link in catalog.topology.links() if link.source == "s0")
-    new = next(e for e in ("e0", "e1", "e2", "e3") if e != old.target)
-    report = engine.run([LinkRemoved(0, "s0", old.target), LinkAdded(0, Link("s0", new, 1.0, 1000))])
-    moved = {m.operator for m in report.moves}
-    after = deploy(catalog.plan, catalog.placement, before)
-    check(catalog, after)
-    for fragment in before.fragments.values():
-        if not moved & set(fragment.operators):
-            gained = set(after.fragments[fragment.id].operators) - set(fragment.operators)
-            assert gained <= moved
+    moved = move(catalog, engine, "s0", next(e for e in ("e0", "e1", "e2", "e3") if e != old.target))
+    change = redeploy(catalog.plan, catalog.placement, deployment, moved)
+    deployment.apply(change)
+    near = {n for o in moved for n in (o, *catalog.plan.neighbours(o))}
+    for fragment in before.values():
+        if not near & set(fragment.operators):
+            gained = set(deployment.fragments[fragment.id].operators) - set(fragment.operators)
+            assert gained <= set(moved)
             if not gained:
-                assert after.fragments[fragment.id] == fragment
-    for key, channel in before.channels.items():
-        if key in after.channels:
-            assert after.channels[key].id == channel.id
+                assert deployment.fragments[fragment.id] == fragment
+    for fragment_id in change.fragments_after:
+        assert deployment.fragments[fragment_id] != before.get(fragment_id)
+
+
+@given(st.integers(0, 500), st.lists(st.integers(0, 60), max_size=8))
+@settings(max_examples=60)
+def test_many_small_changes_lead_where_starting_from_nothing_leads(seed: int, steps: list[int]) -> None:
+    catalog, engine = placed(seed, 3)
+    deployment = deploy(catalog.plan, catalog.placement)
+    waiting: set[OperatorId] = set()
+    for number, step in enumerate(steps):
+        if step < 30:
+            moved = move(catalog, engine, f"s{step % 3}", f"e{step % 4}")
+        elif step < 45:
+            moved = [m.operator for m in engine.run([QueryAdded(0, query(step, f"new{number}"))]).moves]
+        else:
+            gone = sorted(catalog.plan.queries)
+            moved = [m.operator for m in engine.run([QueryRemoved(0, gone[step % len(gone)])]).moves] if gone else []
+        waiting |= set(moved)
+        change = redeploy(catalog.plan, catalog.placement, deployment, moved)
+        for part in parts(change):
+            deployment.apply(part)
+        deployment.reroute(rerouted(catalog.plan, catalog.placement, deployment, edges_of(catalog)))
+        check(catalog, deployment)
+        fresh = deploy(catalog.plan, catalog.placement)
+        if set(fresh.owner) == set(deployment.owner):
+            assert shape(fresh) == shape(deployment)
+
+
+def edges_of(catalog: Catalog) -> list[tuple[OperatorId, OperatorId]]:
+    return [(u, o) for o, record in catalog.plan.operators.items() for u in record.inputs]
+
+
+def shape(deployment: Deployment) -> tuple[object, ...]:
+    """A deployment without its numbers."""
+    fragments = {(f.node, frozenset(f.operators), f.outputs) for f in deployment.fragments.values()}
+    members = {f.id: frozenset(f.operators) for f in deployment.fragments.values()}
+    return fragments, {(u, members[f], c.path, c.is_cut) for (u, f), c in deployment.channels.items()}
+
+
+@given(st.integers(0, 500))
+@settings(max_examples=40)
+def test_a_change_taken_back_leaves_everything_as_it_was(seed: int) -> None:
+    catalog, engine = placed(seed, 4)
+    deployment = deploy(catalog.plan, catalog.placement)
+    fragments, channels, owner = dict(deployment.fragments), dict(deployment.channels), dict(deployment.owner)
+    moved = move(catalog, engine, "s1", "e2")
+    for part in parts(redeploy(catalog.plan, catalog.placement, deployment, moved)):
+        deployment.apply(part)
+        deployment.apply(part.reversed())
+    assert (deployment.fragments, deployment.channels, deployment.owner) == (fragments, channels, owner)
 
 
 def test_nothing_is_left_when_everything_is_removed() -> None:
     catalog, engine = placed(1, 3)
-    before = deploy(catalog.plan, catalog.placement)
-    engine.run([QueryRemoved(0, QueryId(f"q{i}")) for i in range(3)])
-    after = deploy(catalog.plan, catalog.placement, before)
-    assert not after.fragments
-    assert not after.channels
-    assert after.next_fragment == before.next_fragment
+    deployment = deploy(catalog.plan, catalog.placement)
+    report = engine.run([QueryRemoved(0, QueryId(f"q{i}")) for i in range(3)])
+    deployment.apply(redeploy(catalog.plan, catalog.placement, deployment, [m.operator for m in report.moves]))
+    assert (deployment.fragments, deployment.channels, deployment.owner) == ({}, {}, {})

@@ -299,5 +299,5 @@ def test_disk_use_is_bounded_by_what_is_live(tmp_path: Path) -> None:
     stats = store.stats()
     assert stats.snapshots > 10
     assert store.exchange.counters(A).pending_tuples == 1500
-    assert stats.disk_bytes < 3 * stats.live_bytes + 2 * 20_000
+    assert stats.disk_bytes < 7 * stats.live_bytes + 20_000  # a segment may grow to four times its snapshot
     assert store.exchange.read(A, 0, 1500).table.num_rows == 1500

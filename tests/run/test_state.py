@@ -10,7 +10,7 @@ import pytest
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
-from meander.run.commit import Commit, CommitConflictError, StateAppend, StateDrop, StateMerge
+from meander.run.commit import Commit, CommitConflictError, StateAppend, StateDrop, StateMerge, StateRename
 from meander.run.exchange.base import Int64s
 from meander.run.partitions import PartitionKey
 from meander.run.store import Store, StoreOptions
@@ -69,6 +69,24 @@ def test_dropping_and_appending_in_one_commit_replaces_a_partition(store: Store)
         )
     )
     assert partitions(store) == {(F, 0, 10): [3]}
+
+
+def test_state_is_renamed_at_once_also_crosswise(store: Store, tmp_path: Path) -> None:
+    keep(store, F, 10, 1, 2)
+    keep(store, G, 10, 3)
+    before = store.stats().state_bytes
+    store.commit(Commit(state_renames=(StateRename(F, 0, G, 0), StateRename(G, 0, F, 16)), retire=(F,)))
+    assert partitions(store) == {(G, 0, 10): [1, 2]}  # what fragment 1 got, it took with it
+    store.commit(Commit(state_renames=(StateRename(G, 0, F, 16), StateRename(G, 5, F, 5))))
+    assert partitions(store) == {(F, 16, 10): [1, 2]}
+    assert store.stats().state_bytes < before
+    assert store.state.size(F).rows == 2
+    check_accounts(store)
+    keep(store, G, 10, 7)
+    with pytest.raises(CommitConflictError, match="fragment 1, operator 16 has state already"):
+        store.commit(Commit(state_renames=(StateRename(G, 0, F, 16),)))
+    store.close()
+    assert partitions(Store.open(tmp_path / "store")) == {(F, 16, 10): [1, 2], (G, 0, 10): [7]}
 
 
 def test_state_of_one_operator_has_one_schema(store: Store) -> None:

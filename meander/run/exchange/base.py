@@ -7,7 +7,7 @@ a step runs all fragments of a template together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -151,8 +151,10 @@ class Exchange(Protocol):
     def remove_channel(self, channel: ChannelId, *, discard: bool = False) -> None:
         """Closes a channel; refused while tuples wait in it, unless they may be discarded."""
 
-    def rewire(self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None) -> None:
-        """Gives a channel, with all that waits in it, to another receiver."""
+    def rewire(
+        self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None, is_cut: bool | None = None
+    ) -> None:
+        """Gives a channel, with all that waits in it, to another receiver; cuts it, or lets it flow again."""
 
     def append(self, fragment: FragmentId, version: int, batch_id: int, appends: Sequence[ChannelAppend]) -> bool:
         """Appends to channels, once per (fragment, version, batch id); False if that was done before."""
@@ -165,6 +167,12 @@ class Exchange(Protocol):
 
     def bounds(self, channels: Sequence[ChannelId]) -> tuple[Int64s, Int64s]:
         """Start and end of many channels, as of one moment."""
+
+    def cuts(self, channels: Sequence[ChannelId], reconfigurations: Container[int]) -> Int64s:
+        """Position of the first readable marker of these reconfigurations in each channel, or -1."""
+
+    def is_passable(self, channel: ChannelId) -> bool:
+        """Whether tuples may go through at once: nothing waits, no latency is emulated, the way is there."""
 
     def watermarks(self, channels: Sequence[ChannelId]) -> Int64s:
         """The highest watermark that each channel's receiver has consumed, or NO_WATERMARK."""

@@ -47,6 +47,7 @@ class Channel:
         "delay_ms",
         "entries",
         "head",
+        "is_cut",
         "markers",
         "ready_ms",
         "receiver",
@@ -61,6 +62,7 @@ class Channel:
     ) -> None:
         self.channel, self.schema, self.sender, self.receiver = channel, schema, sender, receiver
         self.delay_ms = delay_ms
+        self.is_cut = False
         self.head = self.tail = 0
         self.watermark = NO_WATERMARK
         self.consumed_watermark = NO_WATERMARK
@@ -71,6 +73,8 @@ class Channel:
 
     def end(self, now_ms: int) -> int:
         """The position behind the last readable record."""
+        if self.is_cut:
+            return self.head
         if self.ready_ms <= now_ms or not self.entries:
             return self.tail
         entries = self.entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,8 +54,10 @@ class EmbeddedExchange:
     def remove_channel(self, channel: ChannelId, *, discard: bool = False) -> None:
         self._store.commit(Commit(remove=(RemoveChannel(channel, discard),)))
 
-    def rewire(self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None) -> None:
-        self._store.commit(Commit(rewire=(Rewire(channel, receiver, delay_ms),)))
+    def rewire(
+        self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None, is_cut: bool | None = None
+    ) -> None:
+        self._store.commit(Commit(rewire=(Rewire(channel, receiver, delay_ms, is_cut),)))
 
     def channels(self) -> tuple[ChannelId, ...]:
         with self._store.lock:
@@ -100,6 +102,18 @@ class EmbeddedExchange:
             views = [self._channels[c] for c in channels]
             return np.array([v.head for v in views], np.int64), np.array([v.end(now) for v in views], np.int64)
 
+    def cuts(self, channels: Sequence[ChannelId], reconfigurations: Container[int]) -> Int64s:
+        """Position of the first readable marker of these reconfigurations in each channel, or -1."""
+        with self._store.lock:
+            now = self._store.now_ms()
+            return np.array([_first(self._channels[c], reconfigurations, now) for c in channels], np.int64)
+
+    def is_passable(self, channel: ChannelId) -> bool:
+        """Whether tuples may go through at once: nothing waits, no latency is emulated, the way is there."""
+        with self._store.lock:
+            view = self._channels[channel]
+            return view.head == view.tail and not view.delay_ms and not view.is_cut
+
     def watermarks(self, channels: Sequence[ChannelId]) -> Int64s:
         """The highest watermark that each channel's receiver has consumed, or NO_WATERMARK."""
         with self._store.lock:
@@ -113,7 +127,7 @@ class EmbeddedExchange:
             return min(waiting, default=None)
 
     def _held_back(self, now: int) -> list[Channel]:
-        return [v for v in self._channels.by_id.values() if v.entries and v.ready_ms > now]
+        return [v for v in self._channels.by_id.values() if v.entries and v.ready_ms > now and not v.is_cut]
 
     def read(self, channel: ChannelId, start: int, stop: int, *, cut_at_marker: bool = False) -> Chunk:
         gather = Gather()
@@ -168,6 +182,13 @@ class EmbeddedExchange:
     def counters(self, channel: ChannelId) -> ChannelCounters:
         with self._store.lock:
             return self._channels[channel].counters(self._store.now_ms(), self._store.payloads)
+
+
+def _first(view: Channel, reconfigurations: Container[int], now: int) -> int:
+    if not view.markers:
+        return -1
+    found = view.markers_in(view.head, view.end(now))
+    return next((position for position, marker in found if marker.reconfiguration in reconfigurations), -1)
 
 
 def _cut(view: Channel, start: int, stop: int, cut_at_marker: bool) -> int:

@@ -1,0 +1,124 @@
+"""The deployer: knows what runs, what is on its way, and what should run; says which reconfigurations to begin.
+
+It reconciles: whatever changed since is compared with what will run when everything under way is done, so a change
+that had to wait is considered together with newer ones. Reconfigurations that touch the same fragments come one after
+the other; all others run at the same time. It decides and remembers; it does not act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from meander.deploy.contexts import Reconfiguration, parts, reconfiguration
+from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, redeploy, rerouted
+from meander.deploy.protocols.base import Widening
+from meander.model.global_plan import GlobalPlan
+from meander.model.ids import FragmentId, OperatorId
+from meander.model.placement import Edge, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A reconfiguration that was taken back, and why."""
+
+    number: int
+    reason: str
+
+
+@dataclass
+class Deployer:
+    """`deployment` is what will run when all reconfigurations under way are done."""
+
+    plan: GlobalPlan
+    placement: Placement
+    deployment: Deployment = field(default_factory=Deployment)
+    widening: Widening | None = None
+    """What a protocol reconfigures beyond the change itself; None for exactly the change."""
+    under_way: dict[int, Reconfiguration] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    next_number: int = 1
+    _moved: dict[OperatorId, None] = field(default_factory=dict)
+    _rerouted: dict[Edge, None] = field(default_factory=dict)
+
+    def note(self, moved: Iterable[OperatorId], rerouted: Iterable[Edge] = ()) -> None:
+        """Operators that came, went or moved, and edges that lead another way now."""
+        self._moved.update((o, None) for o in moved)
+        self._rerouted.update((e, None) for e in rerouted)
+
+    @property
+    def has_open_changes(self) -> bool:
+        """Whether something is under way or waits for something that is."""
+        return bool(self.under_way or self._moved or self._rerouted)
+
+    def begin(self) -> tuple[list[Reconfiguration], dict[ChannelKey, Channel]]:
+        """The reconfigurations that can start now, and channels that only change their way.
+
+        What touches a reconfiguration under way stays noted.
+        """
+        started: list[Reconfiguration] = []
+        moved, self._moved = self._moved, {}
+        change = redeploy(self.plan, self.placement, self.deployment, moved) if moved else Change()
+        if self.widening and change:
+            change = self.widening(self.plan, self.deployment, change)
+        for part in parts(change):
+            if self._collides(part):
+                self.note(part.operators)
+                continue
+            self.deployment.apply(part)
+            begun = reconfiguration(self.next_number, part, self.plan)
+            self.next_number += 1
+            self.under_way[begun.number] = begun
+            started.append(begun)
+        return started, self._reroutes(moved)
+
+    def _reroutes(self, moved: Mapping[OperatorId, None]) -> dict[ChannelKey, Channel]:
+        """New ways of channels whose fragments stay; also of those at operators that lost or found their place."""
+        edges = dict(self._rerouted)
+        for operator in moved:
+            if operator in self.plan.operators:
+                edges.update((e, None) for e in self.plan.edges_of(operator))
+        found = rerouted(self.plan, self.placement, self.deployment, edges)
+        busy = frozenset(f for r in self.under_way.values() for f in r.change.fragments)
+        self._rerouted = {}
+        now: dict[ChannelKey, Channel] = {}
+        for key, channel in found.items():
+            if channel.sender in busy or channel.receiver in busy:
+                self._rerouted.update(
+                    ((channel.upstream, reader), None)
+                    for reader in self.deployment.fragments[channel.receiver].operators
+                    if channel.upstream in self.plan[reader].inputs
+                )
+            else:
+                now[key] = channel
+        self.deployment.reroute(now)
+        return now
+
+    def _collides(self, change: Change) -> bool:
+        """Whether it changes a fragment that another one changes or leans on, or leans on one that another changes."""
+        mine, near = change.fragments, change.neighbours
+        for other in self.under_way.values():
+            theirs = other.change.fragments
+            if mine & theirs or near & theirs or mine & other.change.neighbours:
+                return True
+        return False
+
+    def finished(self, number: int) -> None:
+        """A reconfiguration has taken effect."""
+        del self.under_way[number]
+
+    def failed(self, number: int, reason: str) -> None:
+        """A reconfiguration was taken back: what ran before runs again, and the change is open again."""
+        gone = self.under_way.pop(number)
+        self.deployment.apply(gone.change.reversed())
+        self.failures.append(Failure(number, reason))
+        self.note(gone.change.operators)
+
+    def running(self) -> dict[FragmentId, int]:
+        """The version of every fragment that runs now: reconfigurations under way have not taken effect."""
+        found = {f.id: f.version for f in self.deployment.fragments.values()}
+        for each in self.under_way.values():
+            for fragment in each.change.fragments_after:
+                found.pop(fragment, None)
+            found.update((f.id, f.version) for f in each.change.fragments_before.values())
+        return found
