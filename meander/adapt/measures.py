@@ -1,0 +1,92 @@
+"""What the running system tells the adaptation loop: plain counts and samples of a span of time, nothing interpreted.
+
+The data plane fills one `Measures` per round. Everything in it is about its span alone; windows over several spans are
+the loop's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from meander.model.errors import InputError
+from meander.model.global_plan import GlobalPlan
+from meander.model.ids import NodeId, OperatorId, QueryId
+from meander.model.placement import Edge, Placement, mbps
+
+BYTES_PER_MBIT = 125_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """An edge of a query as it is deployed, and what was sent over it in the span."""
+
+    upstream: OperatorId
+    reader: OperatorId
+    hops: int
+    latency_ms: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMeasures:
+    """What was seen of one query."""
+
+    latencies_ms: Sequence[float] = ()
+    """For each result: when it reached its sink, less the event time of the newest tuple it depends on."""
+    results: Mapping[str, int] = field(default_factory=dict)
+    """Results that each sink got."""
+    channels: tuple[Channel, ...] = ()
+    control_bytes: float = 0.0
+    """Control messages and moved state that were sent for this query, each counted once."""
+    nodes: frozenset[NodeId] = frozenset()
+    """Nodes that run its operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What happened around all queries."""
+
+    changes: int = 0
+    """Nodes and links that came or went."""
+    handovers: int = 0
+    """Times that a mobile node got other links."""
+    mobile_nodes: int = 0
+    tuples: int = 0
+    """Tuples that entered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Everything about the span of `span_ms` that ended at `at_ms`."""
+
+    at_ms: int
+    span_ms: int
+    queries: Mapping[QueryId, QueryMeasures] = field(default_factory=dict)
+    loads: Mapping[NodeId, float] = field(default_factory=dict)
+    """Share of a node's capacity that is used: how busy the slots are that run its fragments."""
+    world: World = World()
+
+    def __post_init__(self) -> None:
+        if self.span_ms <= 0:
+            raise InputError(f"measures must cover a time, not {self.span_ms} ms")
+
+
+def channels_of(
+    plan: GlobalPlan, placement: Placement, query: QueryId, span_ms: int, sent: Mapping[Edge, float] | None = None
+) -> tuple[Channel, ...]:
+    """A query's channels from where it is placed, with the bytes that were sent.
+
+    Without `sent`, bytes are estimated from rates. Edges with an end that is not placed are left out.
+    """
+    found: list[Channel] = []
+    for operator in plan.serving(query):
+        for upstream in dict.fromkeys(plan[operator].inputs):
+            if operator not in placement.nodes or upstream not in placement.nodes:
+                continue
+            route = placement.routes.get((upstream, operator))
+            estimate = mbps(plan[upstream]) * BYTES_PER_MBIT * span_ms / 1000
+            amount = estimate if sent is None else sent.get((upstream, operator), 0.0)
+            hops, latency = (route.hops, route.latency_ms) if route else (0, 0.0)
+            found.append(Channel(upstream, operator, hops, latency, amount))
+    return tuple(found)

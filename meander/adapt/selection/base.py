@@ -1,0 +1,81 @@
+"""What a selector is: it says which mechanism a query should run, given what is believed about each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+
+class Candidate(NamedTuple):
+    """A mechanism that may be chosen. Sequences have one entry per demand, in the same order."""
+
+    mechanism: str
+    estimates: Sequence[float]
+    """How likely it meets each demand."""
+    samples: Sequence[float]
+    """How many samples in this environment say so."""
+    tried: bool = True
+    """Whether it has been sampled at all."""
+    may_try: bool = True
+    """Whether trying it out is acceptable; not when it is expected to violate a demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The choice to make. Candidates come in the order of preference when nothing is known."""
+
+    candidates: Sequence[Candidate]
+    weights: Sequence[float]
+    """Of the demands."""
+    current: str | None = None
+    may_explore: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The mechanism to run, and why."""
+
+    mechanism: str
+    reason: str
+    exploring: bool = False
+
+
+class Selector(ABC):
+    """Stateless: everything it has learned is in the question."""
+
+    name: str
+
+    @abstractmethod
+    def choose(self, question: Question, rng: Random) -> Choice:
+        """Chooses one of the candidates, of which there is at least one."""
+
+
+def expected(question: Question) -> list[float]:
+    """The weighted share of demands that each candidate is expected to meet; 1 when nothing is demanded."""
+    total = sum(question.weights)
+    if not total > 0:
+        return [1.0] * len(question.candidates)
+    pairs = question.weights
+    return [sum([e * w for e, w in zip(c.estimates, pairs, strict=True)]) / total for c in question.candidates]
+
+
+def best(question: Question, values: Sequence[float]) -> int:
+    """The number of the best candidate; of equal ones the current, then the first."""
+    most = max(values)
+    for number, candidate in enumerate(question.candidates):
+        if candidate.mechanism == question.current and values[number] == most:
+            return number
+    return values.index(most)
+
+
+def untried(question: Question) -> Candidate | None:
+    """The first candidate of the warm-up round that has not had its turn."""
+    if not question.may_explore:
+        return None
+    for candidate in question.candidates:
+        if not candidate.tried and candidate.may_try:
+            return candidate
+    return None
