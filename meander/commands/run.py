@@ -34,6 +34,7 @@ def run(
     mechanism: Annotated[str, typer.Option(help="Placement mechanism.")] = "bottom_up",
     slots: Annotated[int, typer.Option(min=1, help="Slots: streaming queries that share the work.")] = 1,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results.")] = Path("results"),
+    late: Annotated[Path | None, typer.Option("--late", help="Folder for tuples that came too late.")] = None,
     emulate: Annotated[bool, typer.Option("--emulate-latency", help="Delay tuples by their path's latency.")] = False,
     check: Annotated[bool, typer.Option(help="Compare all results with a batch run over the same input.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -44,7 +45,7 @@ def run(
     from meander.lab.embedded import plan_queries, run_embedded  # Spark is imported only when it is needed
     from meander.run.session import start_session
 
-    plan = plan_queries(world, queries, mechanism, slots=slots, emulate=emulate)
+    plan = plan_queries(world, queries, mechanism, slots=slots, emulate=emulate, late=late)
     say = _sayer(as_json)
     fragments, nodes = len(plan.deployment.fragments), {f.node for f in plan.deployment.fragments.values()}
     say(f"{len(queries)} queries placed as {fragments} fragments on {len(nodes)} nodes; starting Spark")

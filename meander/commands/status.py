@@ -1,4 +1,4 @@
-"""`meander status`: what a placement runs where, and what waits and why."""
+"""`meander status`: how a running `meander run` is doing; or what a placement runs where, and what waits and why."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from meander.model.errors import InputError
+from meander.run.status_file import Seen, read_status
 
 SHOWN = 20
+NOTHING_RUNS = 1
 
 
 def register(app: typer.Typer) -> None:
@@ -19,11 +21,72 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    placement: Annotated[Path, typer.Argument(help="A placement that `meander place -o FILE` wrote.")],
+    where: Annotated[
+        Path,
+        typer.Argument(
+            help="The folder that `meander run -o` writes to, or a placement that `meander place -o` wrote."
+        ),
+    ] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Name what could not be placed, with the reason, and say where the rest runs."""
-    found = _read(placement)
+    """Show how a run is doing, or what a placement could not place, with the reason."""
+    if where.is_file() or where.suffix == ".json":
+        _show_placement(_read(where), as_json)
+    else:
+        _show_run(where, as_json)
+
+
+def _show_run(folder: Path, as_json: bool) -> None:
+    """Ends with code 1 when nothing runs, or when what runs has a problem."""
+    seen = read_status(folder)
+    if seen is None:
+        if as_json:
+            typer.echo(json.dumps({"running": False}))
+        else:
+            typer.echo(f"nothing runs in {folder}/, and nothing did; start with `meander run -o {folder}`")
+        raise typer.Exit(NOTHING_RUNS)
+    if as_json:
+        head = {"running": seen.running, "phase": seen.phase, "process": seen.process}
+        times = {"seconds": round(seen.seconds, 1), "age_s": round(seen.age_s, 1)}
+        typer.echo(json.dumps(head | times | {"status": seen.status}, indent=2))
+    else:
+        if seen.running:
+            typer.echo(
+                f"{folder}/: {seen.phase} for {seen.seconds:.0f} s in process {seen.process}, as of {_ago(seen)}"
+            )
+        elif seen.phase == "ended":
+            typer.echo(f"nothing runs in {folder}/; the last run ended {_ago(seen)} after {seen.seconds:.0f} s")
+        else:
+            typer.echo(f"nothing runs in {folder}/; process {seen.process} ended unexpectedly, last seen {_ago(seen)}")
+        for line in _lines(seen.status):
+            typer.echo(f"  {line}")
+    if not (seen.running and seen.status["healthy"]):
+        raise typer.Exit(NOTHING_RUNS)
+
+
+def _ago(seen: Seen) -> str:
+    return f"{seen.age_s:.0f} s ago"
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    ingest, delivery, totals = found["ingest"] or {}, found["delivery"] or {}, found["totals"]
+    lines = [
+        f"tuples: {ingest.get('rows', 0):,} in, {delivery.get('rows', 0):,} out, {found['pending_tuples']:,} wait; "
+        f"{totals['late']:,} late, {ingest.get('malformed', 0):,} malformed",
+        f"{found['fragments']} fragments in {len(found['slots'])} slots: {totals['steps']:,} steps, "
+        f"{1000 * totals['seconds'] / max(1, totals['steps']):.0f} ms each",
+        f"state: {found['state_bytes']:,} bytes; store: {found['store']['disk_bytes']:,} bytes on disk, "
+        f"{found['store']['pressure']:.0%} full",
+    ]
+    for name, p in delivery.get("latency", {}).items():
+        if p["count"]:
+            lines.append(f"latency of {name}: p50 {p['p50_ms']:.0f}, p95 {p['p95_ms']:.0f}, p99 {p['p99_ms']:.0f} ms")
+    return (
+        lines + [f"problem: {problem}" for problem in found["problems"]] if found["problems"] else [*lines, "healthy"]
+    )
+
+
+def _show_placement(found: dict[str, Any], as_json: bool) -> None:
     waiting = [o for o in found["operators"] if o["node"] is None]
     nodes = Counter(o["node"] for o in found["operators"] if o["node"] is not None)
     if as_json:

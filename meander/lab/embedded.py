@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from meander.deploy.fragments import Deployment, deploy
 from meander.lang.topology_file import TopologyFile
-from meander.model.errors import InputError
+from meander.model.errors import InputError, unknown
 from meander.model.events import QueryAdded
-from meander.model.ids import ChannelId
+from meander.model.ids import ChannelId, OperatorId
 from meander.model.operators import Sink
 from meander.model.plan import Query
+from meander.model.streams import SinkTarget
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
@@ -30,7 +31,8 @@ from meander.run.host import Host, HostOptions, HostStatus
 from meander.run.installation import Installation, installation
 from meander.run.oracle import oracle
 from meander.run.recording import RecordedSink, Recording
-from meander.run.step import Runner
+from meander.run.runner import Runner
+from meander.run.status_file import Phase, StatusFile
 
 MOST_CHECKED_ROWS = 2_000_000
 
@@ -43,6 +45,8 @@ class Plan:
     deployment: Deployment
     installation: Installation
     outlets: tuple[Outlet, ...]
+    late: tuple[Outlet, ...] = ()
+    """Outlets for tuples that came too late, where somebody asked for them."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,18 @@ class RunReport:
 
 
 def plan_queries(
-    world: TopologyFile, queries: Sequence[Query], mechanism_name: str, *, slots: int = 1, emulate: bool = False
+    world: TopologyFile,
+    queries: Sequence[Query],
+    mechanism_name: str,
+    *,
+    slots: int = 1,
+    emulate: bool = False,
+    late: Path | None = None,
 ) -> Plan:
-    """Places the queries; raises when one of them cannot be placed, with the reasons."""
+    """Places the queries; raises when one of them cannot be placed, with the reasons.
+
+    Late tuples go where the options of a query's sinks say, else into the folder `late` if there is one.
+    """
     catalog = Catalog(world.topology, dict(world.streams), dict(world.sinks))
     engine = Engine(catalog, mechanism(mechanism_name))
     report = engine.run([QueryAdded(0, q) for q in queries])
@@ -73,14 +86,44 @@ def plan_queries(
     if emulate:
         delays = {c.id: round(c.path.latency_ms) for c in deployment.channels.values() if c.path is not None}
     bindings = {fragment: i % slots for i, fragment in enumerate(deployment.fragments)}
-    installed = installation(catalog.plan, deployment, bindings, delays)
-    outlets = []
-    for name, running in catalog.plan.queries.items():
+    aside = late_targets(catalog, late)
+    installed = installation(catalog.plan, deployment, bindings, delays, aside)
+    outlets = [
+        Outlet(name, _target(catalog, sink), installed.results[sink])
+        for name, running in catalog.plan.queries.items()
+        for sink in running.sinks
+    ]
+    query_of = {sink: name for name, running in catalog.plan.queries.items() for sink in running.sinks}
+    late_outlets = [
+        Outlet(query_of[o.sink], replace(aside[o.sink], name=f"{aside[o.sink].name}-{o.label}"), o.channel)
+        for o in installed.late
+    ]
+    return Plan(catalog, deployment, installed, tuple(outlets), tuple(late_outlets))
+
+
+def _target(catalog: Catalog, sink: OperatorId) -> SinkTarget:
+    spec = catalog.plan[sink].spec
+    assert isinstance(spec, Sink)
+    return catalog.sinks[spec.name]
+
+
+def late_targets(catalog: Catalog, folder: Path | None = None) -> dict[OperatorId, SinkTarget]:
+    """Where the late tuples of a sink's query go. A query with several sinks sends them once to each place."""
+    found: dict[OperatorId, SinkTarget] = {}
+    for running in catalog.plan.queries.values():
+        places: set[str] = set()
         for sink in running.sinks:
-            spec = catalog.plan[sink].spec
-            assert isinstance(spec, Sink)
-            outlets.append(Outlet(name, catalog.sinks[spec.name], installed.results[sink]))
-    return Plan(catalog, deployment, installed, tuple(outlets))
+            target = _target(catalog, sink)
+            name = target.options.get("late")
+            if name is not None and name not in catalog.sinks:
+                raise InputError(f"sink {target.name!r}: option 'late': {unknown('sink', name, catalog.sinks).message}")
+            if name is not None and name not in places:
+                places.add(name)
+                found[sink] = catalog.sinks[name]
+        if not places and folder is not None:
+            options = {"path": str(folder.absolute() / "{query}-{sink}.jsonl")}
+            found[running.sinks[0]] = SinkTarget("late", _target(catalog, running.sinks[0]).node, options)
+    return found
 
 
 def run_embedded(
@@ -95,7 +138,7 @@ def run_embedded(
     runner: Runner | None = None,
     progress: Callable[[float, HostStatus], None] = lambda elapsed, status: None,
 ) -> RunReport:
-    """Runs for a while, drains, and checks every result against the oracle."""
+    """Runs for a while, drains, and checks every result against the oracle; its status is in `base` meanwhile."""
     around = Surroundings(base, directory)
     streams = {s: plan.catalog.streams[s] for s, _ in plan.installation.ingest}
     recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in streams.items()}
@@ -105,16 +148,20 @@ def run_embedded(
         host.install(plan.installation)
         host.start()
         host.warm_up()
-        host.deliver(plan.outlets, around, sinks)
+        host.deliver((*plan.outlets, *plan.late), around, sinks)
         host.feed(streams.values(), around, recordings)
-        started = time.monotonic()
-        while (elapsed := time.monotonic() - started) < seconds and host.status().healthy:
-            progress(elapsed, host.status())
-            time.sleep(min(0.5, max(0.0, seconds - elapsed)))
-        drained = host.drain(end_streams=True)
-        status = host.status()
-        checks, unchecked = _check(spark, plan, recordings, sinks) if check else ({}, "not asked for")
-        rows = {name: o.rows for name, o in status.delivery.outlets.items()} if status.delivery else {}
+        with StatusFile(base, host.status) as shown:
+            started = time.monotonic()
+            while (elapsed := time.monotonic() - started) < seconds and (status := host.status()).alive:
+                progress(elapsed, status)
+                time.sleep(min(0.5, max(0.0, seconds - elapsed)))
+            shown.phase = Phase.DRAINING
+            drained = host.drain(end_streams=True)
+            status = host.status()
+            shown.phase = Phase.CHECKING
+            checks, unchecked = _check(spark, plan, recordings, sinks) if check else ({}, "not asked for")
+        assert status.delivery is not None
+        rows = {o.name: status.delivery.outlets[o.name].rows for o in plan.outlets}
         return RunReport(time.monotonic() - started, drained, status, checks, unchecked, rows)
     finally:
         host.stop()

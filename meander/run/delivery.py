@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from meander.model.errors import InputError, unknown
+from meander.model.ids import ChannelId
 from meander.run.connectors import sink_for
 from meander.run.connectors.base import Outlet, SinkConnector, Surroundings
 from meander.run.connectors.drain import Drain, DrainMetrics
@@ -153,6 +154,11 @@ class Delivery:
         self.stop()
 
     # Asking
+
+    def paused_channels(self) -> set[ChannelId]:
+        """Channels whose outlets are paused."""
+        with self._lock:
+            return {drain.outlet.channel for drain in self._drains.values() if drain.paused}
 
     def latency(self, query: str) -> Percentiles:
         """Time from the newest input's event time to the acknowledgement of the result."""

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.streams import Stream
 from meander.run.commit import Commit
+from meander.run.compaction import Compaction, CompactionMetrics, CompactionOptions
 from meander.run.connectors.base import Outlet, SinkConnector, SourceConnector, Surroundings
 from meander.run.delivery import Delivery, DeliveryMetrics
 from meander.run.exchange.base import ChannelAppend
@@ -29,9 +30,11 @@ from meander.run.installation import Installation
 from meander.run.journal import JournalError
 from meander.run.prepared import PreparedRunner
 from meander.run.routing import Routing
+from meander.run.runner import Runner
 from meander.run.slot import OnBatch, Slot
-from meander.run.step import MOST_ROWS, Runner, Stepper, StepReport
+from meander.run.step import MOST_ROWS, Stepper
 from meander.run.store import Store, StoreOptions, StoreStats
+from meander.run.work import StepReport
 
 _log = logging.getLogger(__name__)
 RETRY_S = 0.5
@@ -52,6 +55,7 @@ class HostOptions:
     """How long a micro-batch stays open for more work: what Spark does around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
     ingest: IngestOptions = field(default_factory=IngestOptions)
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
     most_rows: int = MOST_ROWS
     """Tuples that a step reads at most."""
 
@@ -81,7 +85,11 @@ class HostStatus:
     """How the host is doing."""
 
     healthy: bool
+    """Whether there are no problems."""
     problems: tuple[str, ...]
+    """What is paused, waits for the disk or has ended, each with the reason; all else goes on."""
+    alive: bool
+    """Whether all slots run."""
     slots: tuple[str, ...]
     """The ids of the streaming queries: they stay the same while fragments come and go."""
     fragments: int
@@ -90,6 +98,7 @@ class HostStatus:
     pending_tuples: int
     state_bytes: int
     store: StoreStats
+    compaction: CompactionMetrics
     ingest: IngestMetrics | None
     delivery: DeliveryMetrics | None
 
@@ -103,10 +112,13 @@ class Host:
         self.routing = Routing(options.slots)
         self._prepared = PreparedRunner(spark)
         self.stepper = Stepper(self.store, self.routing, runner or self._prepared, options.most_rows)
+        self.compaction = Compaction(self.store, self.routing, self.stepper.runner, options.compaction)
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.totals = Totals()
         self.ingest: Ingest | None = None
         self.delivery: Delivery | None = None
+        self.waits_for_disk: str | None = None
+        """Why a step cannot be committed now, if it cannot."""
         self._ingest_channels: Mapping[tuple[str, str], tuple[ChannelId, ...]] = {}
         self._stopping = threading.Event()
         self._waker = threading.Thread(target=self._wake_slots, name="waker", daemon=True)
@@ -123,6 +135,7 @@ class Host:
                 _log.warning("slot %d starts over: %s", slot.number, error)
                 slot.revive(self.spark, self._batch_of(slot))
         self._waker.start()
+        self.compaction.start()
 
     def install(self, installation: Installation) -> None:
         """Opens the channels and begins to run the fragments, while everything else runs on."""
@@ -195,14 +208,25 @@ class Host:
         while time.monotonic() < deadline:
             if not self.busy():
                 return True
+            if self._is_stuck():
+                return False
             self.store.wait(self.store.commits, IDLE_S)
         return False
+
+    def _is_stuck(self) -> bool:
+        """Whether all that waits does so for a fragment or an outlet that is paused."""
+        exchange = self.store.exchange
+        waiting = {c for c in exchange.channels() if exchange.counters(c).pending_tuples}
+        paused = {c for f in self.routing.paused for c in self.routing.fragments[f].ports}
+        paused |= self.delivery.paused_channels() if self.delivery else set()
+        return waiting <= paused and not any(self._has_work(s.number) or s.boundary.locked() for s in self.slots)
 
     def stop(self) -> None:
         """Stops at once. What was taken in and not processed is there at the next start."""
         self._stopping.set()
         if self._waker.is_alive():
             self._waker.join()
+        self.compaction.stop()
         if self.ingest is not None:
             self.ingest.stop()
         for slot in self.slots:
@@ -252,10 +276,14 @@ class Host:
         """A step, tried again while the disk is full: the streaming query must not end because of that."""
         while not self._stopping.is_set():
             try:
-                return self.stepper.step(slot.number, batch_id, slot.writer)
+                report = self.stepper.step(slot.number, batch_id, slot.writer)
             except JournalError as error:
-                _log.warning("slot %d waits: %s", slot.number, error)
+                self.waits_for_disk = f"slot {slot.number} waits: {error}"
+                _log.warning(self.waits_for_disk)
                 self._stopping.wait(RETRY_S)
+            else:
+                self.waits_for_disk = None
+                return report
         return None
 
     def _wake_slots(self) -> None:
@@ -290,18 +318,28 @@ class Host:
             f"slot {s.number} ended: {s.failure or 'stopped'}" for s in self.slots if s.query and not s.is_alive
         ]
         problems += [f"fragment {f} is paused: {reason}" for f, reason in self.routing.paused.items()]
+        ingest = self.ingest.metrics() if self.ingest else None
+        delivery = self.delivery.metrics() if self.delivery else None
+        streams = ingest.streams.items() if ingest else ()
+        problems += [f"stream {name} is paused: {s.paused}" for name, s in streams if s.paused]
+        outlets = delivery.outlets.items() if delivery else ()
+        problems += [f"outlet {name} is paused: {o.paused}" for name, o in outlets if o.paused]
+        if self.waits_for_disk is not None:
+            problems.append(self.waits_for_disk)
         exchange = self.store.exchange
         pending = sum(exchange.counters(c).pending_tuples for c in exchange.channels())
         return HostStatus(
             healthy=not problems,
             problems=tuple(problems),
+            alive=all(s.is_alive for s in self.slots),
             slots=tuple(str(s.query.id) for s in self.slots if s.query is not None),
             fragments=len(self.routing.fragments),
             paused=dict(self.routing.paused),
-            totals=self.totals,
+            totals=replace(self.totals),
             pending_tuples=pending,
             state_bytes=stats.state_bytes,
             store=stats,
-            ingest=self.ingest.metrics() if self.ingest else None,
-            delivery=self.delivery.metrics() if self.delivery else None,
+            compaction=replace(self.compaction.metrics),
+            ingest=ingest,
+            delivery=delivery,
         )

@@ -6,7 +6,7 @@ Everything between fragments is named by position, so that fragments of one temp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,14 +14,38 @@ import pyarrow as pa
 from meander.deploy.fragments import Channel, Deployment
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, OperatorId
-from meander.model.operators import Operator, Sink, Source
+from meander.model.operators import STATEFUL, Operator, Sink, Source, describe
 from meander.run.exchange.base import ChannelSpec
 from meander.run.frames import by_position, channel_schema
-from meander.run.routing import Installed, Wire
-from meander.run.template import bind
+from meander.run.late import late_schema
+from meander.run.routing import Installed, LateWire, Wire
+from meander.run.template import Bound, bind
 
 OUTSIDE = 1_000_000_000
 """Channels to and from the outside world are numbered from here on, by operator; each operator has at most one."""
+
+LATE = 1 << 62
+"""Channels of late tuples are numbered from here on, by sink, operator and input."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateOutput:
+    """The late tuples of one input of an operator, for one sink of a query that the operator serves."""
+
+    sink: OperatorId
+    operator: OperatorId
+    side: int
+    sides: int
+    """Of how many inputs."""
+
+    @property
+    def channel(self) -> ChannelId:
+        return ChannelId(LATE + (((self.sink << 30) + self.operator) << 1) + self.side)
+
+    @property
+    def label(self) -> str:
+        """What tells it from others of the same sink."""
+        return f"{self.operator}" if self.sides == 1 else f"{self.operator}-{('left', 'right')[self.side]}"
 
 
 @dataclass(frozen=True)
@@ -34,6 +58,8 @@ class Installation:
     """(stream, node) to the channels that its tuples enter by."""
     results: Mapping[OperatorId, ChannelId] = field(default_factory=dict)
     """Sink operator to the channel with its results."""
+    late: tuple[LateOutput, ...] = ()
+    """The side outputs that were asked for."""
 
 
 def installation(
@@ -41,12 +67,16 @@ def installation(
     deployment: Deployment,
     slots: Mapping[FragmentId, int],
     delays_ms: Mapping[ChannelId, int] | None = None,
+    late: Iterable[OperatorId] = (),
 ) -> Installation:
-    """Channels and bound fragments of a deployment; `delays_ms` emulate the latency of paths."""
+    """Channels and bound fragments of a deployment; `delays_ms` emulate the latency of paths.
+
+    `late` names the sinks that want to know which tuples came too late for the operators above them.
+    """
     operators = {o: record.spec for o, record in plan.operators.items()}
     inputs = {o: record.inputs for o, record in plan.operators.items()}
     delays_ms = delays_ms or {}
-    owner = deployment.fragment_of
+    owner = deployment.owner
     specs = [_between(plan, c, delays_ms.get(c.id, 0)) for c in deployment.channels.values()]
     by_sender: dict[OperatorId, list[Channel]] = {}
     for channel in deployment.channels.values():
@@ -54,6 +84,8 @@ def installation(
     fragments: list[Installed] = []
     ingest: dict[tuple[str, str], tuple[ChannelId, ...]] = {}
     results: dict[OperatorId, ChannelId] = {}
+    aside = [output for sink in dict.fromkeys(late) for output in _late_outputs(plan, sink)]
+    specs += [ChannelSpec(o.channel, _late_schema(plan, o)) for o in aside]
     for fragment in deployment.fragments.values():
         bound = bind(operators, inputs, fragment.operators)
         ports: list[ChannelId] = []
@@ -74,8 +106,38 @@ def installation(
                 schema = channel_schema(plan[operator].schema)
                 specs.append(ChannelSpec(results[operator], schema, fragment.id, None))
         slot = slots.get(fragment.id, 0)
-        fragments.append(Installed(fragment.id, fragment.version, slot, bound, tuple(ports), outputs))
-    return Installation(tuple(specs), tuple(fragments), ingest, results)
+        wires = _late_wires(plan, bound, aside)
+        fragments.append(Installed(fragment.id, fragment.version, slot, bound, tuple(ports), outputs, wires))
+    return Installation(tuple(specs), tuple(fragments), ingest, results, tuple(aside))
+
+
+def _late_outputs(plan: GlobalPlan, sink: OperatorId) -> list[LateOutput]:
+    """One for each input of each operator with memory that the sink's results come through."""
+    found = dict.fromkeys([sink])
+    stack = [sink]
+    while stack:
+        fresh = [o for o in plan[stack.pop()].inputs if o not in found]
+        found.update(dict.fromkeys(fresh))
+        stack.extend(fresh)
+    remembering = [o for o in sorted(found) if isinstance(plan[o].spec, STATEFUL)]
+    return [LateOutput(sink, o, side, n) for o in remembering for n in [len(plan[o].inputs)] for side in range(n)]
+
+
+def _late_schema(plan: GlobalPlan, output: LateOutput) -> pa.Schema:
+    return late_schema(plan[plan[output.operator].inputs[output.side]].schema)
+
+
+def _late_wires(
+    plan: GlobalPlan, bound: Bound, outputs: Iterable[LateOutput]
+) -> dict[tuple[int, int], tuple[LateWire, ...]]:
+    stages = {operator: stage for stage, operator in bound.stateful.items()}
+    found: dict[tuple[int, int], tuple[LateWire, ...]] = {}
+    for output in outputs:
+        if output.operator in stages:
+            key = (stages[output.operator], output.side)
+            wire = LateWire(output.channel, describe(plan[output.operator].spec), _late_schema(plan, output))
+            found[key] = (*found.get(key, ()), wire)
+    return found
 
 
 def _between(plan: GlobalPlan, channel: Channel, delay_ms: int) -> ChannelSpec:

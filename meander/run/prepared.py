@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from meander.run.frames import FRAGMENT
+from meander.run.process import is_running
 from meander.run.runner import PlainRunner
 from meander.run.template import Stage
 
@@ -211,15 +212,5 @@ def _sweep(folder: Path) -> None:
     """Removes what processes that are gone left behind."""
     for path in folder.glob(f"{PREFIX}*"):
         number = path.name.removeprefix(PREFIX).split("-")[0]
-        if number.isdigit() and not _is_running(int(number)):
+        if number.isdigit() and not is_running(int(number)):
             path.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
 
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId, FragmentId
@@ -27,6 +29,16 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
+class LateWire:
+    """A channel for the tuples that came too late to one input of an operator, under its own names."""
+
+    channel: ChannelId
+    operator: str
+    """What the operator does, for people."""
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
 class Installed:
     """A fragment that runs here."""
 
@@ -38,6 +50,8 @@ class Installed:
     """The channel of each port."""
     outputs: tuple[tuple[Wire, ...], ...]
     """The channels of each output."""
+    late: Mapping[tuple[int, int], tuple[LateWire, ...]] = field(default_factory=dict)
+    """Who wants late tuples, by stage and by input of its operator with memory. Mostly nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,17 @@ class StateSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowd:
+    """A partition of many pieces."""
+
+    key: PartitionKey
+    pieces: int
+    rows: int
+    first_rows: int
+    """Rows of the oldest piece, which earlier merges made."""
+
+
+@dataclass(frozen=True, slots=True)
 class StateReading:
     """Rows of many partitions as one table, in the order in which they were appended."""
 
@@ -108,8 +119,16 @@ class StateTables:
 
     def crowded(self, min_pieces: int) -> tuple[PartitionKey, ...]:
         """Partitions with at least so many pieces: worth merging."""
+        return tuple(crowd.key for crowd in self.crowds(min_pieces))
+
+    def crowds(self, min_pieces: int) -> tuple[Crowd, ...]:
+        """The same, with how many pieces and rows they have."""
         with self._store.lock:
-            return tuple(key for key, pieces in self._view.all() if len(pieces) >= min_pieces * WIDTH)
+            return tuple(
+                Crowd(key, len(numbers) // WIDTH, sum(numbers[2::WIDTH]), numbers[2])
+                for key, numbers in self._view.all()
+                if len(numbers) >= max(1, min_pieces) * WIDTH
+            )
 
     def compact(self, partitions: Iterable[PartitionKey], merge: Merge) -> int:
         """Merges the pieces of each partition into one, with one commit per operator; says of how many partitions.

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
-from copy import copy
-from dataclasses import dataclass, field, fields, replace
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +19,17 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.commit import Commit, Passed, StateAppend, StateDrop, Writer, slot_writer
-from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, Int64s
-from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS, WM, frame_schema, positions
+from meander.run.commit import StateAppend, StateDrop, Writer, slot_writer
+from meander.run.emit import append_waiting, emit
+from meander.run.exchange.base import Int64s
+from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS, frame_schema, positions
+from meander.run.late import put_aside
 from meander.run.operators.state import Move
-from meander.run.routing import Group, Installed, Routing, Wire
+from meander.run.routing import Group, Routing
+from meander.run.runner import Runner
 from meander.run.store import Store
-from meander.run.template import Edge, Stage, Template
+from meander.run.template import Edge, Stage
+from meander.run.work import Batch, StepReport, Work
 
 MOST_ROWS = 1_000_000
 """Tuples that a step reads at most, over all channels of a group; the rest waits for the next step."""
@@ -39,82 +41,6 @@ OUT_OF_MEMORY = "OutOfMemoryError"
 
 STATES_PER_STAGE = 16
 """State tables are numbered stage * 16 + table inside a fragment."""
-
-
-class Runner(Protocol):
-    """Runs a stage's plan on Spark: one table per frame in, the step's result out."""
-
-    def warm_up(self, stages: Iterable[Stage]) -> None: ...
-
-    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
-
-    def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
-
-
-@dataclass(slots=True)
-class StepReport:
-    """What a step did."""
-
-    batch_id: int
-    repeated: bool = False
-    tuples_in: int = 0
-    tuples_out: int = 0
-    late: int = 0
-    jobs: int = 0
-    fragments: int = 0
-    seconds: float = 0.0
-
-    def take(self, other: StepReport) -> None:
-        for f in fields(self):
-            setattr(self, f.name, getattr(other, f.name))
-
-
-@dataclass(slots=True)
-class _Handover:
-    """Tuples on their way from one group to a later one within the step."""
-
-    table: pa.Table
-    watermark: int
-
-
-@dataclass(slots=True)
-class _Work:
-    """The commit as it grows."""
-
-    consumed: dict[ChannelId, int] = field(default_factory=dict)
-    passed: list[tuple[ChannelId, int, int]] = field(default_factory=list)
-    appends: list[ChannelAppend] = field(default_factory=list)
-    drops: list[StateDrop] = field(default_factory=list)
-    states: list[StateAppend] = field(default_factory=list)
-    versions: dict[FragmentId, int] = field(default_factory=dict)
-    counters: dict[tuple[FragmentId, str], int] = field(default_factory=dict)
-    handed: dict[ChannelId, _Handover] = field(default_factory=dict)
-
-    def copy(self) -> _Work:
-        """A commit that can be thrown away when a group fails."""
-        return _Work(**{f.name: copy(getattr(self, f.name)) for f in fields(self)})
-
-    def take(self, other: _Work) -> None:
-        for f in fields(self):
-            setattr(self, f.name, getattr(other, f.name))
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A group's active fragments with what they read. Arrays run in the order of `fragments`."""
-
-    template: Template
-    fragments: list[Installed]
-    numbers: Int64s
-    before: Int64s
-    """The fragments' watermarks before the step, and after."""
-    after: Int64s
-    edges: dict[Edge, pa.Table]
-
-    def rows_of(self, table: pa.Table) -> Int64s:
-        """For each row the index of its fragment."""
-        found: Int64s = np.searchsorted(self.numbers, table.column(FRAGMENT).to_numpy())
-        return found
 
 
 class Stepper:
@@ -132,20 +58,18 @@ class Stepper:
         if last is not None and last >= batch_id:
             report.repeated = True
             return report
-        work = _Work()
+        work = Work()
         groups = self.routing.groups(slot)
         downstream = {channel for group in groups for f in group.fragments for channel in f.ports}
         for group in groups:
             self._run_group(group, work, downstream, report)
-        for channel, handed in work.handed.items():  # the reader came earlier in this step: it waits for the next
-            mark = None if handed.watermark == NO_WATERMARK else handed.watermark
-            work.appends.append(ChannelAppend.one(channel, _as_channel(handed.table, None), mark))
+        append_waiting(work)
         if work.versions:
-            self.store.commit(self._commit(writer, batch_id, work))
+            self.store.commit(work.commit(writer, batch_id))
         report.seconds = time.perf_counter() - started
         return report
 
-    def _run_group(self, group: Group, work: _Work, downstream: set[ChannelId], report: StepReport) -> None:
+    def _run_group(self, group: Group, work: Work, downstream: set[ChannelId], report: StepReport) -> None:
         """Runs a group; when its data breaks it, runs its fragments one by one and pauses those that fail.
 
         A group that does not fit into memory is tried again with less; steps stay smaller from then on.
@@ -155,7 +79,7 @@ class Stepper:
             batch = self._read(group, trial, counted)
             if batch is not None:
                 self._run(batch, trial, counted)
-                self._emit(batch, trial, downstream, counted)
+                emit(batch, trial, self.store.exchange, downstream, counted)
         except (PySparkException, Py4JJavaError) as error:
             if OUT_OF_MEMORY in str(error) and self.most_rows > LEAST_ROWS:
                 self.most_rows = max(LEAST_ROWS, self.most_rows // 4)
@@ -169,24 +93,9 @@ class Stepper:
         work.take(trial)
         report.take(counted)
 
-    @staticmethod
-    def _commit(writer: Writer, batch_id: int, work: _Work) -> Commit:
-        passed = [Passed.of(*(list(column) for column in zip(*work.passed, strict=True)))] if work.passed else []
-        return Commit(
-            writer=writer,
-            batch_id=batch_id,
-            versions=work.versions,
-            consumed=work.consumed,
-            passed=tuple(passed),
-            appends=tuple(work.appends),
-            state_drops=tuple(work.drops),
-            state_appends=tuple(work.states),
-            counters=work.counters,
-        )
-
     # ---------------------------------------------------------------- reading
 
-    def _read(self, group: Group, work: _Work, report: StepReport) -> _Batch | None:
+    def _read(self, group: Group, work: Work, report: StepReport) -> Batch | None:
         """What waits for the group's fragments; None when nothing does."""
         exchange = self.store.exchange
         ports = range(len(group.template.ports))
@@ -222,10 +131,10 @@ class Stepper:
         for f in fragments:
             work.versions[f.fragment] = f.version
         report.fragments += len(fragments)
-        return _Batch(group.template, fragments, numbers, before, np.maximum(before, after), edges)
+        return Batch(group.template, fragments, numbers, before, np.maximum(before, after), edges)
 
     @staticmethod
-    def _with_handovers(table: pa.Table, channels: Sequence[ChannelId], reached: Int64s, work: _Work) -> pa.Table:
+    def _with_handovers(table: pa.Table, channels: Sequence[ChannelId], reached: Int64s, work: Work) -> pa.Table:
         """Adds what earlier groups of this step handed over, and raises the watermarks accordingly."""
         parts = [table]
         for i, channel in enumerate(channels):
@@ -238,7 +147,7 @@ class Stepper:
 
     # ---------------------------------------------------------------- running
 
-    def _run(self, batch: _Batch, work: _Work, report: StepReport) -> None:
+    def _run(self, batch: Batch, work: Work, report: StepReport) -> None:
         for stage in batch.template.stages:
             tables = [self._input(batch, stage, edge) for edge in stage.reads]
             states = self._states(batch, stage, tables, work)
@@ -251,10 +160,10 @@ class Stepper:
             for number, rows in enumerate(result.states):
                 if len(rows):
                     work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
-            self._count_late(batch, stage, tables, work, report)
+            put_aside(batch, stage, self.runner, tables, work, report)
 
     @staticmethod
-    def _input(batch: _Batch, stage: Stage, edge: Edge) -> pa.Table:
+    def _input(batch: Batch, stage: Stage, edge: Edge) -> pa.Table:
         table = batch.edges[edge]
         if not stage.watermark:
             return table
@@ -262,7 +171,7 @@ class Stepper:
         at = table.column_names.index(HIDDEN[-1]) + 1
         return table.add_column(at, AFTER, pa.array(after, pa.int64()))
 
-    def _states(self, batch: _Batch, stage: Stage, tables: Sequence[pa.Table], work: _Work) -> list[pa.Table]:
+    def _states(self, batch: Batch, stage: Stage, tables: Sequence[pa.Table], work: Work) -> list[pa.Table]:
         """The state rows that the stage asks for; what it consumes or has outlived is dropped."""
         stateful = stage.stateful
         if stateful is None:
@@ -295,7 +204,7 @@ class Stepper:
         return found
 
     @staticmethod
-    def _move(batch: _Batch, stage: Stage, tables: Sequence[pa.Table]) -> Move:
+    def _move(batch: Batch, stage: Stage, tables: Sequence[pa.Table]) -> Move:
         oldest = np.full(len(batch.numbers), END, np.int64)
         newest = np.full(len(batch.numbers), BEGIN, np.int64)
         for table in tables:
@@ -304,80 +213,12 @@ class Stepper:
             np.maximum.at(newest, rows, times)
         return Move(batch.before - stage.lag_ms, batch.after - stage.lag_ms, oldest, newest)
 
-    def _count_late(
-        self, batch: _Batch, stage: Stage, tables: Sequence[pa.Table], work: _Work, report: StepReport
-    ) -> None:
-        """A cheap look tells whether any tuple can be late; only then the exact ones are asked for."""
-        stateful = stage.stateful
-        if stateful is None:
-            return
-        suspects = any(
-            bool(stateful.is_late(t.column(TS).to_numpy(), t.column(WM).to_numpy()).any()) for t in tables if len(t)
-        )
-        if not suspects:
-            return
-        late = self.runner.late(stage, tables)
-        report.late += len(late)
-        numbers, counts = np.unique(late.column(FRAGMENT).to_numpy(), return_counts=True)
-        for fragment, count in zip(numbers, counts, strict=True):
-            key = (FragmentId(int(fragment)), "late")
-            work.counters[key] = work.counters.get(key, 0) + int(count)
-
-    # ---------------------------------------------------------------- emitting
-
-    def _emit(self, batch: _Batch, work: _Work, downstream: set[ChannelId], report: StepReport) -> None:
-        """Hands outputs over to later groups of the step, or appends them to channels."""
-        for number, edge in enumerate(batch.template.outputs):
-            table = batch.edges[edge]
-            order = np.argsort(rows := batch.rows_of(table), kind="stable")
-            if not (np.diff(rows) >= 0).all():
-                table = table.take(pa.array(order))
-            counts = np.bincount(rows, minlength=len(batch.numbers)).astype(np.int64)
-            offsets = np.cumsum(counts) - counts
-            lag = batch.template.lag_of(number)
-            moved = batch.after > batch.before
-            named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
-            for i, fragment in enumerate(batch.fragments):
-                if not counts[i] and not moved[i]:
-                    continue
-                watermark = int(batch.after[i]) - lag if moved[i] else NO_WATERMARK
-                for wire in fragment.outputs[number]:
-                    report.tuples_out += int(counts[i])
-                    if self._may_pass(wire, downstream):
-                        rows_of_one = table.slice(int(offsets[i]), int(counts[i]))
-                        work.handed[wire.channel] = _Handover(self._readdressed(rows_of_one, wire), watermark)
-                    else:
-                        named.setdefault(wire.columns, []).append((wire.channel, i))
-            for columns, entries in named.items():
-                at = np.array([i for _, i in entries], np.int64)
-                marks = np.where(moved[at], batch.after[at] - lag, NO_WATERMARK)
-                channels = np.array([c for c, _ in entries], np.int64)
-                body = _as_channel(table, columns)
-                work.appends.append(ChannelAppend(body, channels, offsets[at], counts[at], marks))
-
-    def _may_pass(self, wire: Wire, downstream: set[ChannelId]) -> bool:
-        if not wire.direct or wire.channel not in downstream:
-            return False
-        start, end = self.store.exchange.bounds([wire.channel])
-        return bool(start[0] == end[0])
-
-    def _readdressed(self, table: pa.Table, wire: Wire) -> pa.Table:
-        receiver = self.store.exchange.spec(wire.channel).receiver
-        numbers = pa.array(np.full(len(table), receiver, np.int32), pa.int32())
-        return table.set_column(table.column_names.index(FRAGMENT), FRAGMENT, numbers)
-
 
 def _as_frame(table: pa.Table, fragments: Int64s) -> pa.Table:
     """Tuples of channels as a step reads them: with their fragment, columns by position."""
     names = [*HIDDEN, *positions(table.num_columns - len(HIDDEN))]
     numbers = pa.array(fragments.astype(np.int32), pa.int32())
     return table.rename_columns(names).add_column(0, FRAGMENT, numbers)
-
-
-def _as_channel(table: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
-    """Tuples as channels carry them: without the fragment, under the channel's names."""
-    body = table.drop_columns([FRAGMENT])
-    return body if columns is None else body.rename_columns([*HIDDEN, *columns])
 
 
 def _state_append(rows: pa.Table, key: int) -> StateAppend:

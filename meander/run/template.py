@@ -31,6 +31,7 @@ from meander.model.operators import (
     Operator,
     Sink,
     Source,
+    Union,
     UserFunction,
     WindowAggregate,
     output_schema,
@@ -95,6 +96,21 @@ class Stage:
     def _remembering(self) -> Node | None:
         found = [n for n in self.nodes if isinstance(n.operator, STATEFUL_OPERATORS)]
         return found[0] if found else None
+
+    @cached_property
+    def read_directly(self) -> tuple[tuple[int, ...], ...] | None:
+        """For each input of the operator with memory the edges that it reads, if only unions lie between."""
+        node = self._remembering
+        found = [self._leaves(i) for i in node.inputs] if node else [None]
+        return None if None in found else tuple(leaves for leaves in found if leaves is not None)
+
+    def _leaves(self, number: int) -> tuple[int, ...] | None:
+        if number < 0:
+            return (-1 - number,)
+        node = self.nodes[number]
+        below = [self._leaves(i) for i in node.inputs] if isinstance(node.operator, Union) else [None]
+        same = all(self._schema(i).types == node.schema.types for i in node.inputs)
+        return tuple(leaf for leaves in below for leaf in leaves or ()) if same and None not in below else None
 
     def _inputs_of(self, node: Node) -> tuple[Schema, ...]:
         schemas = [self._schema(i) for i in node.inputs]

@@ -30,7 +30,8 @@ from meander.run.frames import BEGIN, END, arrow_schema, with_hidden
 from meander.run.installation import installation
 from meander.run.oracle import PRODUCER, oracle
 from meander.run.routing import Routing
-from meander.run.step import Runner, Stepper
+from meander.run.runner import Runner
+from meander.run.step import Stepper
 from meander.run.store import Store
 
 CARS = Schema.of(ts="bigint", id="bigint", road="string", speed="double")
@@ -89,6 +90,7 @@ class Plane:
         disorder_ms: int = 0,
         delays_ms: Mapping[ChannelId, int] | None = None,
         clock: Callable[[], int] | None = None,
+        late: bool = False,
     ) -> None:
         self.directory, self.runner, self.slots, self.disorder_ms = directory, runner, slots, disorder_ms
         self.clock = clock or VirtualClock()
@@ -98,7 +100,13 @@ class Plane:
         assert not engine.run([QueryAdded(0, q) for q in wanted]).unplaced
         self.deployment: Deployment = deploy(self.catalog.plan, self.catalog.placement)
         bindings = {f: i % slots for i, f in enumerate(self.deployment.fragments)}
-        self.installation = installation(self.catalog.plan, self.deployment, bindings, delays_ms)
+        self.installation = installation(
+            self.catalog.plan,
+            self.deployment,
+            bindings,
+            delays_ms,
+            [sink for running in self.catalog.plan.queries.values() for sink in running.sinks] if late else (),
+        )
         self.entered: dict[str, list[pa.Table]] = defaultdict(list)
         self.reached: dict[tuple[str, str], int] = defaultdict(lambda: BEGIN)
         self.batch = 0

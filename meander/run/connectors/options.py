@@ -37,6 +37,7 @@ SINK_OPTIONS = (
     Option("event_time", "whether each row gets a column `_newest`: event time of its newest input, in ms", "false"),
     Option("retries", "how often a write that failed is tried again before the outlet is paused", "5"),
     Option("backoff", "how long the first of these waits; each one waits twice as long", "200 ms"),
+    Option("late", "another sink, which gets the tuples that came too late for the query's windows", "nobody"),
 )
 """Options that every sink has."""
 

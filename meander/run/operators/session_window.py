@@ -33,7 +33,7 @@ class SessionWindow:
         self.aggregation = Aggregation(operator)
         times = (StateColumn(name, "BIGINT", pa.int64()) for name in (NEWEST, "first", "last"))
         columns = (*times, *self.aggregation.key_columns(), *self.aggregation.partial_columns())
-        self.states = (StateTable("sessions", columns, consumed=True, watermark=True),)
+        self.states = (StateTable("sessions", columns, consumed=True, watermark=True, mergeable=True),)
 
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame:
         a, (table,) = self.aggregation, self.states

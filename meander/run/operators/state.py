@@ -5,7 +5,7 @@ A state table is partitioned by (fragment, bucket), a bucket being a start time 
 that is `consumed` are gone once they were handed in (what must stay is returned again); buckets of other tables stay
 until they are `expired`. All questions are asked for many fragments at once, as arrays.
 
-A step over nothing but rows of consumed tables, with a watermark before everything, merges them: that is compaction.
+A step over nothing but rows of a mergeable table, with a watermark before everything, merges them: that is compaction.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class StateTable:
     consumed: bool
     watermark: bool
     """Whether rows that are handed in carry the fragment's watermark."""
+    mergeable: bool = False
+    """Whether a step over nothing but rows of this table, with a watermark before everything, makes fewer of them."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ class TimeWindow:
         self.aggregation = Aggregation(operator)
         time = (StateColumn(NEWEST, "BIGINT", pa.int64()), StateColumn("w", "BIGINT", pa.int64()))
         columns = (*time, *self.aggregation.key_columns(), *self.aggregation.partial_columns())
-        self.states = (StateTable("windows", columns, consumed=True, watermark=True),)
+        self.states = (StateTable("windows", columns, consumed=True, watermark=True, mergeable=True),)
 
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame:
         a, (table,) = self.aggregation, self.states

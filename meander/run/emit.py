@@ -1,0 +1,76 @@
+"""Emitting: the outputs of a group, handed over to later groups of the step or appended to channels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from meander.model.ids import ChannelId
+from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, Exchange, Int64s
+from meander.run.frames import FRAGMENT, HIDDEN
+from meander.run.routing import Wire
+from meander.run.work import Batch, Handover, StepReport, Work
+
+
+def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId], report: StepReport) -> None:
+    """Hands outputs over to later groups of the step, or appends them to channels."""
+    for number, edge in enumerate(batch.template.outputs):
+        table = batch.edges[edge]
+        table, counts = _by_fragment(batch, table)
+        offsets = np.cumsum(counts) - counts
+        lag = batch.template.lag_of(number)
+        moved = batch.after > batch.before
+        named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
+        for i, fragment in enumerate(batch.fragments):
+            if not counts[i] and not moved[i]:
+                continue
+            watermark = int(batch.after[i]) - lag if moved[i] else NO_WATERMARK
+            for wire in fragment.outputs[number]:
+                report.tuples_out += int(counts[i])
+                if _may_pass(exchange, wire, downstream):
+                    rows_of_one = table.slice(int(offsets[i]), int(counts[i]))
+                    work.handed[wire.channel] = Handover(_readdressed(exchange, rows_of_one, wire), watermark)
+                else:
+                    named.setdefault(wire.columns, []).append((wire.channel, i))
+        for columns, entries in named.items():
+            at = np.array([i for _, i in entries], np.int64)
+            marks = np.where(moved[at], batch.after[at] - lag, NO_WATERMARK)
+            channels = np.array([c for c, _ in entries], np.int64)
+            body = as_channel(table, columns)
+            work.appends.append(ChannelAppend(body, channels, offsets[at], counts[at], marks))
+
+
+def _by_fragment(batch: Batch, table: pa.Table) -> tuple[pa.Table, Int64s]:
+    """The rows sorted by fragment, and how many each has."""
+    if len(batch.fragments) == 1:
+        return table, np.array([len(table)], np.int64)
+    rows = batch.rows_of(table)
+    if not (np.diff(rows) >= 0).all():
+        table = table.take(pa.array(np.argsort(rows, kind="stable")))
+    return table, np.bincount(rows, minlength=len(batch.fragments)).astype(np.int64)
+
+
+def _may_pass(exchange: Exchange, wire: Wire, downstream: set[ChannelId]) -> bool:
+    if not wire.direct or wire.channel not in downstream:
+        return False
+    start, end = exchange.bounds([wire.channel])
+    return bool(start[0] == end[0])
+
+
+def _readdressed(exchange: Exchange, table: pa.Table, wire: Wire) -> pa.Table:
+    receiver = exchange.spec(wire.channel).receiver
+    numbers = pa.array(np.full(len(table), receiver, np.int32), pa.int32())
+    return table.set_column(table.column_names.index(FRAGMENT), FRAGMENT, numbers)
+
+
+def as_channel(table: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
+    """Tuples as channels carry them: without the fragment, under the channel's names."""
+    body = table.drop_columns([FRAGMENT])
+    return body if columns is None else body.rename_columns([*HIDDEN, *columns])
+
+
+def append_waiting(work: Work) -> None:
+    """What was handed to a reader that came earlier in this step waits in its channel for the next one."""
+    for channel, handed in work.handed.items():
+        mark = None if handed.watermark == NO_WATERMARK else handed.watermark
+        work.appends.append(ChannelAppend.one(channel, as_channel(handed.table, None), mark))

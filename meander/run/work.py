@@ -1,0 +1,97 @@
+"""What a step has in hands: the batch of a group, and the commit as it grows."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import pyarrow as pa
+
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.commit import Commit, Passed, StateAppend, StateDrop, Writer
+from meander.run.exchange.base import ChannelAppend, Int64s
+from meander.run.frames import FRAGMENT
+from meander.run.routing import Installed
+from meander.run.template import Edge, Template
+
+
+@dataclass(slots=True)
+class StepReport:
+    """What a step did."""
+
+    batch_id: int
+    repeated: bool = False
+    tuples_in: int = 0
+    tuples_out: int = 0
+    late: int = 0
+    jobs: int = 0
+    fragments: int = 0
+    seconds: float = 0.0
+
+    def take(self, other: StepReport) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(other, f.name))
+
+
+@dataclass(slots=True)
+class Handover:
+    """Tuples on their way from one group to a later one within the step."""
+
+    table: pa.Table
+    watermark: int
+
+
+@dataclass(slots=True)
+class Work:
+    """The commit as it grows."""
+
+    consumed: dict[ChannelId, int] = field(default_factory=dict)
+    passed: list[tuple[ChannelId, int, int]] = field(default_factory=list)
+    appends: list[ChannelAppend] = field(default_factory=list)
+    drops: list[StateDrop] = field(default_factory=list)
+    states: list[StateAppend] = field(default_factory=list)
+    versions: dict[FragmentId, int] = field(default_factory=dict)
+    counters: dict[tuple[FragmentId, str], int] = field(default_factory=dict)
+    handed: dict[ChannelId, Handover] = field(default_factory=dict)
+
+    def copy(self) -> Work:
+        """A commit that can be thrown away when a group fails."""
+        return Work(**{f.name: copy(getattr(self, f.name)) for f in fields(self)})
+
+    def take(self, other: Work) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(other, f.name))
+
+    def commit(self, writer: Writer, batch_id: int) -> Commit:
+        """All of it under the id of its batch."""
+        passed = [Passed.of(*(list(column) for column in zip(*self.passed, strict=True)))] if self.passed else []
+        return Commit(
+            writer=writer,
+            batch_id=batch_id,
+            versions=self.versions,
+            consumed=self.consumed,
+            passed=tuple(passed),
+            appends=tuple(self.appends),
+            state_drops=tuple(self.drops),
+            state_appends=tuple(self.states),
+            counters=self.counters,
+        )
+
+
+@dataclass(slots=True)
+class Batch:
+    """A group's active fragments with what they read. Arrays run in the order of `fragments`."""
+
+    template: Template
+    fragments: list[Installed]
+    numbers: Int64s
+    before: Int64s
+    """The fragments' watermarks before the step, and after."""
+    after: Int64s
+    edges: dict[Edge, pa.Table]
+
+    def rows_of(self, table: pa.Table) -> Int64s:
+        """For each row the index of its fragment."""
+        found: Int64s = np.searchsorted(self.numbers, table.column(FRAGMENT).to_numpy())
+        return found
