@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from meander.cli import app
+from meander.run.java import JavaNotFoundError
 
 ROOT = Path(__file__).parents[1]
 TOPOLOGY = str(ROOT / "examples" / "topologies" / "ring.yaml")
@@ -65,3 +67,16 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("meander ")
+
+
+def test_without_java_a_run_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Path:
+        raise JavaNotFoundError("Spark needs Java 17 or newer (none). Run `make setup`.")
+
+    monkeypatch.setattr("meander.run.session.java_home_for_spark", missing)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    query = str(ROOT / "examples" / "queries" / "slow_trains.sql")
+    assert run("run", "-t", TOPOLOGY, "-q", query, "-o", str(tmp_path)) == 2
+    assert capsys.readouterr().err.strip() == "error: Spark needs Java 17 or newer (none). Run `make setup`."

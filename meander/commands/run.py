@@ -44,13 +44,15 @@ def run(
     world, queries = _read(topology, query)
     from meander.lab.embedded import plan_queries, run_embedded  # Spark is imported only when it is needed
     from meander.run.session import start_session
+    from meander.run.status_file import announce
 
     plan = plan_queries(world, queries, mechanism, slots=slots, emulate=emulate, late=late)
     say = _sayer(as_json)
     fragments, nodes = len(plan.deployment.fragments), {f.node for f in plan.deployment.fragments.values()}
     say(f"{len(queries)} queries placed as {fragments} fragments on {len(nodes)} nodes; starting Spark")
-    spark = start_session("meander")
     output.mkdir(parents=True, exist_ok=True)
+    announce(output)
+    spark = start_session("meander")
     try:
         with tempfile.TemporaryDirectory(prefix="meander-") as work, _Progress(seconds, quiet=as_json) as progress:
             report = run_embedded(

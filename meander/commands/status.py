@@ -58,9 +58,9 @@ def _show_run(folder: Path, as_json: bool) -> None:
             typer.echo(f"nothing runs in {folder}/; the last run ended {_ago(seen)} after {seen.seconds:.0f} s")
         else:
             typer.echo(f"nothing runs in {folder}/; process {seen.process} ended unexpectedly, last seen {_ago(seen)}")
-        for line in _lines(seen.status):
+        for line in _lines(seen.status) if seen.status else ():
             typer.echo(f"  {line}")
-    if not (seen.running and seen.status["healthy"]):
+    if not seen.running or (seen.status and not seen.status["healthy"]):
         raise typer.Exit(NOTHING_RUNS)
 
 

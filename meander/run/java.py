@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from meander.model.errors import InputError
+
 OLDEST_VERSION = 17
 """The oldest Java that Spark 4 runs on."""
 
@@ -46,7 +48,7 @@ exec {java} "$@"
 """
 
 
-class JavaNotFoundError(RuntimeError):
+class JavaNotFoundError(InputError):
     """No Java that Spark can run on; the message lists what was tried and what to do."""
 
 

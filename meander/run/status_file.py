@@ -6,10 +6,11 @@ is decided by the reader, since one that was killed could not say goodbye.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -28,9 +29,14 @@ if TYPE_CHECKING:
 NAME = "status.json"
 STALE_S = 30.0
 """A process that has not written for so long does not run any more, whatever its number says."""
+STARTING_S = 120.0
+"""How long it may take to start."""
+
+_log = logging.getLogger(__name__)
 
 
 class Phase(StrEnum):
+    STARTING = "starting"
     RUNNING = "running"
     DRAINING = "draining"
     CHECKING = "checking"
@@ -44,6 +50,7 @@ class StatusFile:
         self.path, self.ask, self.interval_s = directory / NAME, ask, interval_s
         self.phase = Phase.RUNNING
         self._started = time.time()
+        self._writing = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
 
@@ -65,23 +72,26 @@ class StatusFile:
             self.write()
 
     def write(self) -> None:
-        """Writes beside the file and puts it in place. A disk that is full must not end what is running."""
-        content = {
-            "process": os.getpid(),
-            "phase": self.phase,
-            "started": self._started,
-            "written": time.time(),
-            "status": _finite(asdict(self.ask())),
-        }
-        partial = None
-        try:
-            handle, partial = tempfile.mkstemp(prefix=f".{NAME}.", dir=self.path.parent)
-            with os.fdopen(handle, "w") as file:
-                json.dump(content, file, indent=2)
-            os.replace(partial, self.path)
-        except OSError:
-            if partial is not None:
-                Path(partial).unlink(missing_ok=True)
+        with self._writing:
+            _write(self.path, self.phase, self._started, _finite(asdict(self.ask())))
+
+
+def announce(directory: Path) -> None:
+    """Says that a run is about to begin there."""
+    _write(directory / NAME, Phase.STARTING, time.time(), None)
+
+
+def _write(path: Path, phase: Phase, started: float, status: dict[str, Any] | None) -> None:
+    """Writes beside the file and puts it in place. A disk that is full must not end what is running."""
+    content = {"process": os.getpid(), "phase": phase, "started": started, "written": time.time(), "status": status}
+    partial = path.with_name(f".{NAME}.{os.getpid()}")
+    try:
+        partial.write_text(json.dumps(content, indent=2))
+        os.replace(partial, path)
+    except OSError as error:
+        _log.warning("the status is not written: %s", error)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def _finite(value: Any) -> Any:
@@ -107,7 +117,8 @@ class Seen:
     """How long it has run, or ran."""
     age_s: float
     """How old this is."""
-    status: dict[str, Any]
+    status: dict[str, Any] | None
+    """None while it starts."""
 
 
 def read_status(directory: Path, now: float | None = None) -> Seen | None:
@@ -116,11 +127,12 @@ def read_status(directory: Path, now: float | None = None) -> Seen | None:
     try:
         found = json.loads(path.read_text())
         written, started = float(found["written"]), float(found["started"])
-        process, phase, status = int(found["process"]), Phase(found["phase"]), dict(found["status"])
+        process, phase, status = int(found["process"]), Phase(found["phase"]), found["status"]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"this is not the status of a run: {error}; remove the file", str(path)) from None
     age_s = max(0.0, (time.time() if now is None else now) - written)
-    running = phase is not Phase.ENDED and age_s < STALE_S and is_running(process)
+    silent = age_s > (STARTING_S if phase is Phase.STARTING else STALE_S)
+    running = phase is not Phase.ENDED and not silent and is_running(process)
     return Seen(process, phase, running, written - started, age_s, status)

@@ -85,3 +85,16 @@ def test_a_missing_input_is_named(spark: SparkSession) -> None:
     plan = plan_of("SELECT * FROM train INTO out")
     with pytest.raises(InputError, match="no input for stream 'train'; inputs: alarm"):
         oracle(spark, plan, {"alarm": trains((0, 0, 0.0))})
+
+
+def test_null_keys_are_one_group_and_never_meet_in_a_join(spark: SparkSession) -> None:
+    tuples = pa.table(
+        {"ts": [0, 1, 2], "id": pa.array([None, 7, None], pa.int32()), "speed": [1.0, 2.0, 4.0]},
+        schema=trains((0, 0, 0.0)).schema,
+    )
+    grouped = plan_of("SELECT id, sum(speed) AS s FROM train WINDOW TUMBLING(1 s) GROUP BY id INTO out")
+    found = oracle(spark, grouped, {"train": tuples})["out"].to_pylist()
+    assert sorted(found, key=lambda row: row["s"]) == [{"id": 7, "s": 2.0}, {"id": None, "s": 5.0}]
+    joined = plan_of("SELECT a.speed FROM train AS a JOIN alarm AS b ON a.id = b.id WITHIN 1 s INTO out")
+    alarms = pa.table({"ts": pa.array([0, 0], pa.timestamp("us", "UTC")), "id": pa.array([None, 7], pa.int32())})
+    assert oracle(spark, joined, {"train": tuples, "alarm": alarms})["out"].to_pylist() == [{"speed": 2.0}]

@@ -18,7 +18,7 @@ from meander.run.compaction import CompactionMetrics
 from meander.run.connectors.latency import Percentiles
 from meander.run.delivery import DeliveryMetrics
 from meander.run.host import HostStatus, Totals
-from meander.run.status_file import NAME, STALE_S, Phase, StatusFile, read_status
+from meander.run.status_file import NAME, STALE_S, Phase, StatusFile, announce, read_status
 from meander.run.store import Store
 
 NAN = float("nan")
@@ -48,10 +48,15 @@ def status(tmp_path: Path) -> HostStatus:
 
 def test_a_run_is_seen_while_it_runs_and_afterwards_as_ended(tmp_path: Path, status: HostStatus) -> None:
     assert read_status(tmp_path) is None
+    announce(tmp_path)
+    seen = read_status(tmp_path)
+    assert seen is not None
+    assert (seen.running, seen.phase, seen.status) == (True, Phase.STARTING, None)
     with StatusFile(tmp_path, lambda: status) as shown:
         seen = read_status(tmp_path)
         assert seen is not None
         assert (seen.running, seen.phase, seen.process) == (True, Phase.RUNNING, os.getpid())
+        assert seen.status is not None
         assert seen.status["totals"]["steps"] == 7
         assert seen.status["delivery"]["latency"]["slow"]["p50_ms"] is None
         shown.phase = Phase.DRAINING
@@ -95,7 +100,7 @@ def test_a_reader_never_sees_half_a_status(tmp_path: Path, status: HostStatus) -
     finally:
         stop.set()
         writer.join()
-    assert all(seen is not None and len(seen.status["problems"][0]) == 200_000 for seen in found)
+    assert all(seen and seen.status and len(seen.status["problems"][0]) == 200_000 for seen in found)
     assert [p.name for p in tmp_path.iterdir() if "status" in p.name] == [NAME]
 
 
