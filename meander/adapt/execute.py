@@ -1,0 +1,36 @@
+"""Execution: the only part of the loop that touches the running system, through what the deploy side implements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from meander.adapt.decisions import Decision, Outcome, Transition
+from meander.adapt.measures import Measures
+from meander.model.ids import QueryId
+
+if TYPE_CHECKING:
+    from meander.adapt.loop import Loop
+
+
+class Executor(Protocol):
+    """Carries transitions out. Neither method waits for a transition to end."""
+
+    def start(self, transition: Transition) -> None:
+        """Begins a transition. Raises when it cannot; then nothing has changed."""
+
+    def poll(self) -> Mapping[QueryId, Outcome]:
+        """Transitions that ended since the last call, each told once."""
+
+
+def drive(loop: Loop, executor: Executor, now_ms: int, measures: Measures) -> list[Decision]:
+    """One round: hear what ended, decide, start what was decided."""
+    decisions = loop.step(now_ms, measures, executor.poll())
+    for decision in list(decisions):
+        if decision.transition is None:
+            continue
+        try:
+            executor.start(decision.transition)
+        except Exception as error:  # the query goes on as it was
+            decisions.append(loop.ended(now_ms, decision.query, Outcome(False, f"it could not be started: {error}")))
+    return decisions

@@ -1,0 +1,150 @@
+"""Knowledge that the parts of the loop share: what runs, since when, what was learned, and what is in quarantine.
+
+What was learned survives restarts as a JSON file. Demands are not in it: they belong to the queries, and whoever
+starts the loop again says which queries there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meander.adapt.decisions import Transition, Trigger
+from meander.adapt.fitness import Fitness, tallies_json, tallies_of
+from meander.model.conditions import Fact
+from meander.model.demands import Demand, Metric
+from meander.model.errors import InputError
+from meander.model.ids import QueryId
+
+VERSION = 1
+
+
+@dataclass(slots=True)
+class Watched:
+    """A query that the loop looks after."""
+
+    mechanism: str
+    since_ms: int
+    """When the mechanism began to run."""
+    demands: tuple[Demand, ...] = ()
+    fitness: Fitness = field(default_factory=Fitness)
+    active: tuple[Demand, ...] | None = None
+    """The demands that applied in the last round."""
+    context: str | None = None
+    """The environment in which it was last planned or seen."""
+    violated: int = 0
+    """Rounds in a row with a violated demand."""
+    asked_ms: int = 0
+    """When it was last planned."""
+    not_before_ms: int = 0
+    """When a violation is worth another look."""
+    backoff_ms: int = 0
+    pending: Trigger | None = None
+    """A trigger that fired while nothing could be done."""
+    transition: Transition | None = None
+    infeasible: dict[str, float] = field(default_factory=dict)
+    """Demands that nothing can meet, and the best value that could be reached."""
+    added: dict[Metric, dict[str, float]] = field(default_factory=dict)
+    """By metric and mechanism, how much more was read than predicted in the present environment."""
+    told: tuple[str, str] = ("", "")
+    """The last decision that was logged, so that it is not repeated every round."""
+
+
+@dataclass(slots=True)
+class Quarantine:
+    """A mechanism that is not asked until a time; of one query when a transition failed, otherwise of all."""
+
+    until_ms: int
+    times: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """All of it. Only the loop writes it."""
+
+    round: int = 0
+    queries: dict[QueryId, Watched] = field(default_factory=dict)
+    quarantines: dict[tuple[str, QueryId | None], Quarantine] = field(default_factory=dict)
+    levels: dict[Fact, int] = field(default_factory=dict)
+    """Which level each fact of the environment is on."""
+
+    def quarantine(self, mechanism: str, query: QueryId | None, now_ms: int, length_ms: int, reason: str) -> Quarantine:
+        """Each time in a row is twice as long."""
+        before = self.quarantines.get((mechanism, query))
+        times = before.times + 1 if before else 1
+        found = Quarantine(now_ms + length_ms * 2 ** min(times - 1, 6), times, reason)
+        self.quarantines[mechanism, query] = found
+        return found
+
+    def barred(self, mechanism: str, query: QueryId, now_ms: int) -> Quarantine | None:
+        """The quarantine that keeps a query from a mechanism at this time."""
+        for key in ((mechanism, None), (mechanism, query)):
+            found = self.quarantines.get(key)
+            if found is not None and found.until_ms > now_ms:
+                return found
+        return None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "round": self.round,
+            "levels": {fact.value: level for fact, level in self.levels.items()},
+            "queries": {
+                query: {
+                    "mechanism": w.mechanism,
+                    "since_ms": w.since_ms,
+                    "infeasible": w.infeasible,
+                    "tallies": tallies_json(w.fitness.tallies),
+                }
+                for query, w in self.queries.items()
+            },
+            "quarantines": [
+                {"mechanism": m, "query": q, "until_ms": k.until_ms, "times": k.times, "reason": k.reason}
+                for (m, q), k in self.quarantines.items()
+            ],
+        }
+
+    @staticmethod
+    def of_json(value: Mapping[str, Any]) -> Knowledge:
+        if value.get("version") != VERSION:
+            raise InputError(f"knowledge of version {value.get('version')}, but only version {VERSION} can be read")
+        known = Knowledge(int(value["round"]))
+        known.levels = {Fact(fact): int(level) for fact, level in value["levels"].items()}
+        for query, w in value["queries"].items():
+            known.queries[QueryId(query)] = Watched(
+                str(w["mechanism"]),
+                int(w["since_ms"]),
+                fitness=Fitness(tallies_of(w["tallies"])),
+                infeasible={str(demand): float(best) for demand, best in w["infeasible"].items()},
+            )
+        for q in value["quarantines"]:
+            key = str(q["mechanism"]), None if q["query"] is None else QueryId(q["query"])
+            known.quarantines[key] = Quarantine(int(q["until_ms"]), int(q["times"]), str(q["reason"]))
+        return known
+
+    def save(self, path: Path) -> None:
+        """The path holds either all of it or what it held before."""
+        fresh = path.with_name(path.name + ".new")
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(self.as_json(), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> Knowledge:
+        """What was saved; nothing when there is no file."""
+        if not path.exists():
+            return Knowledge()
+        try:
+            return Knowledge.of_json(json.loads(path.read_text(encoding="utf-8")))
+        except InputError as error:
+            raise error.inside(str(path)) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"this is not the knowledge of an adaptation loop ({error}); remove it to learn anew"
+            raise InputError(reason, str(path)) from None

@@ -1,0 +1,208 @@
+"""The MAPE-K loop: measures and a clock in, decisions out. No I/O, no own clock, randomness by seed and round.
+
+Monitor reads the measures; analyse finds what changed; plan chooses; execute (outside, see `execute.drive`) carries it
+out; knowledge is what they share. A query has at most one transition at a time, and none while a query with which it
+shares operators has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, violated
+from meander.adapt.decisions import Action, Decision, Outcome, Trigger
+from meander.adapt.foresight import Foresight
+from meander.adapt.history import History
+from meander.adapt.knowledge import Knowledge, Watched
+from meander.adapt.measures import Measures
+from meander.adapt.monitors import ENVIRONMENT, MONITORS
+from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
+from meander.adapt.plan import Case, Planner
+from meander.adapt.selection.base import Selector
+from meander.adapt.selection.ranking import LinearRanking
+from meander.adapt.selection.requirement import by_requirement
+from meander.adapt.settings import Settings
+from meander.model.conditions import Facts
+from meander.model.demands import Demand, check_consistent
+from meander.model.errors import InputError, unknown
+from meander.model.ids import QueryId
+
+
+class Loop:
+    """Looks after queries. Call `step` once a round."""
+
+    def __init__(
+        self,
+        foresight: Foresight,
+        *,
+        selector: Selector | None = None,
+        settings: Settings | None = None,
+        knowledge: Knowledge | None = None,
+        monitors: Sequence[Monitor] = MONITORS,
+        environment: Sequence[EnvironmentMonitor] = ENVIRONMENT,
+        seed: int = 0,
+    ) -> None:
+        self.foresight, self.seed = foresight, seed
+        self.settings, self.knowledge = settings or Settings(), knowledge or Knowledge()
+        self.monitors, self.environment = {m.metric: m for m in monitors}, tuple(environment)
+        self.planner = Planner(foresight, selector or LinearRanking(), self.settings, self.knowledge)
+        windows = [m.window_ms for m in monitors] + [m.window_ms for m in environment]
+        self.history = History(max(windows, default=1))
+        self._watching: dict[QueryId, None] = {}
+
+    # ---------------------------------------------------------------- which queries
+
+    def watch(self, query: QueryId, demands: Sequence[Demand], mechanism: str, now_ms: int) -> None:
+        """Looks after a query from now on. What is known about it from earlier is used."""
+        check_consistent(demands)
+        known = self.knowledge.queries.get(query)
+        if known is None or known.mechanism != mechanism:
+            known = Watched(mechanism, now_ms, fitness=known.fitness) if known else Watched(mechanism, now_ms)
+        known.demands, known.asked_ms = tuple(demands), now_ms
+        self.knowledge.queries[query] = known
+        self._watching[query] = None
+
+    def change_demands(self, query: QueryId, demands: Sequence[Demand]) -> None:
+        """New demands; they are looked at in the next round."""
+        check_consistent(demands)
+        watched = self._watched(query)
+        watched.demands = tuple(demands)
+        watched.pending = Trigger.DEMAND
+
+    def forget(self, query: QueryId) -> None:
+        """The query ended."""
+        self._watched(query)
+        del self._watching[query], self.knowledge.queries[query]
+
+    def first_choice(self, query: QueryId, demands: Sequence[Demand]) -> str:
+        """The mechanism to begin with: what ran before, otherwise the one whose metadata match."""
+        usable = self.foresight.mechanisms(query)
+        known = self.knowledge.queries.get(query)
+        if known is not None and known.mechanism in usable:
+            return known.mechanism
+        if not usable:
+            raise InputError(f"no mechanism can take query {query!r}; add one that has no limit, such as bottom_up")
+        return by_requirement(usable, demands)[0]
+
+    def _watched(self, query: QueryId) -> Watched:
+        if query not in self._watching:
+            raise unknown("watched query", query, self._watching, "watched queries")
+        return self.knowledge.queries[query]
+
+    # ---------------------------------------------------------------- one round
+
+    def step(
+        self, now_ms: int, measures: Measures, outcomes: Mapping[QueryId, Outcome] | None = None
+    ) -> list[Decision]:
+        """One round. `outcomes` are of transitions that ended since the last one."""
+        knowledge = self.knowledge
+        knowledge.round += 1
+        self.history.add(measures)
+        facts = facts_at(self.environment, self.history, now_ms, self.settings.zone)
+        knowledge.levels = levels_of(self.environment, facts, knowledge.levels)
+        context, rng = context_of(knowledge.levels), Random(self.seed * 1_000_003 + knowledge.round)
+        decisions = [self.ended(now_ms, query, outcome) for query, outcome in (outcomes or {}).items()]
+        busy = {other: query for query in self._watching for other in self._shared(query)}
+        planned = 0
+        for query in self._watching:
+            case = self._case(query, facts, context, now_ms)
+            if case is None:
+                continue
+            reason = self._must_wait(case, busy)
+            if reason:
+                case.watched.pending = case.trigger
+                decisions += self._told(case.watched, [self._decision(case, Action.WAIT, reason)])
+            elif planned == self.settings.plans_per_round:
+                case.watched.pending = case.trigger
+            else:
+                planned += 1
+                case.watched.pending = None
+                found = self.planner.plan(case, rng)
+                self._note(case, found[-1])
+                busy.update(dict.fromkeys(self._shared(query), query))
+                decisions += self._told(case.watched, found)
+        return decisions
+
+    def ended(self, now_ms: int, query: QueryId, outcome: Outcome) -> Decision:
+        """A transition ended. When it failed, the old mechanism still runs, and the target is left alone for a time."""
+        watched = self._watched(query)
+        transition = watched.transition
+        if transition is None:
+            raise InputError(f"query {query!r} has no transition that could have ended")
+        watched.transition, former = None, watched.mechanism
+        if outcome.done:
+            watched.mechanism, watched.since_ms, watched.violated = transition.target, now_ms, 0
+            self.knowledge.quarantines.pop((transition.target, query), None)
+            cost = f"in {outcome.seconds:.2f} s with {outcome.bytes:,.0f} bytes"
+            action, reason = Action.ARRIVED, f"{transition.moves} operators moved {cost}"
+        else:
+            self.knowledge.quarantine(transition.target, query, now_ms, self.settings.retry_ms, outcome.reason)
+            action, reason = Action.FAILED, f"{outcome.reason}; {former} keeps running"
+        return Decision(now_ms, query, Trigger.TRANSITION, action, former, reason, transition.target)
+
+    # ---------------------------------------------------------------- parts of a round
+
+    def _case(self, query: QueryId, facts: Facts, context: str, now_ms: int) -> Case | None:
+        """Monitors, learns and analyses; the case when there is a reason to plan."""
+        watched, settings = self.knowledge.queries[query], self.settings
+        active = tuple(d for d in watched.demands if d.applies(facts))
+        read = readings(self.monitors, self.history, query, watched.since_ms, [d.metric for d in active])
+        bad = violated(active, read)
+        if watched.transition is None:
+            for demand in active:
+                if demand.metric in read:
+                    watched.fitness.learn(watched.mechanism, demand.core, demand not in bad, context)
+        watched.violated = watched.violated + 1 if bad else 0
+        if not bad:
+            watched.not_before_ms = watched.backoff_ms = 0
+            for demand in active:
+                if demand.metric in read:
+                    watched.infeasible.pop(demand.core, None)
+        trigger = trigger_of(watched, active, context, now_ms, settings) or watched.pending
+        if watched.context != context:
+            watched.added.clear()
+        watched.active, watched.context = active, context
+        return Case(query, watched, trigger, active, read, context, now_ms) if trigger else None
+
+    def _shared(self, query: QueryId) -> frozenset[QueryId]:
+        """Queries that must not change because this one does."""
+        running = self.knowledge.queries[query].transition
+        return running.also if running else frozenset()
+
+    def _must_wait(self, case: Case, busy: Mapping[QueryId, QueryId]) -> str:
+        """Why nothing can be done about a query at this time; empty when something can."""
+        watched = case.watched
+        if watched.transition is not None:
+            return f"its transition to {watched.transition.target} is still running"
+        if case.query in busy:
+            return f"query {busy[case.query]}, with which it shares operators, is in a transition"
+        if case.now_ms - watched.since_ms < self.settings.stay_ms:
+            return f"{watched.mechanism} has not run for {self.settings.stay_ms / 1000:g} s yet"
+        return ""
+
+    def _note(self, case: Case, decision: Decision) -> None:
+        """What a decision means for the next rounds."""
+        watched, settings = case.watched, self.settings
+        watched.asked_ms = case.now_ms
+        if decision.transition is not None:
+            watched.transition = decision.transition
+            watched.backoff_ms = watched.not_before_ms = 0
+        elif case.trigger is Trigger.VIOLATED:
+            longer = max(settings.retry_ms, 2 * watched.backoff_ms)
+            watched.backoff_ms = min(longer, settings.longest_retry_ms)
+            watched.not_before_ms = case.now_ms + watched.backoff_ms
+
+    def _told(self, watched: Watched, decisions: list[Decision]) -> list[Decision]:
+        """Leaves out a decision not to act that was told before, in the same words."""
+        found: list[Decision] = []
+        for decision in decisions:
+            words = decision.trigger.value, f"{decision.action.value} {decision.reason}"
+            if decision.action not in (Action.KEEP, Action.WAIT) or words != watched.told:
+                found.append(decision)
+                watched.told = words
+        return found
+
+    def _decision(self, case: Case, action: Action, reason: str) -> Decision:
+        read = {metric.value: value for metric, value in case.read.items()}
+        return Decision(case.now_ms, case.query, case.trigger, action, case.current, reason, readings=read)

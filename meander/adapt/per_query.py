@@ -1,0 +1,66 @@
+"""Several mechanisms in one engine: each query's operators are placed by the mechanism the query has at present.
+
+An engine has one mechanism. This one hands each problem to the mechanism that most of its operators have. When that
+one breaks, the fallback places the operators, so that nothing stops running, and the failure is kept for the loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from meander.model.errors import unknown
+from meander.model.global_plan import OperatorState
+from meander.model.ids import OperatorId, QueryId
+from meander.place.engine import BatchReport, Engine
+from meander.place.mechanisms.base import Mechanism, Metadata
+from meander.place.problem import Problem, Proposal
+
+
+class PerQuery(Mechanism):
+    """Dispatches by operator."""
+
+    name = "per_query"
+
+    def __init__(self, library: Mapping[str, Mechanism], fallback: str) -> None:
+        if fallback not in library:
+            raise unknown("mechanism", fallback, library)
+        self.library, self.fallback = dict(library), fallback
+        self.by_operator: dict[OperatorId, str] = {}
+        self.failures: list[tuple[str, str]] = []
+        """Mechanisms that broke, with the reason, until somebody takes them."""
+        needs_space = any(m.metadata.needs_cost_space for m in library.values())
+        self.metadata = Metadata((), "the mechanism that each query has", needs_cost_space=needs_space)
+
+    def place(self, problem: Problem) -> Proposal:
+        votes = Counter(self.by_operator.get(o, self.fallback) for o in problem.free)
+        name = votes.most_common(1)[0][0] if votes else self.fallback
+        if name != self.fallback:
+            try:
+                return self.library[name].place(problem)
+            except Exception as error:  # told to the loop
+                self.failures.append((name, f"mechanism {name} failed: {error}"))
+        return self.library[self.fallback].place(problem)
+
+
+def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:
+    """From now on the query's operators are placed by this mechanism; returns those that can move."""
+    chosen = engine.mechanism
+    if not isinstance(chosen, PerQuery):
+        raise TypeError(f"the engine has mechanism {chosen.name}, not {PerQuery.name}")
+    if mechanism not in chosen.library:
+        raise unknown("mechanism", mechanism, chosen.library)
+    plan = engine.catalog.plan
+    movable = [o for o in plan.serving(query) if plan[o].pin is None]
+    chosen.by_operator.update(dict.fromkeys(movable, mechanism))
+    return movable
+
+
+def place_again(engine: Engine, query: QueryId, mechanism: str) -> BatchReport:
+    """Assigns the mechanism and has it place all of the query's operators that can move."""
+    movable, plan = assign(engine, query, mechanism), engine.catalog.plan
+    for operator in movable:
+        if plan[operator].state is OperatorState.PLACED:
+            plan[operator].become(OperatorState.TO_BE_REPLACED)
+    engine.log.write(movable, (), f"query {query} switches to {mechanism}")
+    return engine.run([])

@@ -1,0 +1,263 @@
+"""Planning: which mechanism a query should switch to, if any, and why.
+
+Asked for a reason (a violation, a change), it has every mechanism forecast; asked periodically, only the one it would
+switch to. The selector proposes; a switch must also be expected to win enough (hysteresis), and an exploration must not
+be forecast to violate anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from meander.adapt.decisions import Action, Decision, Transition, Trigger
+from meander.adapt.foresight import Forecast, Foresight, Refusal
+from meander.adapt.knowledge import Knowledge, Watched
+from meander.adapt.options import ADDED, Correction, Hopeless, Option, chance, hopeless, resigned
+from meander.adapt.selection.base import Candidate, Choice, Question, Selector, expected
+from meander.adapt.selection.requirement import by_requirement, prior
+from meander.adapt.settings import Settings
+from meander.model.demands import Demand, Metric
+from meander.model.ids import QueryId
+from meander.place.mechanisms.base import Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One query that has to be looked at."""
+
+    query: QueryId
+    watched: Watched
+    trigger: Trigger
+    active: tuple[Demand, ...]
+    read: dict[Metric, float]
+    context: str
+    now_ms: int
+
+    @property
+    def current(self) -> str:
+        return self.watched.mechanism
+
+
+class Planner:
+    """Stateless apart from the knowledge it is given."""
+
+    def __init__(self, foresight: Foresight, selector: Selector, settings: Settings, knowledge: Knowledge) -> None:
+        self.foresight, self.selector = foresight, selector
+        self.settings, self.knowledge = settings, knowledge
+
+    def plan(self, case: Case, rng: Random) -> list[Decision]:
+        """The decision comes last; mechanisms that were put into quarantine on the way come before it."""
+        return _Plan(self, case).decide(rng)
+
+
+class _Plan:
+    """Planning one case."""
+
+    def __init__(self, planner: Planner, case: Case) -> None:
+        self.case, self.foresight, self.selector = case, planner.foresight, planner.selector
+        self.settings, self.knowledge = planner.settings, planner.knowledge
+        self.notes: list[Decision] = []
+        self.known = self.foresight.mechanisms(case.query)
+        self.cores = [demand.core for demand in case.active]
+        self.correction = self._correction(self._predicted())
+        self.options: dict[str, Option] = {}
+        self.without: list[Hopeless] = []
+
+    def decide(self, rng: Random) -> list[Decision]:
+        case = self.case
+        if not case.active:
+            return [self._keep("nothing is demanded at this time")]
+        eager = case.trigger is not Trigger.PERIODIC
+        for name in by_requirement(self.known, case.active):
+            self._consider(name, forecast=eager)
+        if not self.options:
+            return [*self.notes, self._keep("no mechanism can be asked: all are in quarantine or refuse the query")]
+        self.without = hopeless(case.active, list(self.options.values())) if eager else []
+        return [*self.notes, *self._infeasible(), self._choose(rng)]
+
+    # ---------------------------------------------------------------- options
+
+    def _predicted(self) -> dict[Metric, float]:
+        """Predictions for where the query runs; what placing it costs is asked of its own mechanism."""
+        found = dict(self.foresight.now(self.case.query).values)
+        if any(d.metric is Metric.OVERHEAD for d in self.case.active) and self.case.current in self.known:
+            own = self.foresight.forecast(self.case.query, self.case.current)
+            if isinstance(own, Forecast) and Metric.OVERHEAD in own.values:
+                found[Metric.OVERHEAD] = own.values[Metric.OVERHEAD]
+        return found
+
+    def _correction(self, predicted: dict[Metric, float]) -> Correction:
+        """A mechanism that is slower than predicted for its own reasons must not make all others look slow."""
+        case, added = self.case, self.case.watched.added
+        for metric in ADDED & case.read.keys() & predicted.keys():
+            added.setdefault(metric, {})[case.current] = max(0.0, case.read[metric] - predicted[metric])
+        return Correction(case.read, predicted, {metric: min(seen.values()) for metric, seen in added.items()})
+
+    def _consider(self, name: str, *, forecast: bool) -> None:
+        """Makes a mechanism an option, unless it is barred or refuses."""
+        case = self.case
+        if self.knowledge.barred(name, case.query, case.now_ms):
+            return
+        found = self.foresight.forecast(case.query, name) if forecast else None
+        if isinstance(found, Refusal):
+            if found.fault:
+                self._quarantine(name, found.reason)
+            if found.fault or name != case.current:
+                return
+            found = None
+        self.options[name] = self._option(name, self.known[name], found)
+
+    def _option(self, name: str, metadata: Metadata, forecast: Forecast | None) -> Option:
+        values = [self._value(name, demand.metric, forecast) for demand in self.case.active]
+        priors = [
+            prior(metadata, demand) if value is None else chance(demand, value)
+            for demand, value in zip(self.case.active, values, strict=True)
+        ]
+        beliefs = self.case.watched.fitness.beliefs(name, self.cores, self.case.context, priors)
+        violates = any(v is not None and not d.met(v) for d, v in zip(self.case.active, values, strict=True))
+        return Option(name, forecast, values, Candidate(name, *beliefs, may_try=not violates))
+
+    def _value(self, name: str, metric: Metric, forecast: Forecast | None) -> float | None:
+        if name == self.case.current and metric in self.case.read:
+            return self.case.read[metric]
+        return self.correction.corrected(metric, forecast.values.get(metric)) if forecast else None
+
+    def _quarantine(self, name: str, reason: str) -> None:
+        case = self.case
+        entry = self.knowledge.quarantine(name, None, case.now_ms, self.settings.quarantine_ms, reason)
+        length = (entry.until_ms - case.now_ms) // 1000
+        self.notes.append(self._decision(Action.QUARANTINE, f"{reason}; not asked again for {length} s", name))
+
+    # ---------------------------------------------------------------- choosing
+
+    def _choose(self, rng: Random) -> Decision:
+        for _ in range(2 * len(self.known) + 1):
+            if not self.options:
+                break
+            question = self._question()
+            choice = self.selector.choose(question, rng)
+            option = self.options[choice.mechanism]
+            if choice.mechanism == self.case.current:
+                return self._stay(choice, option)
+            if option.forecast is None:
+                del self.options[choice.mechanism]
+                self._consider(choice.mechanism, forecast=True)
+                fresh = self.options.get(choice.mechanism)
+                if not (choice.exploring and fresh and fresh.candidate.may_try):
+                    continue
+                option = fresh
+            if choice.exploring and not option.candidate.may_try:
+                continue
+            return self._judge(choice, option, question)
+        return self._keep("no other mechanism could be asked")
+
+    def _question(self) -> Question:
+        order = [name for name in by_requirement(self.known, self.case.active) if name in self.options]
+        candidates = [
+            resigned(self.options[n], self.without) if self.without else self.options[n].candidate for n in order
+        ]
+        may_explore = self.case.trigger is Trigger.PERIODIC and not self.case.watched.infeasible
+        weights = [demand.weight for demand in self.case.active]
+        return Question(candidates, weights, self.case.current, may_explore)
+
+    def _stay(self, choice: Choice, option: Option) -> Decision:
+        """The mechanism stays; its placement may be old, and placing it again may help."""
+        again, read = option.forecast, self.case.read
+        if again is not None and again.moves and self.case.trigger is not Trigger.PERIODIC:
+            now, then = self._shortfall(read), self._shortfall(self._corrected(again))
+            if now > 0 and then <= now * (1 - self.settings.margin):
+                return self._switch(
+                    option.mechanism, again, "placing it again with the same mechanism comes closer", False
+                )
+        return self._keep(f"{option.mechanism} is still the choice: {choice.reason}")
+
+    def _judge(self, choice: Choice, option: Option, question: Question) -> Decision:
+        assert option.forecast is not None
+        worth = self._worth(question)
+        gain = worth[choice.mechanism] - worth.get(self.case.current, 0.0)
+        if not choice.exploring and gain < self.settings.margin:
+            margin = self.settings.margin
+            return self._keep(f"{choice.mechanism} would win {gain:.0%} of the demands, less than {margin:.0%}")
+        return self._switch(
+            choice.mechanism, option.forecast, f"{choice.reason}; {self._hopes(option)}", choice.exploring
+        )
+
+    def _worth(self, question: Question) -> dict[str, float]:
+        return dict(zip([c.mechanism for c in question.candidates], expected(question), strict=True))
+
+    def _corrected(self, forecast: Forecast) -> dict[Metric, float]:
+        found = {d.metric: self.correction.corrected(d.metric, forecast.values.get(d.metric)) for d in self.case.active}
+        return {metric: value for metric, value in found.items() if value is not None}
+
+    def _shortfall(self, values: dict[Metric, float]) -> float:
+        return sum(d.weight * d.shortfall(values[d.metric]) for d in self.case.active if d.metric in values)
+
+    # ---------------------------------------------------------------- telling
+
+    def _infeasible(self) -> list[Decision]:
+        """Reports demands that nothing meets, once, and again when the best value changed much."""
+        told, now = self.case.watched.infeasible, {each.demand.core: each for each in self.without}
+        if self.case.trigger is Trigger.PERIODIC:
+            return []
+        for core in [core for core in told if core not in now]:
+            del told[core]
+        found: list[Decision] = []
+        for core, each in now.items():
+            if core in told and abs(told[core] - each.best) <= 0.1 * abs(told[core]):
+                continue
+            told[core] = each.best
+            reason = (
+                f"no mechanism meets {core}; the best is {each.demand.show(float(f'{each.best:.4g}'))} by {each.by}"
+            )
+            found.append(self._decision(Action.INFEASIBLE, reason, each.by))
+        return found
+
+    def _hopes(self, option: Option) -> str:
+        shown = [
+            f"{d.metric.value} {d.show(float(f'{v:.3g}'))}"
+            for d, v in zip(self.case.active, option.values, strict=True)
+            if v is not None
+        ]
+        return f"forecast {', '.join(shown)}" if shown else "nothing can be forecast"
+
+    def _switch(self, target: str, forecast: Forecast, reason: str, exploring: bool) -> Decision:
+        case = self.case
+        transition = Transition(
+            case.query, case.current, target, dict(forecast.nodes), forecast.moves, self.foresight.sharing(case.query)
+        )
+        return self._decision(Action.SWITCH, reason, target, None if self.settings.dry_run else transition, exploring)
+
+    def _keep(self, reason: str) -> Decision:
+        return self._decision(Action.KEEP, reason)
+
+    def _decision(
+        self,
+        action: Action,
+        reason: str,
+        target: str | None = None,
+        transition: Transition | None = None,
+        exploring: bool = False,
+    ) -> Decision:
+        case = self.case
+        values = {n: _named(case.active, o.values) for n, o in self.options.items() if o.forecast is not None}
+        return Decision(
+            case.now_ms,
+            case.query,
+            case.trigger,
+            action,
+            case.current,
+            reason,
+            target,
+            transition,
+            exploring,
+            self.settings.dry_run,
+            {metric.value: value for metric, value in case.read.items()},
+            self._worth(self._question()) if self.options else {},
+            values,
+        )
+
+
+def _named(demands: Sequence[Demand], values: Sequence[float | None]) -> dict[str, float]:
+    return {d.metric.value: v for d, v in zip(demands, values, strict=True) if v is not None}
