@@ -251,7 +251,7 @@ def import_state(
     if not isinstance(frame, Frame) or frame.kind != _CHUNK_KIND or frame.end != len(chunk):
         raise TransferError(f"a chunk of transfer {transfer!r} arrived damaged; send it again")
     header = json.loads(frame.header)
-    if store.last_batch(_cancelled(fragment, transfer)) is not None:
+    if is_cancelled(store, fragment, transfer):
         raise TransferError(f"transfer {transfer!r} was cancelled; begin another one under a new name")
     taken = chunks_taken(store, fragment, transfer, header["export"])
     if frame.number > taken:
@@ -292,6 +292,10 @@ def is_complete(store: Store, fragment: FragmentId, transfer: str) -> bool:
         if _cancelled(fragment, transfer) in store.views.writers:
             return False
         return any(last.batch_id >= _LAST for w, last in store.views.writers.items() if w.startswith(begins))
+
+
+def is_cancelled(store: Store, fragment: FragmentId, transfer: str) -> bool:
+    return store.last_batch(_cancelled(fragment, transfer)) is not None
 
 
 def cancel_transfer(store: Store, fragment: FragmentId, transfer: str, operators: Iterable[int]) -> None:

@@ -1,19 +1,22 @@
 """Migration queries: state on its way from an operator's old place to its new one.
 
-A source reads chunks, relays carry them hop by hop, a sink takes them in. `Migration` does this within one process,
-`relay`, `sending` and `receiving` over sockets. `STATE_STRATEGIES` is the ordered table of ways to move state.
+A source reads chunks, relays carry them hop by hop, a sink takes them in. `in_process` does this within one process,
+`sending`, `relay` and `receiving` over sockets. Names are loaded when they are first used: a relay's process needs
+neither Arrow nor a store.
 """
 
 from __future__ import annotations
 
-from meander.model.errors import unknown
-from meander.run.migration.hops import Forwarding, Hop
-from meander.run.migration.in_process import Migration
-from meander.run.migration.job import Job, MoveState, StateMove
-from meander.run.migration.migration_query import MIGRATION_QUERY
-from meander.run.migration.source import SourceOptions
-from meander.run.migration.store_and_forward import STORE_AND_FORWARD
-from meander.run.migration.strategy import StateStrategy
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meander.run.migration.hops import Forwarding, Hop
+    from meander.run.migration.in_process import Migration
+    from meander.run.migration.job import Job, MoveState, StateMove
+    from meander.run.migration.source import SourceOptions
+    from meander.run.migration.strategies import STATE_STRATEGIES, state_strategy
+    from meander.run.migration.strategy import StateStrategy
 
 __all__ = [
     "STATE_STRATEGIES",
@@ -28,12 +31,13 @@ __all__ = [
     "state_strategy",
 ]
 
-STATE_STRATEGIES: tuple[StateStrategy, ...] = (MIGRATION_QUERY, STORE_AND_FORWARD)
+_MODULES = ("hops", "in_process", "job", "source", "strategies", "strategy")
 
 
-def state_strategy(name: str) -> StateStrategy:
-    """The strategy of a name, or an error that names them all."""
-    for candidate in STATE_STRATEGIES:
-        if candidate.name == name:
-            return candidate
-    raise unknown("state strategy", name, (s.name for s in STATE_STRATEGIES), plural="state strategies")
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in _MODULES:
+            found = getattr(import_module(f"{__name__}.{module}"), name, None)
+            if found is not None:
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

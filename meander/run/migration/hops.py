@@ -46,7 +46,7 @@ def slowest_mbps(hops: Collection[Hop]) -> float:
     return min((h.bandwidth_mbps for h in hops if h.bandwidth_mbps is not None), default=math.inf)
 
 
-class Path:
+class Timetable:
     """Hops with what occupies them: says when the next chunk arrives behind the last one."""
 
     def __init__(self, hops: Sequence[Hop], start_ms: float) -> None:

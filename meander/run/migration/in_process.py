@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from meander.model.errors import InputError
 from meander.run.journal import JournalError
-from meander.run.migration.hops import Forwarding, Path
+from meander.run.migration.hops import Forwarding, Timetable
 from meander.run.migration.job import Job, MoveState
 from meander.run.migration.sink import Sink
 from meander.run.migration.source import open_source
@@ -44,7 +44,7 @@ class Migration:
         self._clock_ms, self._on_end = clock_ms, on_end
         self._sink = Sink(job.target, job.into, job.transfer, job.keys)
         self._export: Export | None = None
-        self._path: Path | None = None
+        self._timetable: Timetable | None = None
         self._under_way: deque[tuple[float, bytes]] = deque()
         self._state = MoveState.WAITING
         self._started_ms = self._ended_ms = 0.0
@@ -82,7 +82,7 @@ class Migration:
                 job.source, job.fragment, None if job.keys is None else set(job.keys), job.hops, job.options
             )
             self._started_ms = self._clock_ms()
-            self._path = Path(job.hops, self._started_ms)
+            self._timetable = Timetable(job.hops, self._started_ms)
             self._state = MoveState.MOVING
             self.chunks = self._sink.next(self._export.digest)
             if self.chunks == len(self._export):
@@ -132,14 +132,14 @@ class Migration:
     def _next(self) -> tuple[float, bytes]:
         """The chunk that arrives next. A hop that waits for the whole keeps the whole; otherwise one is under way."""
         assert self._export is not None
-        assert self._path is not None
+        assert self._timetable is not None
         if not self._under_way:
             if self.forwarding is Forwarding.PIPELINED:
                 chunk = self._export.chunk(self.chunks)
-                self._under_way.append((self._path.arrival_ms(len(chunk)), chunk))
+                self._under_way.append((self._timetable.arrival_ms(len(chunk)), chunk))
             else:
                 chunks = [self._export.chunk(n) for n in range(self.chunks, len(self._export))]
-                arrivals = self._path.whole_arrivals_ms([len(c) for c in chunks])
+                arrivals = self._timetable.whole_arrivals_ms([len(c) for c in chunks])
                 self._under_way.extend(zip(arrivals, chunks, strict=True))
         return self._under_way[0]
 

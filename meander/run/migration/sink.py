@@ -11,7 +11,15 @@ from collections.abc import Mapping
 
 from meander.model.ids import FragmentId
 from meander.run.store import Store
-from meander.run.transfer import Arrival, TransferError, cancel_transfer, chunks_taken, import_state, is_complete
+from meander.run.transfer import (
+    Arrival,
+    TransferError,
+    cancel_transfer,
+    chunks_taken,
+    import_state,
+    is_cancelled,
+    is_complete,
+)
 
 
 class Sink:
@@ -23,12 +31,16 @@ class Sink:
         self.store, self.fragment, self.transfer, self.keys = store, fragment, transfer, keys
         self.rows = 0
         self._complete = is_complete(store, fragment, transfer)
-        self._cancelled = False
+        self._cancelled = is_cancelled(store, fragment, transfer)
         self._lock = threading.Lock()
 
     @property
     def complete(self) -> bool:
         return self._complete
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
 
     def next(self, export: int) -> int:
         """The number of the first chunk of an export that is missing."""

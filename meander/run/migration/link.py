@@ -1,0 +1,109 @@
+"""An outgoing link: a bounded buffer and a thread that sends, as fast as the link would carry it.
+
+A block leaves when a link of that bandwidth, busy with the earlier blocks, would have carried it; what a late wake-up
+loses while blocks wait is made up for, so the rate is right for small blocks and on busy machines too. Who puts blocks
+in waits while the buffer is full: that is the back-pressure.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from meander.run.migration.hops import Hop
+from meander.run.migration.wire import WireError
+
+BLOCK_BYTES = 1 << 16
+"""What is passed on at once. A hop adds the time of one block, not of one chunk."""
+BUFFER_BYTES = 1 << 20
+
+
+class Pace:
+    """When a link of a hop's bandwidth and latency lets blocks out."""
+
+    def __init__(self, hop: Hop) -> None:
+        self._hop = hop
+        self._free_s = -math.inf
+
+    def leaves_s(self, ready_s: float, size: int) -> float:
+        """When a block that was ready then has been carried."""
+        self._free_s = max(self._free_s, ready_s) + self._hop.busy_ms(size) / 1000
+        return self._free_s + self._hop.latency_ms / 1000
+
+
+class Link:
+    """Sends blocks over a socket in the order in which they were put in."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        hop: Hop,
+        *,
+        clock_s: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.sent_bytes = 0
+        self._sock, self._pace = sock, Pace(hop)
+        self._clock_s, self._sleep = clock_s, sleep
+        flying = (hop.bandwidth_mbps or 0) * hop.latency_ms * 1000 / 8
+        self._limit = BUFFER_BYTES + int(2 * flying)
+        self._blocks: deque[tuple[float, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._problem: str | None = None
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="link", daemon=True)
+        self._thread.start()
+
+    def put(self, block: bytes) -> None:
+        """Takes a block; waits while too much waits already. Raises WireError once the link is broken."""
+        ready = self._clock_s()
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting_bytes < self._limit or self._ended)
+            if self._ended:
+                raise WireError(self._problem or "the link is closed")
+            self._blocks.append((ready, block))
+            self._waiting_bytes += len(block)
+            self._changed.notify_all()
+
+    @property
+    def _ended(self) -> bool:
+        return self._closing or self._problem is not None
+
+    def close(self) -> None:
+        """Sends what waits, then ends; a broken link just ends."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def abandon(self, why: str) -> None:
+        """Ends without sending what waits."""
+        with self._changed:
+            self._problem = self._problem or why
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._blocks or self._ended)
+                if self._problem is not None or not self._blocks:
+                    return
+                ready, block = self._blocks[0]
+            ahead = self._pace.leaves_s(ready, len(block)) - self._clock_s()
+            if ahead > 0:
+                self._sleep(ahead)
+            try:
+                self._sock.sendall(block)
+            except OSError as problem:
+                self.abandon(f"sending broke off: {problem}")
+                return
+            self.sent_bytes += len(block)
+            with self._changed:
+                self._blocks.popleft()
+                self._waiting_bytes -= len(block)
+                self._changed.notify_all()

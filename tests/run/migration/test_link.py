@@ -1,0 +1,70 @@
+"""An outgoing link: its rate, its latency, and its bounded buffer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from meander.run.migration.hops import Hop
+from meander.run.migration.link import BUFFER_BYTES, Link, Pace
+from meander.run.migration.wire import SOCKET_BUFFER_BYTES, WireError, tuned
+
+
+@pytest.mark.parametrize("size", [1, 100, 65_536])
+def test_blocks_of_any_size_leave_at_the_rate_of_the_link(size: int) -> None:
+    pace = Pace(Hop(5.0, 8.0))  # a byte per microsecond
+    leaves = [pace.leaves_s(0.0, size) for _ in range(10)]
+    assert leaves == pytest.approx([(n + 1) * size / 1e6 + 0.005 for n in range(10)])
+    assert pace.leaves_s(100.0, size) == pytest.approx(100 + size / 1e6 + 0.005)
+
+
+def test_a_late_wake_up_is_made_up_for_while_blocks_wait() -> None:
+    now = [0.0]
+    naps: list[float] = []
+
+    def oversleep(seconds: float) -> None:
+        naps.append(seconds)
+        now[0] += seconds + 0.3
+
+    here, there = socket.socketpair()
+    link = Link(here, Hop(0, 8.0), clock_s=lambda: now[0], sleep=oversleep)
+    for _ in range(4):
+        link.put(bytes(10_000))
+    link.close()
+    assert link.sent_bytes == 40_000
+    assert naps[0] == pytest.approx(0.01)
+    assert len(naps) <= 2
+    there.close()
+
+
+def test_who_puts_in_waits_while_nobody_reads_and_hears_when_the_link_breaks() -> None:
+    here, there = socket.socketpair()
+    tuned_pair(here, there)
+    link = Link(here, Hop())
+    accepted, ended = [0], threading.Event()
+
+    def fill() -> None:
+        try:
+            while True:
+                link.put(bytes(65_536))
+                accepted[0] += 65_536
+        except WireError:
+            ended.set()
+
+    threading.Thread(target=fill, daemon=True).start()
+    assert not ended.wait(0.2)
+    seen = accepted[0]
+    assert 0 < seen <= BUFFER_BYTES + 6 * SOCKET_BUFFER_BYTES
+    there.close()
+    assert ended.wait(10)
+
+
+def tuned_pair(*socks: socket.socket) -> None:
+    for sock in socks:
+        try:
+            tuned(sock)
+        except OSError:  # a socket pair is no TCP connection
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
