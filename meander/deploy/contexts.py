@@ -36,7 +36,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class StateMove:
+class Handover:
     """The state of one operator goes from one fragment to another. On one node that is only a change of names."""
 
     operator: OperatorId
@@ -58,7 +58,7 @@ class Reconfiguration:
     change: Change
     contexts: tuple[Context, ...]
     marker: Marker
-    moves: tuple[StateMove, ...]
+    handovers: tuple[Handover, ...]
 
     def entering(self) -> Iterator[Channel]:
         """Channels from fragments that stay as they are to fragments that do not: where the marker is put in."""
@@ -81,8 +81,8 @@ class Reconfiguration:
 def reconfiguration(number: int, change: Change, plan: GlobalPlan) -> Reconfiguration:
     """Contexts, marker and moves of one part of a change."""
     before, after = change.fragments_before, change.fragments_after
-    moves = tuple(_moves(change, plan))
-    travelling = {m.source for m in moves if m.travels}
+    handovers = tuple(_handovers(change, plan))
+    travelling = {h.source for h in handovers if h.travels}
     contexts = [Context(Action.UNDEPLOY, f.id, f.node) for f in before.values() if f.id not in after]
     contexts += [Context(Action.UPDATE if f.id in before else Action.DEPLOY, f.id, f.node) for f in after.values()]
     actions: dict[tuple[FragmentId, int], MarkerAction] = {}
@@ -92,16 +92,16 @@ def reconfiguration(number: int, change: Change, plan: GlobalPlan) -> Reconfigur
         else:
             action = MarkerAction.UPDATE_THEN_DRAIN if fragment.id in travelling else MarkerAction.DRAIN
         actions[fragment.id, fragment.version] = action
-    return Reconfiguration(number, change, tuple(contexts), Marker.of(number, actions), moves)
+    return Reconfiguration(number, change, tuple(contexts), Marker.of(number, actions), handovers)
 
 
-def _moves(change: Change, plan: GlobalPlan) -> Iterator[StateMove]:
+def _handovers(change: Change, plan: GlobalPlan) -> Iterator[Handover]:
     new = {o: f for f in change.fragments_after.values() for o in f.operators}
     for old in change.fragments_before.values():
         for operator in old.operators:
             target = new.get(operator)
             if target is not None and isinstance(plan[operator].spec, STATEFUL):
-                yield StateMove(operator, old.id, target.id, old.node, target.node)
+                yield Handover(operator, old.id, target.id, old.node, target.node)
 
 
 def parts(change: Change) -> list[Change]:

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meander.deploy.contexts import Reconfiguration, parts, reconfiguration
-from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, redeploy, rerouted
+from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Placed, redeploy, rerouted
 from meander.deploy.protocols.base import Widening
-from meander.model.global_plan import GlobalPlan
 from meander.model.ids import FragmentId, OperatorId
-from meander.model.placement import Edge, Placement
+from meander.model.placement import Edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,7 @@ class Failure:
 class Deployer:
     """`deployment` is what will run when all reconfigurations under way are done."""
 
-    plan: GlobalPlan
-    placement: Placement
+    placed: Placed
     deployment: Deployment = field(default_factory=Deployment)
     widening: Widening | None = None
     """What a protocol reconfigures beyond the change itself; None for exactly the change."""
@@ -58,15 +56,15 @@ class Deployer:
         """
         started: list[Reconfiguration] = []
         moved, self._moved = self._moved, {}
-        change = redeploy(self.plan, self.placement, self.deployment, moved) if moved else Change()
+        change = redeploy(self.placed, self.deployment, moved) if moved else Change()
         if self.widening and change:
-            change = self.widening(self.plan, self.deployment, change)
+            change = self.widening(self.placed.plan, self.deployment, change)
         for part in parts(change):
             if self._collides(part):
                 self.note(part.operators)
                 continue
             self.deployment.apply(part)
-            begun = reconfiguration(self.next_number, part, self.plan)
+            begun = reconfiguration(self.next_number, part, self.placed.plan)
             self.next_number += 1
             self.under_way[begun.number] = begun
             started.append(begun)
@@ -76,9 +74,9 @@ class Deployer:
         """New ways of channels whose fragments stay; also of those at operators that lost or found their place."""
         edges = dict(self._rerouted)
         for operator in moved:
-            if operator in self.plan.operators:
-                edges.update((e, None) for e in self.plan.edges_of(operator))
-        found = rerouted(self.plan, self.placement, self.deployment, edges)
+            if operator in self.placed.plan.operators:
+                edges.update((e, None) for e in self.placed.plan.edges_of(operator))
+        found = rerouted(self.placed, self.deployment, edges)
         busy = frozenset(f for r in self.under_way.values() for f in r.change.fragments)
         self._rerouted = {}
         now: dict[ChannelKey, Channel] = {}
@@ -87,7 +85,7 @@ class Deployer:
                 self._rerouted.update(
                     ((channel.upstream, reader), None)
                     for reader in self.deployment.fragments[channel.receiver].operators
-                    if channel.upstream in self.plan[reader].inputs
+                    if channel.upstream in self.placed.plan[reader].inputs
                 )
             else:
                 now[key] = channel

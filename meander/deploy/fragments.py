@@ -4,8 +4,8 @@ A fragment keeps its id as long as the set on its node overlaps with what it was
 changes. Where an edge of the plan leads from one fragment to another there is a channel: one for each operator and
 each fragment that reads it, however many operators inside that fragment do.
 
-An operator that a change left without a node stays where it is: it goes on with what reaches it, and what it sends
-waits, until it gets a place again.
+An operator that a change left without a place stays where it is as long as its node lives: it goes on with what
+reaches it, and what it cannot send waits, until it gets a place again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.path_cache import Path
 from meander.model.placement import Edge, Placement
+from meander.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,24 +136,40 @@ class Deployment:
         return ChannelId(self.next_channel - 1)
 
 
-def deploy(plan: GlobalPlan, placement: Placement) -> Deployment:
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What is to be deployed: operators, their nodes and routes, and the topology for those that wait for a place."""
+
+    plan: GlobalPlan
+    placement: Placement
+    topology: Topology
+
+    def path(self, upstream: OperatorId, readers: Iterable[OperatorId], ends: tuple[NodeId, NodeId]) -> Path | None:
+        """The route of one of the edges that a channel stands for; any way where none was decided."""
+        if ends[0] == ends[1]:
+            return None
+        wanted = self.plan[upstream].readers if upstream in self.plan.operators else ()
+        routes = (self.placement.routes.get((upstream, reader)) for reader in readers if reader in wanted)
+        found = next((r for r in routes if r is not None and (r.nodes[0], r.nodes[-1]) == ends), None)
+        return self.topology.path(*ends) if found is None and all(map(self.topology.is_alive, ends)) else found
+
+
+def deploy(placed: Placed) -> Deployment:
     """The deployment of a placement, from nothing."""
     deployment = Deployment()
-    deployment.apply(redeploy(plan, placement, deployment, plan.operators))
+    deployment.apply(redeploy(placed, deployment, placed.plan.operators))
     return deployment
 
 
-def redeploy(plan: GlobalPlan, placement: Placement, deployment: Deployment, seeds: Iterable[OperatorId]) -> Change:
+def redeploy(placed: Placed, deployment: Deployment, seeds: Iterable[OperatorId]) -> Change:
     """What the placement of some operators (that came, went or moved) changes; ids go on where fragments do.
 
     Looks at the fragments of the seeds and their neighbours only.
     """
-    return _Redeployment(plan, placement, deployment).change(set(seeds))
+    return _Redeployment(placed, deployment).change(set(seeds))
 
 
-def rerouted(
-    plan: GlobalPlan, placement: Placement, deployment: Deployment, edges: Iterable[Edge]
-) -> dict[ChannelKey, Channel]:
+def rerouted(placed: Placed, deployment: Deployment, edges: Iterable[Edge]) -> dict[ChannelKey, Channel]:
     """Channels of edges between operators that stay, but lead another way or none now."""
     found: dict[ChannelKey, Channel] = {}
     for upstream, reader in edges:
@@ -161,31 +178,19 @@ def rerouted(
         if old is None:
             continue
         ends = deployment.fragments[old.sender].node, deployment.fragments[old.receiver].node
-        path = _path(plan, placement, upstream, deployment.fragments[old.receiver].operators, ends)
+        path = placed.path(upstream, deployment.fragments[old.receiver].operators, ends)
         new = Channel(old.id, upstream, old.sender, old.receiver, path, path is None and ends[0] != ends[1])
         if new != old:
             found[key] = new
     return found
 
 
-def _path(
-    plan: GlobalPlan,
-    placement: Placement,
-    upstream: OperatorId,
-    readers: Iterable[OperatorId],
-    ends: tuple[NodeId, NodeId],
-) -> Path | None:
-    """The route of one of the edges that a channel stands for."""
-    wanted = plan[upstream].readers if upstream in plan.operators else ()
-    routes = (placement.routes.get((upstream, reader)) for reader in readers if reader in wanted)
-    return next((r for r in routes if r is not None and (r.nodes[0], r.nodes[-1]) == ends), None)
-
-
 class _Redeployment:
     """Finds the region that a change touches, groups it anew, and compares."""
 
-    def __init__(self, plan: GlobalPlan, placement: Placement, deployment: Deployment) -> None:
-        self.plan, self.placement, self.deployment = plan, placement, deployment
+    def __init__(self, placed: Placed, deployment: Deployment) -> None:
+        self.placed, self.deployment = placed, deployment
+        self.plan, self.placement = placed.plan, placed.placement
 
     def node_of(self, operator: OperatorId) -> NodeId | None:
         """Where it shall run, or runs while it has no place; None for an operator that does not run at all."""
@@ -308,7 +313,7 @@ class _Redeployment:
         number = self.deployment.fresh_channel() if old is None else old.id
         ends = [after.get(f) or self.deployment.fragments[f] for f in (sender, receiver)]
         nodes = ends[0].node, ends[1].node
-        path = _path(self.plan, self.placement, upstream, ends[1].operators, nodes)
+        path = self.placed.path(upstream, ends[1].operators, nodes)
         return Channel(number, upstream, sender, receiver, path, path is None and nodes[0] != nodes[1])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from meander.deploy.fragments import Deployment, deploy
+from meander.deploy.fragments import Deployment, Placed, deploy
 from meander.lang.topology_file import TopologyFile
 from meander.model.errors import InputError, unknown
 from meander.model.events import QueryAdded
@@ -81,7 +81,7 @@ def plan_queries(
     if report.unplaced:
         operator, reason = next(iter(report.unplaced.items()))
         raise InputError(f"{len(report.unplaced)} operators could not be placed; operator {operator}: {reason}")
-    deployment = deploy(catalog.plan, catalog.placement)
+    deployment = deploy(Placed(catalog.plan, catalog.placement, catalog.topology))
     delays: dict[ChannelId, int] = {}
     if emulate:
         delays = {c.id: round(c.path.latency_ms) for c in deployment.channels.values() if c.path is not None}

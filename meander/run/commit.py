@@ -54,7 +54,7 @@ class RemoveChannel:
 
 @dataclass(frozen=True, slots=True)
 class Rewire:
-    """Another receiver for a channel and all that waits in it; None for delay, cut or sender leaves them as they are."""
+    """Another receiver for a channel and all that waits in it; the rest stays as it is where it is None."""
 
     channel: ChannelId
     receiver: FragmentId | None

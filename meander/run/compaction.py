@@ -85,8 +85,9 @@ class Compaction:
     def tick(self) -> int:
         """One pass: merges what is crowded, the most crowded first; says how many partitions became one piece."""
         started = time.perf_counter()
+        epoch = self.store.state.epoch
         tasks = self._tasks()
-        done = sum(self._run(task) for task in tasks)
+        done = sum(self._run(task, epoch) for task in tasks)
         if tasks:
             self.metrics.passes += 1
             self.metrics.partitions += done
@@ -125,12 +126,12 @@ class Compaction:
         grown = crowd.pieces >= self.options.joined_pieces and crowd.rows >= 2 * crowd.first_rows
         return grown or crowd.pieces >= self.options.most_pieces
 
-    def _run(self, task: _Task) -> int:
+    def _run(self, task: _Task, epoch: int) -> int:
         def merge(table: pa.Table, owners: Int64s) -> tuple[pa.Table, Int64s]:
             self.metrics.rows += len(table)
             return (table, owners) if task.stage is None else merged(self.runner, task.stage, task.table, table, owners)
 
-        return self.store.state.compact(task.keys, merge)
+        return self.store.state.compact(task.keys, merge, epoch)
 
     def start(self) -> None:
         """Compacts in a thread of its own until `stop`."""

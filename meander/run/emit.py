@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId
 from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, Exchange, Int64s
 from meander.run.frames import FRAGMENT, HIDDEN
-from meander.run.routing import Wire
+from meander.run.routing import Installed, Wire
 from meander.run.work import Batch, Handover, StepReport, Work
 
 
@@ -38,6 +39,18 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId
             channels = np.array([c for c, _ in entries], np.int64)
             body = as_channel(table, columns)
             work.appends.append(ChannelAppend(body, channels, offsets[at], counts[at], marks))
+    for i, marker in batch.acting.items():
+        _act(batch.fragments[i], marker, work, exchange)
+
+
+def _act(fragment: Installed, marker: Marker, work: Work, exchange: Exchange) -> None:
+    """The fragment has done everything before the marker: it ends here and tells those behind it."""
+    told = {entry.fragment for entry in marker.entries}
+    for wires in fragment.outputs:
+        for wire in wires:
+            if exchange.spec(wire.channel).receiver in told:
+                work.markers[wire.channel] = marker
+    work.drained[fragment.fragment] = marker.reconfiguration
 
 
 def _by_fragment(batch: Batch, table: pa.Table) -> tuple[pa.Table, Int64s]:
@@ -51,10 +64,7 @@ def _by_fragment(batch: Batch, table: pa.Table) -> tuple[pa.Table, Int64s]:
 
 
 def _may_pass(exchange: Exchange, wire: Wire, downstream: set[ChannelId]) -> bool:
-    if not wire.direct or wire.channel not in downstream:
-        return False
-    start, end = exchange.bounds([wire.channel])
-    return bool(start[0] == end[0])
+    return wire.channel in downstream and exchange.is_passable(wire.channel)
 
 
 def _readdressed(exchange: Exchange, table: pa.Table, wire: Wire) -> pa.Table:
@@ -70,7 +80,13 @@ def as_channel(table: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
 
 
 def append_waiting(work: Work) -> None:
-    """What was handed to a reader that came earlier in this step waits in its channel for the next one."""
+    """What was handed to a reader that came earlier in this step waits in its channel for the next one.
+
+    Markers come last, so that nothing of the step is behind them.
+    """
     for channel, handed in work.handed.items():
         mark = None if handed.watermark == NO_WATERMARK else handed.watermark
         work.appends.append(ChannelAppend.one(channel, as_channel(handed.table, None), mark))
+    if work.markers:
+        channels, markers = list(work.markers), dict(enumerate(work.markers.values()))
+        work.appends.append(ChannelAppend.sliced(None, channels, [0] * len(channels), markers=markers))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from meander.run.ingest import Ingest, IngestMetrics, IngestOptions
 from meander.run.installation import Installation
 from meander.run.journal import JournalError
 from meander.run.prepared import PreparedRunner
-from meander.run.routing import Routing
+from meander.run.routing import Installed, Routing
 from meander.run.runner import Runner
 from meander.run.slot import OnBatch, Slot
 from meander.run.step import MOST_ROWS, Stepper
@@ -144,12 +144,22 @@ class Host:
         if fresh:
             self.store.commit(Commit(add=fresh))
         self.routing.install(installation.fragments)
-        self._ingest_channels = {**self._ingest_channels, **installation.ingest}
+        self.take_in(installation.ingest)
 
     def warm_up(self) -> None:
         """Prepares the plans of all installed fragments, so that the first tuples need not wait for that."""
-        found = self.routing.fragments.values()
-        self.stepper.runner.warm_up(stage for f in found for stage in f.bound.template.stages)
+        self.prepare(self.routing.fragments.values())
+
+    def prepare(self, fragments: Iterable[Installed]) -> None:
+        """Prepares the plans of fragments that are to come. What is prepared already costs nothing."""
+        self.stepper.runner.warm_up(stage for f in fragments for stage in f.bound.template.stages)
+
+    def wake(self, slots: Iterable[int] | None = None) -> None:
+        """Asks slots (all of them by default) for a step."""
+        for number in range(len(self.slots)) if slots is None else slots:
+            if not self.slots[number].is_busy and self.stepper.has_work(number):
+                self.slots[number].wake()
+        self.store.nudge()
 
     def feed(
         self,
@@ -158,11 +168,9 @@ class Host:
         sources: Mapping[str, SourceConnector] | None = None,
     ) -> None:
         """Begins to take in the streams that installed fragments read."""
-        wanted = {stream for stream, _ in self._ingest_channels}
-        used = [s for s in streams if s.name in wanted]
         self.ingest = Ingest(
             self.store,
-            used,
+            streams,
             self._ingest_channels,
             options=self.options.ingest,
             surroundings=surroundings,
@@ -170,6 +178,32 @@ class Host:
         )
         self.ingest.open()
         self.ingest.start()
+
+    @property
+    def ingest_channels(self) -> Mapping[tuple[str, str], tuple[ChannelId, ...]]:
+        """(stream, node) to the channels that its tuples enter by."""
+        return self._ingest_channels
+
+    def take_in(self, channels: Mapping[tuple[str, str], tuple[ChannelId, ...]]) -> None:
+        """Begins to feed channels of sources that came; those that are fed already stay."""
+        found = dict(self._ingest_channels)
+        for key, readers in channels.items():
+            found[key] = tuple(dict.fromkeys((*found.get(key, ()), *readers)))
+        self._feed_only(found)
+
+    def stop_feeding(self, channels: Collection[ChannelId]) -> None:
+        """Stops feeding channels of sources that nobody reads any more."""
+        if channels:
+            kept = {
+                key: tuple(c for c in readers if c not in channels) for key, readers in self._ingest_channels.items()
+            }
+            self._feed_only({key: readers for key, readers in kept.items() if readers})
+
+    def _feed_only(self, channels: Mapping[tuple[str, str], tuple[ChannelId, ...]]) -> None:
+        if channels != self._ingest_channels:
+            self._ingest_channels = channels
+            if self.ingest is not None:
+                self.ingest.rewire(channels)
 
     def deliver(
         self, outlets: Iterable[Outlet], surroundings: Surroundings, sinks: Mapping[str, SinkConnector] | None = None
@@ -219,7 +253,7 @@ class Host:
         waiting = {c for c in exchange.channels() if exchange.counters(c).pending_tuples}
         paused = {c for f in self.routing.paused for c in self.routing.fragments[f].ports}
         paused |= self.delivery.paused_channels() if self.delivery else set()
-        return waiting <= paused and not any(self._has_work(s.number) or s.boundary.locked() for s in self.slots)
+        return waiting <= paused and not any(self.stepper.has_work(s.number) or s.boundary.locked() for s in self.slots)
 
     def stop(self) -> None:
         """Stops at once. What was taken in and not processed is there at the next start."""
@@ -251,7 +285,7 @@ class Host:
                         self.totals.add(report)
                 if not self._work_before(slot, deadline):
                     break
-            if self._has_work(slot.number):
+            if self.stepper.has_work(slot.number):
                 slot.wake()
 
         return batch
@@ -262,7 +296,7 @@ class Host:
             seen = self.store.commits
             if time.monotonic() >= deadline:
                 return False
-            if self._has_work(slot.number):
+            if self.stepper.has_work(slot.number):
                 return True
             self.store.wait(seen, min(self._pause_s(), max(0.0, deadline - time.monotonic())))
         return False
@@ -294,20 +328,15 @@ class Host:
                 if not slot.is_alive and slot.revivals < MOST_REVIVALS:
                     _log.warning("slot %d starts over: %s", slot.number, slot.failure)
                     slot.revive(self.spark, self._batch_of(slot))
-                if not slot.is_busy and self._has_work(slot.number):
+                if not slot.is_busy and self.stepper.has_work(slot.number):
                     slot.wake()
             self.store.wait(seen, self._pause_s())
-
-    def _has_work(self, slot: int) -> bool:
-        ports = [c for g in self.routing.groups(slot) for f in g.fragments for c in f.ports]
-        starts, ends = self.store.exchange.bounds(ports)
-        return bool((ends > starts).any())
 
     def busy(self) -> bool:
         """Whether anything that was taken in waits to be processed or delivered."""
         exchange = self.store.exchange
         return any(exchange.counters(c).pending_tuples for c in exchange.channels()) or any(
-            self._has_work(slot.number) or slot.boundary.locked() for slot in self.slots
+            self.stepper.has_work(slot.number) or slot.boundary.locked() for slot in self.slots
         )
 
     # ---------------------------------------------------------------- asking

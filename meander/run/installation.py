@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from meander.deploy.fragments import Channel, Deployment
+from meander.deploy.fragments import Channel, ChannelKey, Deployment, Fragment
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import STATEFUL, Operator, Sink, Source, describe
@@ -69,46 +69,65 @@ def installation(
     delays_ms: Mapping[ChannelId, int] | None = None,
     late: Iterable[OperatorId] = (),
 ) -> Installation:
-    """Channels and bound fragments of a deployment; `delays_ms` emulate the latency of paths.
+    """Channels and bound fragments of a whole deployment."""
+    return install(plan, deployment.fragments.values(), deployment.channels, slots, delays_ms, late)
+
+
+def install(
+    plan: GlobalPlan,
+    fragments: Iterable[Fragment],
+    channels: Mapping[ChannelKey, Channel],
+    slots: Mapping[FragmentId, int],
+    delays_ms: Mapping[ChannelId, int] | None = None,
+    late: Iterable[OperatorId] = (),
+) -> Installation:
+    """Channels and bound fragments; `channels` are those from and to the fragments, `delays_ms` emulate their paths.
 
     `late` names the sinks that want to know which tuples came too late for the operators above them.
     """
-    operators = {o: record.spec for o, record in plan.operators.items()}
-    inputs = {o: record.inputs for o, record in plan.operators.items()}
     delays_ms = delays_ms or {}
-    owner = deployment.owner
-    specs = [_between(plan, c, delays_ms.get(c.id, 0)) for c in deployment.channels.values()]
+    specs = [between(plan, c, delays_ms.get(c.id, 0)) for c in channels.values()]
     by_sender: dict[OperatorId, list[Channel]] = {}
-    for channel in deployment.channels.values():
+    for channel in channels.values():
         by_sender.setdefault(channel.upstream, []).append(channel)
-    fragments: list[Installed] = []
+    installed: list[Installed] = []
     ingest: dict[tuple[str, str], tuple[ChannelId, ...]] = {}
     results: dict[OperatorId, ChannelId] = {}
     aside = [output for sink in dict.fromkeys(late) for output in _late_outputs(plan, sink)]
     specs += [ChannelSpec(o.channel, _late_schema(plan, o)) for o in aside]
-    for fragment in deployment.fragments.values():
-        bound = bind(operators, inputs, fragment.operators)
+    for fragment in fragments:
+        bound = _bound(plan, fragment)
+        inside = set(fragment.operators)
         ports: list[ChannelId] = []
         for operator in bound.ports:
-            spec = operators[operator]
-            if isinstance(spec, Source) and owner[operator] == fragment.id:
+            spec = plan[operator].spec
+            if isinstance(spec, Source) and operator in inside:
                 assert spec.node is not None
                 outside = ChannelId(OUTSIDE + operator)
                 specs.append(ChannelSpec(outside, channel_schema(plan[operator].schema), None, fragment.id))
                 ingest[spec.stream, spec.node] = (*ingest.get((spec.stream, spec.node), ()), outside)
                 ports.append(outside)
             else:
-                ports.append(deployment.channels[operator, fragment.id].id)
-        outputs = tuple(_wires(o, operators[o], by_sender.get(o, []), delays_ms) for o in bound.outputs)
+                ports.append(channels[operator, fragment.id].id)
+        outputs = tuple(_wires(o, plan[o].spec, by_sender.get(o, [])) for o in bound.outputs)
         for operator in bound.outputs:
-            if isinstance(operators[operator], Sink):
+            if isinstance(plan[operator].spec, Sink):
                 results[operator] = ChannelId(OUTSIDE + operator)
                 schema = channel_schema(plan[operator].schema)
                 specs.append(ChannelSpec(results[operator], schema, fragment.id, None))
         slot = slots.get(fragment.id, 0)
         wires = _late_wires(plan, bound, aside)
-        fragments.append(Installed(fragment.id, fragment.version, slot, bound, tuple(ports), outputs, wires))
-    return Installation(tuple(specs), tuple(fragments), ingest, results, tuple(aside))
+        installed.append(Installed(fragment.id, fragment.version, slot, bound, tuple(ports), outputs, wires))
+    return Installation(tuple(specs), tuple(installed), ingest, results, tuple(aside))
+
+
+def _bound(plan: GlobalPlan, fragment: Fragment) -> Bound:
+    """The fragment's template; looks at its operators and their neighbours, not at the rest of the plan."""
+    readers = [r for o in fragment.operators for r in plan[o].readers]
+    inputs = {o: plan[o].inputs for o in (*fragment.operators, *readers)}
+    near = {*inputs, *(i for o in fragment.operators for i in plan[o].inputs)}
+    operators = {o: plan[o].spec for o in near}
+    return bind(operators, inputs, fragment.operators, {o: plan[o].schema for o in near})
 
 
 def _late_outputs(plan: GlobalPlan, sink: OperatorId) -> list[LateOutput]:
@@ -140,14 +159,13 @@ def _late_wires(
     return found
 
 
-def _between(plan: GlobalPlan, channel: Channel, delay_ms: int) -> ChannelSpec:
+def between(plan: GlobalPlan, channel: Channel, delay_ms: int) -> ChannelSpec:
+    """A channel from fragment to fragment as the store knows it."""
     schema: pa.Schema = channel_schema(by_position(plan[channel.upstream].schema))
     return ChannelSpec(channel.id, schema, channel.sender, channel.receiver, delay_ms)
 
 
-def _wires(
-    operator: OperatorId, spec: Operator, readers: list[Channel], delays_ms: Mapping[ChannelId, int]
-) -> tuple[Wire, ...]:
+def _wires(operator: OperatorId, spec: Operator, readers: list[Channel]) -> tuple[Wire, ...]:
     if isinstance(spec, Sink):
         return (Wire(ChannelId(OUTSIDE + operator), spec.columns),)
-    return tuple(Wire(c.id, None, direct=not delays_ms.get(c.id, 0)) for c in readers)
+    return tuple(Wire(c.id) for c in readers)

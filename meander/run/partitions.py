@@ -75,6 +75,8 @@ class Partitions:
     def __init__(self) -> None:
         self.fragments: dict[int, FragmentState] = {}
         self.bytes = 0.0
+        self.epoch = 0
+        """Grows when state changes its owner: what was found out before may be about another operator now."""
 
     def find(self, fragment: int, operator: int) -> OperatorState | None:
         state = self.fragments.get(fragment)
@@ -143,6 +145,7 @@ class Partitions:
 
     def rename(self, renames: Iterable[Sequence[int]], payloads: Payloads) -> None:
         """Moves operators' state as (fragment, operator, to fragment, to operator), all at the same moment."""
+        self.epoch += 1
         taken: list[tuple[int, int, OperatorState, int, float]] = []
         for fragment, operator, to_fragment, to_operator in renames:
             table = self.find(fragment, operator)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from meander.deploy.markers import Marker
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.template import Bound, Template
@@ -24,8 +25,6 @@ class Wire:
 
     channel: ChannelId
     columns: tuple[str, ...] | None = None
-    direct: bool = False
-    """Whether tuples may pass within a step: no emulated latency, and the receiver is a fragment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,12 @@ class Routing:
         self._groups: dict[int, tuple[Group, ...]] = {}
         self.paused: dict[FragmentId, str] = {}
         """Fragments that do not run for the time being, with the reason."""
+        self.awaiting: dict[FragmentId, Marker] = {}
+        """Fragments that stop at the marker of a reconfiguration."""
+        self.drained: dict[FragmentId, int] = {}
+        """Those that have reached it: they wait for what comes after them, or to go on."""
+        self.fresh: frozenset[FragmentId] = frozenset()
+        """Fragments that have to look at their state once, whether or not something arrives."""
 
     @property
     def fragments(self) -> Mapping[FragmentId, Installed]:
@@ -80,11 +85,53 @@ class Routing:
 
     def install(self, fragments: Iterable[Installed]) -> None:
         """Adds fragments, or puts new versions in the place of old ones."""
-        added = {f.fragment: f for f in fragments}
-        for each in added.values():
+        self.exchange((), fragments)
+
+    def exchange(self, gone: Iterable[FragmentId], added: Iterable[Installed]) -> None:
+        """Puts fragments in the place of others, all at the same moment; those that ended a wait go on."""
+        fresh = {f.fragment: f for f in added}
+        for each in fresh.values():
             self._check(each)
         with self._lock:
-            self._replace({**self._fragments, **added})
+            out = set(gone)
+            kept = {f: i for f, i in self._fragments.items() if f not in out}
+            both = out | set(fresh)
+            self.awaiting = {f: marker for f, marker in self.awaiting.items() if f not in both}
+            self.drained = {f: n for f, n in self.drained.items() if f not in both}
+            self.fresh = (self.fresh - out) | frozenset(fresh)
+            self._replace({**kept, **fresh})
+
+    def wait_for(self, marker: Marker) -> None:
+        """The fragments that a marker names stop at it, once they have reached it in every port."""
+        with self._lock:
+            self.awaiting = {**self.awaiting, **{entry.fragment: marker for entry in marker.entries}}
+
+    def drain(self, fragments: Mapping[FragmentId, int]) -> None:
+        """Fragments have reached the marker in every port."""
+        with self._lock:
+            self.drained = {**self.drained, **fragments}
+            self._replace(self._fragments)
+
+    def go_on(self, reconfiguration: int) -> None:
+        """Nobody waits for this reconfiguration any more: its fragments run as they did."""
+        with self._lock:
+            back = {f for f, marker in self.awaiting.items() if marker.reconfiguration == reconfiguration}
+            self.awaiting = {f: marker for f, marker in self.awaiting.items() if f not in back}
+            self.drained = {f: n for f, n in self.drained.items() if f not in back}
+            self.fresh |= back
+            self._replace(self._fragments)
+
+    def rewire(self, wires: Mapping[FragmentId, tuple[tuple[Wire, ...], ...]]) -> None:
+        """Gives outputs other channels. The caller sees to it that the fragments are between two steps."""
+        with self._lock:
+            changed = {f: replace(self._fragments[f], outputs=outputs) for f, outputs in wires.items()}
+            self.fresh |= frozenset(changed)
+            self._replace({**self._fragments, **changed})
+
+    def looked(self, fragments: Iterable[FragmentId]) -> None:
+        """Fragments have had their look at their state."""
+        with self._lock:
+            self.fresh -= frozenset(fragments)
 
     def remove(self, fragments: Iterable[FragmentId]) -> None:
         gone = set(fragments)
@@ -92,7 +139,7 @@ class Routing:
             missing = gone - set(self._fragments)
             if missing:
                 raise unknown("fragment", str(min(missing)), map(str, self._fragments))
-            self._replace({f: i for f, i in self._fragments.items() if f not in gone})
+        self.exchange(gone, ())
 
     def rebind(self, slots: Mapping[FragmentId, int]) -> None:
         """Gives fragments to other slots. The caller sees to it that the old slots are between two steps."""
@@ -129,7 +176,7 @@ class Routing:
         groups: dict[tuple[int, int, str], list[Installed]] = {}
         for number in sorted(fragments):
             each = fragments[number]
-            if number in self.paused:
+            if number in self.paused or number in self.drained:
                 continue
             groups.setdefault((each.slot, depth[number], each.bound.template.key), []).append(each)
         by_slot: dict[int, list[Group]] = {}

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
+from meander.run.boundary import Boundary
 from meander.run.commit import Writer
 
 SOURCE = "meander_slot"
@@ -77,7 +78,7 @@ class Slot:
         self.number = number
         self.directory = directory / f"slot-{number}"
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.boundary = threading.Lock()
+        self.boundary = Boundary()
         """Held while a step runs: whoever holds it knows that the slot is between two steps."""
         self.revivals = 0
         self.is_busy = False

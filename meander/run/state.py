@@ -130,7 +130,17 @@ class StateTables:
                 if len(numbers) >= max(1, min_pieces) * WIDTH
             )
 
-    def compact(self, partitions: Iterable[PartitionKey], merge: Merge) -> int:
+    @property
+    def epoch(self) -> int:
+        """Grows when state changes its owner."""
+        return self._view.epoch
+
+    def begin_epoch(self) -> None:
+        """What was found out about owners of state before does not hold any more."""
+        with self._store.lock:
+            self._view.epoch += 1
+
+    def compact(self, partitions: Iterable[PartitionKey], merge: Merge, epoch: int | None = None) -> int:
         """Merges the pieces of each partition into one, with one commit per operator; says of how many partitions.
 
         Steps go on meanwhile: what they append is kept, and a partition that they drop stays dropped.
@@ -141,9 +151,10 @@ class StateTables:
                 table = self._view.find(key.fragment, key.operator)
                 if table is not None and len(table.pieces.get(key.bucket, ())) > WIDTH:
                     by_operator.setdefault((key.operator, table.schema), []).append(key)
-        return sum(self._merge(keys, schema, merge) for (_, schema), keys in by_operator.items())
+        epoch = self.epoch if epoch is None else epoch
+        return sum(self._merge(keys, schema, merge, epoch) for (_, schema), keys in by_operator.items())
 
-    def _merge(self, keys: list[PartitionKey], schema: int, merge: Merge) -> int:
+    def _merge(self, keys: list[PartitionKey], schema: int, merge: Merge, epoch: int) -> int:
         gather, seen = Gather(), []
         with self._store.lock:
             for owner, key in enumerate(keys):
@@ -159,7 +170,8 @@ class StateTables:
         columns = np.array([[*key, *first] for key, first in zip(keys, seen, strict=True)], np.int64).reshape(-1, 5)
         columns = np.column_stack([columns, np.cumsum(lengths) - lengths, lengths])
         with self._store.lock:
-            same = [row for row in columns.tolist() if self._view.starts_with(*row[:5])]
+            rows = columns.tolist() if self.epoch == epoch else []
+            same = [row for row in rows if self._view.starts_with(*row[:5])]
             if same:
                 self._store.commit(Commit(state_merges=(StateMerge(table, *map(int64s, zip(*same, strict=True))),)))
         return len(same)

@@ -89,6 +89,7 @@ class Store:
         self.exchange = EmbeddedExchange(self)
         self.state = StateTables(self)
         self._roll_after_bytes = 0
+        self._nudges = 0
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
         self._snapshot_problem: str | None = None
@@ -236,6 +237,11 @@ class Store:
         with self.lock:
             return self.views.notes.get(key)
 
+    def notes(self, prefix: str) -> dict[str, Any]:
+        """All remembered values whose key begins so."""
+        with self.lock:
+            return {key: value for key, value in self.views.notes.items() if key.startswith(prefix)}
+
     @property
     def commits(self) -> int:
         """Commits since the store was opened."""
@@ -244,8 +250,15 @@ class Store:
     def wait(self, seen_commits: int, timeout_s: float) -> int:
         """Sleeps until there are more commits than `seen_commits`, or for the timeout; says how many there are."""
         with self.changed:
-            self.changed.wait_for(lambda: self._commits > seen_commits, timeout_s)
+            nudges = self._nudges
+            self.changed.wait_for(lambda: self._commits > seen_commits or self._nudges != nudges, timeout_s)
             return self._commits
+
+    def nudge(self) -> None:
+        """Wakes everybody who waits, for changes that are not commits."""
+        with self.changed:
+            self._nudges += 1
+            self.changed.notify_all()
 
     def pressure(self) -> float:
         """How full the channels are, 0 to 1, of the disk budget that state leaves to them."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields
 
 import numpy as np
 import pyarrow as pa
 
+from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, Passed, StateAppend, StateDrop, Writer
 from meander.run.exchange.base import ChannelAppend, Int64s
 from meander.run.frames import FRAGMENT
 from meander.run.routing import Installed
 from meander.run.template import Edge, Template
+
+
+def drained_note(reconfiguration: int, fragment: FragmentId) -> str:
+    """Under which name the store remembers that a fragment has done its part."""
+    return f"drained {reconfiguration} {fragment}"
 
 
 @dataclass(slots=True)
@@ -54,6 +61,12 @@ class Work:
     versions: dict[FragmentId, int] = field(default_factory=dict)
     counters: dict[tuple[FragmentId, str], int] = field(default_factory=dict)
     handed: dict[ChannelId, Handover] = field(default_factory=dict)
+    markers: dict[ChannelId, Marker] = field(default_factory=dict)
+    """Markers that go out behind everything else."""
+    drained: dict[FragmentId, int] = field(default_factory=dict)
+    """Fragments that have done all that lies before a marker, by reconfiguration: this was their last step."""
+    looked: set[FragmentId] = field(default_factory=set)
+    """Fragments that had to look at their state, and have."""
 
     def copy(self) -> Work:
         """A commit that can be thrown away when a group fails."""
@@ -76,6 +89,7 @@ class Work:
             state_drops=tuple(self.drops),
             state_appends=tuple(self.states),
             counters=self.counters,
+            notes={drained_note(number, fragment): 1 for fragment, number in self.drained.items()},
         )
 
 
@@ -90,6 +104,8 @@ class Batch:
     """The fragments' watermarks before the step, and after."""
     after: Int64s
     edges: dict[Edge, pa.Table]
+    acting: Mapping[int, Marker] = field(default_factory=dict)
+    """Fragments, by index, for which this batch ends at a marker in every port."""
 
     def rows_of(self, table: pa.Table) -> Int64s:
         """For each row the index of its fragment."""

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.deploy.contexts import parts
-from meander.deploy.fragments import Deployment, deploy, redeploy, rerouted
+from meander.deploy.fragments import Deployment, Placed, deploy, redeploy, rerouted
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, QueryRemoved
 from meander.model.ids import OperatorId, QueryId
 from meander.model.topology import Link
@@ -21,6 +21,10 @@ def placed(seed: int, queries: int) -> tuple[Catalog, Engine]:
     engine = Engine(catalog, mechanism("bottom_up"))
     engine.run([QueryAdded(0, query(seed + i, f"q{i}")) for i in range(queries)])
     return catalog, engine
+
+
+def placed_in(catalog: Catalog) -> Placed:
+    return Placed(catalog.plan, catalog.placement, catalog.topology)
 
 
 def check(catalog: Catalog, deployment: Deployment) -> None:
@@ -57,7 +61,7 @@ def check(catalog: Catalog, deployment: Deployment) -> None:
 @settings(max_examples=40)
 def test_fragments_are_the_connected_operators_of_a_node(seed: int, queries: int) -> None:
     catalog, _ = placed(seed, queries)
-    check(catalog, deploy(catalog.plan, catalog.placement))
+    check(catalog, deploy(placed_in(catalog)))
 
 
 def move(catalog: Catalog, engine: Engine, sensor: str, target: str) -> list[OperatorId]:
@@ -74,12 +78,12 @@ def move(catalog: Catalog, engine: Engine, sensor: str, target: str) -> list[Ope
 @settings(max_examples=40)
 def test_what_a_change_does_not_touch_keeps_its_id_and_version(seed: int) -> None:
     catalog, engine = placed(seed, 4)
-    deployment = deploy(catalog.plan, catalog.placement)
-    assert not redeploy(catalog.plan, catalog.placement, deployment, catalog.plan.operators)
+    deployment = deploy(placed_in(catalog))
+    assert not redeploy(placed_in(catalog), deployment, catalog.plan.operators)
     before = dict(deployment.fragments)
     old = next(link for link in catalog.topology.links() if link.source == "s0")
     moved = move(catalog, engine, "s0", next(e for e in ("e0", "e1", "e2", "e3") if e != old.target))
-    change = redeploy(catalog.plan, catalog.placement, deployment, moved)
+    change = redeploy(placed_in(catalog), deployment, moved)
     deployment.apply(change)
     near = {n for o in moved for n in (o, *catalog.plan.neighbours(o))}
     for fragment in before.values():
@@ -96,7 +100,7 @@ def test_what_a_change_does_not_touch_keeps_its_id_and_version(seed: int) -> Non
 @settings(max_examples=60)
 def test_many_small_changes_lead_where_starting_from_nothing_leads(seed: int, steps: list[int]) -> None:
     catalog, engine = placed(seed, 3)
-    deployment = deploy(catalog.plan, catalog.placement)
+    deployment = deploy(placed_in(catalog))
     waiting: set[OperatorId] = set()
     for number, step in enumerate(steps):
         if step < 30:
@@ -107,12 +111,12 @@ def test_many_small_changes_lead_where_starting_from_nothing_leads(seed: int, st
             gone = sorted(catalog.plan.queries)
             moved = [m.operator for m in engine.run([QueryRemoved(0, gone[step % len(gone)])]).moves] if gone else []
         waiting |= set(moved)
-        change = redeploy(catalog.plan, catalog.placement, deployment, moved)
+        change = redeploy(placed_in(catalog), deployment, moved)
         for part in parts(change):
             deployment.apply(part)
-        deployment.reroute(rerouted(catalog.plan, catalog.placement, deployment, edges_of(catalog)))
+        deployment.reroute(rerouted(placed_in(catalog), deployment, edges_of(catalog)))
         check(catalog, deployment)
-        fresh = deploy(catalog.plan, catalog.placement)
+        fresh = deploy(placed_in(catalog))
         if set(fresh.owner) == set(deployment.owner):
             assert shape(fresh) == shape(deployment)
 
@@ -132,10 +136,10 @@ def shape(deployment: Deployment) -> tuple[object, ...]:
 @settings(max_examples=40)
 def test_a_change_taken_back_leaves_everything_as_it_was(seed: int) -> None:
     catalog, engine = placed(seed, 4)
-    deployment = deploy(catalog.plan, catalog.placement)
+    deployment = deploy(placed_in(catalog))
     fragments, channels, owner = dict(deployment.fragments), dict(deployment.channels), dict(deployment.owner)
     moved = move(catalog, engine, "s1", "e2")
-    for part in parts(redeploy(catalog.plan, catalog.placement, deployment, moved)):
+    for part in parts(redeploy(placed_in(catalog), deployment, moved)):
         deployment.apply(part)
         deployment.apply(part.reversed())
     assert (deployment.fragments, deployment.channels, deployment.owner) == (fragments, channels, owner)
@@ -143,7 +147,7 @@ def test_a_change_taken_back_leaves_everything_as_it_was(seed: int) -> None:
 
 def test_nothing_is_left_when_everything_is_removed() -> None:
     catalog, engine = placed(1, 3)
-    deployment = deploy(catalog.plan, catalog.placement)
+    deployment = deploy(placed_in(catalog))
     report = engine.run([QueryRemoved(0, QueryId(f"q{i}")) for i in range(3)])
-    deployment.apply(redeploy(catalog.plan, catalog.placement, deployment, [m.operator for m in report.moves]))
+    deployment.apply(redeploy(placed_in(catalog), deployment, [m.operator for m in report.moves]))
     assert (deployment.fragments, deployment.channels, deployment.owner) == ({}, {}, {})

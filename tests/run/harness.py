@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from meander.deploy.fragments import Deployment, deploy
+from meander.deploy.fragments import Deployment, Placed, deploy
 from meander.lang import sql
 from meander.model.events import QueryAdded
 from meander.model.ids import ChannelId
@@ -98,7 +98,7 @@ class Plane:
         self.catalog = catalog()
         engine = Engine(self.catalog, mechanism("bottom_up"))
         assert not engine.run([QueryAdded(0, q) for q in wanted]).unplaced
-        self.deployment: Deployment = deploy(self.catalog.plan, self.catalog.placement)
+        self.deployment: Deployment = deploy(Placed(self.catalog.plan, self.catalog.placement, self.catalog.topology))
         bindings = {f: i % slots for i, f in enumerate(self.deployment.fragments)}
         self.installation = installation(
             self.catalog.plan,

@@ -171,6 +171,9 @@ class Exchange(Protocol):
     def cuts(self, channels: Sequence[ChannelId], reconfigurations: Container[int]) -> Int64s:
         """Position of the first readable marker of these reconfigurations in each channel, or -1."""
 
+    def is_cut(self, channel: ChannelId) -> bool:
+        """Whether there is no way at the moment."""
+
     def is_passable(self, channel: ChannelId) -> bool:
         """Whether tuples may go through at once: nothing waits, no latency is emulated, the way is there."""
 

@@ -108,6 +108,10 @@ class EmbeddedExchange:
             now = self._store.now_ms()
             return np.array([_first(self._channels[c], reconfigurations, now) for c in channels], np.int64)
 
+    def is_cut(self, channel: ChannelId) -> bool:
+        with self._store.lock:
+            return self._channels[channel].is_cut
+
     def is_passable(self, channel: ChannelId) -> bool:
         """Whether tuples may go through at once: nothing waits, no latency is emulated, the way is there."""
         with self._store.lock:

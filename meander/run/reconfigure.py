@@ -1,0 +1,474 @@
+"""Reconfigurations on a running host: contexts, markers, state, and the one commit in which a change takes effect.
+
+Until that commit nothing is given up: old fragments have stopped at the marker with all their state, their inputs wait
+in the channels, new fragments have not begun. So a reconfiguration can be taken back at any moment before, and has
+happened at any moment after; a crash leaves one or the other, and what was under way goes on when the host is back.
+Slots keep running throughout; Spark does not notice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from meander.deploy.contexts import Handover, Reconfiguration
+from meander.deploy.fragments import Channel, ChannelKey, Deployment
+from meander.deploy.records import (
+    change_to_json,
+    channel_to_json,
+    deployment_from,
+    fragment_to_json,
+    reconfiguration_from_json,
+)
+from meander.model.global_plan import GlobalPlan
+from meander.model.ids import ChannelId, FragmentId, OperatorId
+from meander.run.commit import Commit, RemoveChannel, Rewire, StateDrop, StateRename
+from meander.run.exchange.base import ChannelAppend
+from meander.run.frames import END
+from meander.run.host import Host
+from meander.run.installation import OUTSIDE, Installation, between, install
+from meander.run.migration import Job, MoveState, StateMove, state_strategy
+from meander.run.paths import Paths
+from meander.run.routing import Installed, Wire
+from meander.run.step import STATES_PER_STAGE
+from meander.run.template import Bound
+from meander.run.work import drained_note
+
+_log = logging.getLogger(__name__)
+STAGING = 1 << 40
+"""State that arrives waits under a fragment number from here on until its reconfiguration takes effect."""
+MOST_HANDOVERS = 10_000
+TIMEOUT_S = 60.0
+NUMBERS = "deployment numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a reconfiguration ended, and what it took. Times follow each other: their sum is the makespan."""
+
+    number: int
+    reason: str | None
+    """Why it was taken back; None when it took effect."""
+    contexts_s: float
+    """Making the new fragments ready, until the markers are in the channels."""
+    markers_s: float
+    """Until every old fragment has reached its markers."""
+    state_s: float
+    """Until all state is in its new place, and until the change has taken effect."""
+    state_bytes: int
+    deployed: int
+    updated: int
+    undeployed: int
+    closed: tuple[ChannelId, ...] = ()
+    """Result channels that nobody writes to any more."""
+
+    @property
+    def makespan_s(self) -> float:
+        return self.contexts_s + self.markers_s + self.state_s
+
+
+@dataclass
+class _Course:
+    """One reconfiguration under way."""
+
+    reconfiguration: Reconfiguration
+    installation: Installation
+    old: Mapping[FragmentId, Installed]
+    started: float
+    marked: float = 0.0
+    drained: float | None = None
+    moves: dict[Handover, StateMove] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        return self.reconfiguration.number
+
+    @property
+    def new(self) -> dict[FragmentId, Installed]:
+        return {f.fragment: f for f in self.installation.fragments}
+
+    def staging(self, handover: Handover) -> FragmentId:
+        place = self.reconfiguration.handovers.index(handover)
+        return FragmentId(STAGING + self.number * MOST_HANDOVERS + place)
+
+
+class Reconfigurator:
+    """Carries reconfigurations out on one host. `poll` does what is due; nobody waits inside."""
+
+    def __init__(
+        self,
+        host: Host,
+        plan: GlobalPlan,
+        paths: Paths,
+        *,
+        strategy: str = "migration_query",
+        late: Iterable[OperatorId] = (),
+        timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], float] = time.perf_counter,
+        background: bool = True,
+    ) -> None:
+        self.host, self.plan, self.paths = host, plan, paths
+        self.late: tuple[OperatorId, ...] = tuple(late)
+        self.timeout_s = timeout_s
+        self._strategy = state_strategy(strategy)
+        self._clock, self._background = clock, background
+        self._courses: dict[int, _Course] = {}
+
+    @property
+    def under_way(self) -> tuple[int, ...]:
+        return tuple(self._courses)
+
+    # ---------------------------------------------------------------- beginning
+
+    def begin(self, reconfigurations: Sequence[Reconfiguration], deployment: Deployment, next_number: int) -> None:
+        """Makes the new fragments ready and sends the markers. `deployment` is what will run when all is done."""
+        if not reconfigurations:
+            return
+        started = self._clock()
+        courses = [self._course(r, started) for r in reconfigurations]
+        self.host.prepare(f for c in courses for f in c.installation.fragments)
+        numbers = [deployment.next_fragment, deployment.next_channel, next_number]
+        self._mark(courses, {NUMBERS: numbers})
+        self._courses.update((c.number, c) for c in courses)
+
+    def _course(self, reconfiguration: Reconfiguration, started: float) -> _Course:
+        change, routing = reconfiguration.change, self.host.routing
+        old = {f: routing.fragments[f] for f in change.fragments_before}
+        before = {o: f.id for f in change.fragments_before.values() for o in f.operators}
+        slots: dict[FragmentId, int] = {}
+        for fragment in change.fragments_after.values():
+            earlier = next((before[o] for o in fragment.operators if o in before), None)
+            slots[fragment.id] = fragment.id % routing.slots if earlier is None else old[earlier].slot
+        delays = {c.id: self.paths.delay_ms(c) for c in change.channels_after.values()}
+        installation = install(
+            self.plan, change.fragments_after.values(), change.channels_after, slots, delays, self.late
+        )
+        return _Course(reconfiguration, installation, old, started)
+
+    def _mark(self, courses: Sequence[_Course], notes: Mapping[str, Any]) -> None:
+        """Opens new channels and puts the markers in, each sender being between two steps."""
+        exchange, routing = self.host.store.exchange, self.host.routing
+        known = set(exchange.channels())
+        appends, specs = [], []
+        records: dict[str, Any] = dict(notes)
+        wires: dict[FragmentId, tuple[tuple[Wire, ...], ...]] = {}
+        senders: set[FragmentId] = set()
+        for course in courses:
+            r = course.reconfiguration
+            if not course.old:
+                continue
+            entering = [c.id for c in r.entering()]
+            senders.update(c.sender for c in r.entering())
+            ingest = [p for f in course.old.values() for p in f.ports if p >= OUTSIDE]
+            appends += [ChannelAppend.one(c, marker=r.marker) for c in (*entering, *ingest)]
+            specs += [between(self.plan, c, self.paths.delay_ms(c)) for c in r.opened.values()]
+            records[_note(r.number)] = change_to_json(r.change)
+            wires = self._with(wires, r)
+        cut = tuple(Rewire(c.id, c.receiver, is_cut=True) for k in courses for c in _cut(k) if c.id not in known)
+        with self._boundaries(senders | set(wires)):
+            for course in courses:
+                routing.wait_for(course.reconfiguration.marker)
+            add = tuple(s for s in specs if s.channel not in known)
+            self.host.store.commit(Commit(add=add, rewire=cut, appends=tuple(appends), notes=records))
+            if wires:
+                routing.rewire(wires)
+        marked = self._clock()
+        for course in courses:
+            course.marked = marked
+
+    def _with(
+        self, wires: Mapping[FragmentId, tuple[tuple[Wire, ...], ...]], reconfiguration: Reconfiguration
+    ) -> dict[FragmentId, tuple[tuple[Wire, ...], ...]]:
+        """The outputs of fragments that stay, with channels that are new; others get theirs when they begin."""
+        found = dict(wires)
+        for channel in reconfiguration.opened.values():
+            if channel.sender in reconfiguration.change.fragments:
+                continue
+            sender = self.host.routing.fragments[channel.sender]
+            outputs = list(found.get(channel.sender, sender.outputs))
+            at = sender.bound.outputs.index(channel.upstream)
+            if all(wire.channel != channel.id for wire in outputs[at]):
+                outputs[at] = (*outputs[at], Wire(channel.id))
+                found[channel.sender] = tuple(outputs)
+        return found
+
+    def _without(self, channels: Iterable[Channel]) -> dict[FragmentId, tuple[tuple[Wire, ...], ...]]:
+        found: dict[FragmentId, tuple[tuple[Wire, ...], ...]] = {}
+        for channel in channels:
+            sender = self.host.routing.fragments.get(channel.sender)
+            if sender is not None:
+                outputs = found.get(channel.sender, sender.outputs)
+                found[channel.sender] = tuple(tuple(w for w in out if w.channel != channel.id) for out in outputs)
+        return found
+
+    @contextmanager
+    def _boundaries(self, fragments: Iterable[FragmentId]) -> Iterator[None]:
+        """The slots of these fragments are between two steps inside."""
+        found = self.host.routing.fragments
+        slots = sorted({found[f].slot for f in fragments if f in found})
+        with ExitStack() as stack:
+            for slot in slots:
+                stack.enter_context(self.host.slots[slot].boundary)
+            yield
+        self.host.wake(slots)
+
+    # ---------------------------------------------------------------- going on
+
+    def poll(self) -> list[Outcome]:
+        """Moves state of fragments that are done, lets what is complete take effect, takes back what failed."""
+        outcomes: list[Outcome] = []
+        ready: list[_Course] = []
+        for course in list(self._courses.values()):
+            problem = self._advance(course)
+            if problem is not None:
+                outcomes.append(self.abort(course.number, problem))
+            elif course.drained is not None and all(m.done for m in course.moves.values()):
+                ready.append(course)
+        if ready:
+            outcomes += self._take_effect(ready)
+        return outcomes
+
+    def _advance(self, course: _Course) -> str | None:
+        """Starts the moves that can start; says what makes going on impossible."""
+        routing = self.host.routing
+        for handover in course.reconfiguration.handovers:
+            if handover.travels and handover not in course.moves and handover.source in routing.drained:
+                move = self._move(course, handover)
+                if move is not None:
+                    course.moves[handover] = move
+                    move.start()
+        for move in course.moves.values():
+            if not self._background:
+                move.poll()
+            if move.state in (MoveState.FAILED, MoveState.CANCELLED):
+                return move.error or "its state could not be moved"
+        travelling = [h for h in course.reconfiguration.handovers if h.travels]
+        if course.drained is None and all(f in routing.drained for f in course.old):
+            course.drained = self._clock()
+        if course.drained is not None and len(course.moves) < len(travelling):
+            return self._overdue(course, "there is no way for the state of an operator to its new node")
+        if course.drained is None:
+            return self._overdue(course, "a fragment did not reach its markers")
+        return None
+
+    def _overdue(self, course: _Course, reason: str) -> str | None:
+        return f"{reason} within {self.timeout_s:g} s" if self._clock() - course.started > self.timeout_s else None
+
+    def _move(self, course: _Course, handover: Handover) -> StateMove | None:
+        hops = self.paths.hops(handover.origin, handover.destination)
+        if hops is None:
+            return None
+        keys = _keys(handover.operator, course.old[handover.source].bound, course.new[handover.target].bound)
+        staging, store = course.staging(handover), self.host.store
+        job = Job(store, handover.source, store, staging, f"reconfiguration {course.number}", keys, hops)
+        return self._strategy.begin(job, background=self._background)
+
+    # ---------------------------------------------------------------- ending
+
+    def _take_effect(self, courses: Sequence[_Course]) -> list[Outcome]:
+        """One commit for everything that changes, then the routing table, each sender being between two steps."""
+        host, routing = self.host, self.host.routing
+        closed = [c for course in courses for c in course.reconfiguration.closed.values()]
+        host.stop_feeding({p for course in courses for p in _gone_ports(course)})
+        with self._boundaries({c.sender for c in closed}):
+            commit = self._effect(courses)
+            host.store.commit(commit)
+            gone = {f for course in courses for f in course.old}
+            added = [f for course in courses for f in course.installation.fragments]
+            routing.exchange(gone - {f.fragment for f in added}, added)
+            wires = self._without(c for c in closed if c.sender not in gone)
+            if wires:
+                routing.rewire(wires)
+            host.store.state.begin_epoch()
+        for course in courses:
+            host.take_in(course.installation.ingest)
+            del self._courses[course.number]
+        host.wake()
+        ended = self._clock()
+        return [self._outcome(course, ended) for course in courses]
+
+    def _effect(self, courses: Sequence[_Course]) -> Commit:
+        exchange = self.host.store.exchange
+        known = set(exchange.channels())
+        notes: dict[str, Any] = {}
+        add: dict[ChannelId, Any] = {}
+        rewire: list[Rewire] = []
+        remove: list[RemoveChannel] = []
+        renames: list[StateRename] = []
+        drops: list[StateDrop] = []
+        retire: list[FragmentId] = []
+        for course in courses:
+            change, new = course.reconfiguration.change, course.new
+            add.update((s.channel, s) for s in course.installation.channels if s.channel not in known)
+            rewire += [
+                Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut, c.sender)
+                for c in change.channels_after.values()
+            ]
+            for f in new.values():
+                rewire += [Rewire(p, f.fragment) for p in f.ports if p >= OUTSIDE and p in known]
+                results = [w.channel for out in f.outputs for w in out if w.channel >= OUTSIDE]
+                rewire += [Rewire(p, None, sender=f.fragment) for p in results if p in known]
+            remove += [RemoveChannel(c.id, discard=True) for c in course.reconfiguration.closed.values()]
+            remove += [RemoveChannel(p, discard=True) for p in _gone_ports(course)]
+            renames += self._renames(course)
+            drops += _drops(course, renames)
+            retire += [f for f in course.old if f not in new]
+            retire += [course.staging(h) for h in course.moves]
+            notes |= {f"fragment {f}": None for f in change.fragments_before}
+            notes |= {f"channel {c.id}": None for c in change.channels_before.values()}
+            notes |= {f"fragment {f.id}": fragment_to_json(f) for f in change.fragments_after.values()}
+            notes |= {f"channel {c.id}": channel_to_json(c) for c in change.channels_after.values()}
+            notes |= self._forgotten(course)
+        return Commit(
+            add=tuple(add.values()),
+            rewire=tuple(rewire),
+            remove=tuple(remove),
+            state_drops=tuple(drops),
+            state_renames=tuple(renames),
+            retire=tuple(retire),
+            notes=notes,
+        )
+
+    @staticmethod
+    def _forgotten(course: _Course) -> dict[str, Any]:
+        """Notes about what was under way: they are of no use afterwards."""
+        if not course.old:
+            return {}
+        return {_note(course.number): None, **{drained_note(course.number, f): None for f in course.old}}
+
+    @staticmethod
+    def _renames(course: _Course) -> list[StateRename]:
+        found: list[StateRename] = []
+        for handover in course.reconfiguration.handovers:
+            keys = _keys(handover.operator, course.old[handover.source].bound, course.new[handover.target].bound)
+            for old, new in keys.items():
+                if handover.travels:
+                    found.append(StateRename(course.staging(handover), new, handover.target, new))
+                elif (handover.source, old) != (handover.target, new):
+                    found.append(StateRename(handover.source, old, handover.target, new))
+        return found
+
+    def abort(self, number: int, reason: str) -> Outcome:
+        """Takes a reconfiguration back: what ran before goes on from where it stopped."""
+        course = self._courses.pop(number)
+        for move in course.moves.values():
+            move.cancel()
+        r = course.reconfiguration
+        opened = list(r.opened.values()) if course.old else []
+        with self._boundaries({c.sender for c in opened}):
+            remove = tuple(RemoveChannel(c.id, discard=True) for c in opened)
+            retire = tuple(course.staging(h) for h in course.moves)
+            self.host.store.commit(Commit(remove=remove, retire=retire, notes=self._forgotten(course)))
+            wires = self._without(opened)
+            if wires:
+                self.host.routing.rewire(wires)
+            self.host.routing.go_on(number)
+        self.host.wake()
+        _log.warning("reconfiguration %d was taken back: %s", number, reason)
+        return self._outcome(course, self._clock(), reason)
+
+    def _outcome(self, course: _Course, ended: float, reason: str | None = None) -> Outcome:
+        change = course.reconfiguration.change
+        marked = course.marked or ended
+        drained = course.drained or ended
+        results = {w.channel for f in course.old.values() for out in f.outputs for w in out if w.channel >= OUTSIDE}
+        kept = {w.channel for f in course.new.values() for out in f.outputs for w in out}
+        return Outcome(
+            course.number,
+            reason,
+            marked - course.started,
+            max(0.0, drained - marked),
+            ended - drained,
+            sum(m.bytes for m in course.moves.values()),
+            len(change.fragments_after.keys() - change.fragments_before.keys()),
+            len(change.fragments_after.keys() & change.fragments_before.keys()),
+            len(change.fragments_before.keys() - change.fragments_after.keys()),
+            tuple(sorted(results - kept)) if reason is None else (),
+        )
+
+    # ---------------------------------------------------------------- other ways, and coming back
+
+    def reroute(self, channels: Mapping[ChannelKey, Channel]) -> None:
+        """Lets channels take another way, or none until it is back."""
+        if channels:
+            rewire = tuple(Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut) for c in channels.values())
+            notes = {f"channel {c.id}": channel_to_json(c) for c in channels.values()}
+            self.host.store.commit(Commit(rewire=rewire, notes=notes))
+            self.host.wake()
+
+    def recover(self, slots: Mapping[FragmentId, int] | None = None) -> tuple[Deployment, list[Reconfiguration], int]:
+        """Installs what the store says ran here, and takes up what was under way.
+
+        Gives the deployment that will run when that is done, what is under way, and the next number.
+        """
+        store, routing = self.host.store, self.host.routing
+        deployment = deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
+        bindings = slots or {f: f % routing.slots for f in deployment.fragments}
+        delays = {c.id: self.paths.delay_ms(c) for c in deployment.channels.values()}
+        installation = install(
+            self.plan, deployment.fragments.values(), deployment.channels, bindings, delays, self.late
+        )
+        self.host.install(installation)
+        found = [
+            reconfiguration_from_json(int(key.rsplit(" ", 1)[1]), data, self.plan)
+            for key, data in sorted(store.notes("reconfiguration ").items())
+        ]
+        started = self._clock()
+        for r in found:
+            course = self._course(r, started)
+            course.marked = started
+            routing.rewire(self._with({}, r))
+            routing.wait_for(r.marker)
+            routing.drain({f: r.number for f in course.old if store.note(drained_note(r.number, f))})
+            for handover in r.handovers:  # what had begun to arrive begins again
+                store.commit(Commit(retire=(course.staging(handover),)))
+            self._courses[r.number] = course
+            deployment.apply(r.change)
+        saved = store.note(NUMBERS) or [1, 1, 1]
+        deployment.next_fragment = max(deployment.next_fragment, saved[0])
+        deployment.next_channel = max(deployment.next_channel, saved[1])
+        return deployment, found, saved[2]
+
+
+def _note(number: int) -> str:
+    return f"reconfiguration {number}"
+
+
+def _cut(course: _Course) -> list[Channel]:
+    return [c for c in course.reconfiguration.opened.values() if c.is_cut] if course.old else []
+
+
+def _gone_ports(course: _Course) -> list[ChannelId]:
+    """Channels of sources that nobody reads any more."""
+    kept = {p for f in course.installation.fragments for p in f.ports}
+    return [p for f in course.old.values() for p in f.ports if p >= OUTSIDE and p not in kept]
+
+
+def _keys(operator: OperatorId, old: Bound, new: Bound) -> dict[int, int]:
+    """Old to new numbers of an operator's state tables."""
+    first = next(stage for stage, o in old.stateful.items() if o == operator)
+    then = next(stage for stage, o in new.stateful.items() if o == operator)
+    tables = range(len(old.template.stages[first].states))
+    return {first * STATES_PER_STAGE + t: then * STATES_PER_STAGE + t for t in tables}
+
+
+def _drops(course: _Course, renames: Sequence[StateRename]) -> list[StateDrop]:
+    """State of updated fragments that belongs to operators which ended or went elsewhere."""
+    moved = {(r.fragment, r.operator) for r in renames}
+    stay = {
+        (h.source, old)
+        for h in course.reconfiguration.handovers
+        if not h.travels
+        for old in _keys(h.operator, course.old[h.source].bound, course.new[h.target].bound)
+    }
+    found: list[StateDrop] = []
+    for fragment, installed in course.old.items():
+        for stage in installed.bound.template.stages if fragment in course.new else ():
+            keys = [stage.number * STATES_PER_STAGE + t for t in range(len(stage.states))]
+            gone = [k for k in keys if (fragment, k) not in moved and (fragment, k) not in stay]
+            found += [StateDrop.of(k, [fragment], [END], below=True) for k in gone]
+    return found

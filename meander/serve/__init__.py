@@ -1,0 +1,1 @@
+"""The coordinator: the loop that is closed. Everything that decides, deploys and runs comes together here."""
