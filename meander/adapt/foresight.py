@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -19,7 +20,8 @@ from meander.model.plan import topological_order
 from meander.place.amendment import Draft, draft
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
-from meander.place.costspace.upkeep import follow
+from meander.place.costspace.build import build
+from meander.place.costspace.space import CostSpace
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.snap import load_share
 from meander.place.predict import predict
@@ -85,13 +87,18 @@ def within(limit_s: float, function: Callable[[], _T]) -> _T:
 
 
 class CatalogForesight:
-    """Foresight on a catalog. It reads the catalog only, apart from building the cost space when one is needed."""
+    """Foresight on a catalog, which it only reads.
+
+    The catalog's cost space is used when there is one, as whoever keeps it keeps it up to date. Otherwise one is built,
+    and built again when the topology has changed.
+    """
 
     def __init__(
         self, catalog: Catalog, library: Mapping[str, Mechanism], *, seed: int = 0, time_limit_s: float = TIME_LIMIT_S
     ) -> None:
         self.catalog, self.library = catalog, library
         self.seed, self.time_limit_s = seed, time_limit_s
+        self._space: tuple[int, CostSpace] | None = None
 
     def mechanisms(self, query: QueryId) -> Mapping[str, Metadata]:
         free = len(self._movable(query))
@@ -140,13 +147,20 @@ class CatalogForesight:
 
     def _draft(self, mechanism: Mechanism, movable: list[OperatorId]) -> Draft:
         catalog, plan = self.catalog, self.catalog.plan
-        if mechanism.metadata.needs_cost_space:
-            follow(catalog, ())
+        if mechanism.metadata.needs_cost_space and catalog.space is None:
+            catalog = copy(catalog)
+            catalog.space = self._own_space()
         inside = set(movable)
         border = dict.fromkeys(n for o in movable for n in plan.neighbours(o) if n not in inside)
         settled = tuple(o for o in border if plan[o].state is OperatorState.PLACED)
         delta = Delta(tuple(movable), (), settled, ("forecast",))
         return draft(catalog, delta, mechanism, Room(catalog.ledger), self.seed)
+
+    def _own_space(self) -> CostSpace:
+        version = self.catalog.topology.version
+        if self._space is None or self._space[0] != version:
+            self._space = version, build(self.catalog.topology)
+        return self._space[1]
 
     def _values(
         self, query: QueryId, nodes: Mapping[OperatorId, NodeId], room: Room, drafted: Draft | None

@@ -7,6 +7,7 @@ shares operators has one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -27,6 +28,8 @@ from meander.model.conditions import Facts
 from meander.model.demands import Demand, check_consistent
 from meander.model.errors import InputError, unknown
 from meander.model.ids import QueryId
+
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?%?")
 
 
 class Loop:
@@ -194,10 +197,10 @@ class Loop:
             watched.not_before_ms = case.now_ms + watched.backoff_ms
 
     def _told(self, watched: Watched, decisions: list[Decision]) -> list[Decision]:
-        """Leaves out a decision not to act that was told before, in the same words."""
+        """Leaves out a decision not to act that was told before in the same words, whatever the numbers."""
         found: list[Decision] = []
         for decision in decisions:
-            words = decision.trigger.value, f"{decision.action.value} {decision.reason}"
+            words = decision.trigger.value, f"{decision.action.value} {_NUMBER.sub('', decision.reason)}"
             if decision.action not in (Action.KEEP, Action.WAIT) or words != watched.told:
                 found.append(decision)
                 watched.told = words

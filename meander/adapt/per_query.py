@@ -7,7 +7,7 @@ one breaks, the fallback places the operators, so that nothing stops running, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from meander.model.errors import unknown
 from meander.model.global_plan import OperatorState
@@ -29,8 +29,19 @@ class PerQuery(Mechanism):
         self.by_operator: dict[OperatorId, str] = {}
         self.failures: list[tuple[str, str]] = []
         """Mechanisms that broke, with the reason, until somebody takes them."""
-        needs_space = any(m.metadata.needs_cost_space for m in library.values())
-        self.metadata = Metadata((), "the mechanism that each query has", needs_cost_space=needs_space)
+        self.metadata = self._metadata()
+
+    def _metadata(self) -> Metadata:
+        """A cost space is needed while some operator has a mechanism that needs one."""
+        used = {self.fallback, *self.by_operator.values()}
+        needs_space = any(self.library[name].metadata.needs_cost_space for name in used)
+        return Metadata((), "the mechanism that each query has", needs_cost_space=needs_space)
+
+    def assign(self, operators: Iterable[OperatorId], mechanism: str) -> None:
+        if mechanism not in self.library:
+            raise unknown("mechanism", mechanism, self.library)
+        self.by_operator.update(dict.fromkeys(operators, mechanism))
+        self.metadata = self._metadata()
 
     def place(self, problem: Problem) -> Proposal:
         votes = Counter(self.by_operator.get(o, self.fallback) for o in problem.free)
@@ -48,11 +59,11 @@ def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:
     chosen = engine.mechanism
     if not isinstance(chosen, PerQuery):
         raise TypeError(f"the engine has mechanism {chosen.name}, not {PerQuery.name}")
-    if mechanism not in chosen.library:
-        raise unknown("mechanism", mechanism, chosen.library)
     plan = engine.catalog.plan
     movable = [o for o in plan.serving(query) if plan[o].pin is None]
-    chosen.by_operator.update(dict.fromkeys(movable, mechanism))
+    chosen.assign(movable, mechanism)
+    if not chosen.metadata.needs_cost_space:
+        engine.catalog.space = None  # nobody would keep it up to date
     return movable
 
 
