@@ -240,7 +240,7 @@ def export_state(
 
 
 def import_state(
-    store: Store, fragment: FragmentId, transfer: str, chunk: bytes, keys: Mapping[int, int] | None = None
+    store: Store, fragment: FragmentId, transfer: str, chunk: bytes | bytearray, keys: Mapping[int, int] | None = None
 ) -> Arrival:
     """Takes a chunk's rows into the fragment; `keys` gives each operator's state key its new one.
 

@@ -59,7 +59,7 @@ class Answers:
         self.nudge()
         self._on_gone(self._reason)
 
-    def _note(self, kind: Kind, number: int, body: bytes) -> None:
+    def _note(self, kind: Kind, number: int, body: bytearray) -> None:
         match kind:
             case Kind.RESUME:
                 self.resume = self.taken = number

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from meander.model.ids import FragmentId
 from meander.run.migration.hops import Hop
 from meander.run.migration.source import SourceOptions
 from meander.run.store import Store
+
+if TYPE_CHECKING:
+    from meander.run.migration.replay import ReplayInput
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Job:
     """Old state key -> new one; what is not named stays. None moves everything under the same keys."""
     hops: Sequence[Hop] = ()
     options: SourceOptions = field(default_factory=SourceOptions)
+    replay: ReplayInput | None = None
+    """For the strategy that needs it."""
 
 
 class MoveState(Enum):

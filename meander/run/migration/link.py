@@ -1,13 +1,13 @@
 """An outgoing link: a bounded buffer and a thread that sends, as fast as the link would carry it.
 
-A block leaves when a link of that bandwidth, busy with the earlier blocks, would have carried it; what a late wake-up
-loses while blocks wait is made up for, so the rate is right for small blocks and on busy machines too. Who puts blocks
-in waits while the buffer is full: that is the back-pressure.
+A block leaves when a link of that bandwidth, busy with the earlier blocks, would have carried it. When this process or
+the one before it wakes up late, the loss is made up for, so the rate is right for small blocks and on busy machines;
+from the first block on, the link never carries more than its bandwidth. Who puts blocks in waits while the buffer is
+full: that is the back-pressure.
 """
 
 from __future__ import annotations
 
-import math
 import socket
 import threading
 import time
@@ -20,6 +20,8 @@ from meander.run.migration.wire import WireError
 BLOCK_BYTES = 1 << 16
 """What is passed on at once. A hop adds the time of one block, not of one chunk."""
 BUFFER_BYTES = 1 << 20
+MADE_UP_S = 0.02
+"""How late a block may come and still count as having come in time."""
 
 
 class Pace:
@@ -27,11 +29,12 @@ class Pace:
 
     def __init__(self, hop: Hop) -> None:
         self._hop = hop
-        self._free_s = -math.inf
+        self._free_s: float | None = None
 
     def leaves_s(self, ready_s: float, size: int) -> float:
         """When a block that was ready then has been carried."""
-        self._free_s = max(self._free_s, ready_s) + self._hop.busy_ms(size) / 1000
+        free_s = ready_s if self._free_s is None else max(self._free_s, ready_s - MADE_UP_S)
+        self._free_s = free_s + self._hop.busy_ms(size) / 1000
         return self._free_s + self._hop.latency_ms / 1000
 
 
@@ -51,7 +54,7 @@ class Link:
         self._clock_s, self._sleep = clock_s, sleep
         flying = (hop.bandwidth_mbps or 0) * hop.latency_ms * 1000 / 8
         self._limit = BUFFER_BYTES + int(2 * flying)
-        self._blocks: deque[tuple[float, bytes]] = deque()
+        self._blocks: deque[tuple[float, bytes | memoryview]] = deque()
         self._waiting_bytes = 0
         self._problem: str | None = None
         self._closing = False
@@ -59,7 +62,7 @@ class Link:
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
         self._thread.start()
 
-    def put(self, block: bytes) -> None:
+    def put(self, block: bytes | memoryview) -> None:
         """Takes a block; waits while too much waits already. Raises WireError once the link is broken."""
         ready = self._clock_s()
         with self._changed:

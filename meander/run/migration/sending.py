@@ -149,7 +149,7 @@ class Sending:
             chunk = self._export.chunk(number)
             link.put(head(Kind.CHUNK, number, len(chunk)) + chunk[:BLOCK_BYTES])
             for at in range(BLOCK_BYTES, len(chunk), BLOCK_BYTES):
-                link.put(chunk[at : at + BLOCK_BYTES])
+                link.put(memoryview(chunk)[at : at + BLOCK_BYTES])
             self.bytes += len(chunk)
         answers.wait_for(lambda: answers.taken == len(self._export) or self._cancelling.is_set())
         if answers.taken < len(self._export):

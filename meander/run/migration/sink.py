@@ -46,7 +46,7 @@ class Sink:
         """The number of the first chunk of an export that is missing."""
         return chunks_taken(self.store, self.fragment, self.transfer, export)
 
-    def take(self, chunk: bytes) -> Arrival:
+    def take(self, chunk: bytes | bytearray) -> Arrival:
         """Takes a chunk into the store; raises TransferError, without any effect, for one that does not fit."""
         with self._lock:
             if self._cancelled:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from meander.model.errors import unknown
 from meander.run.migration.migration_query import MIGRATION_QUERY
+from meander.run.migration.replay import REPLAY
 from meander.run.migration.store_and_forward import STORE_AND_FORWARD
 from meander.run.migration.strategy import StateStrategy
 
-STATE_STRATEGIES: tuple[StateStrategy, ...] = (MIGRATION_QUERY, STORE_AND_FORWARD)
+STATE_STRATEGIES: tuple[StateStrategy, ...] = (MIGRATION_QUERY, STORE_AND_FORWARD, REPLAY)
 
 
 def state_strategy(name: str) -> StateStrategy:

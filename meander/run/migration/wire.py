@@ -21,7 +21,7 @@ HEADER_BYTES = _HEADER.size + _CHECK.size
 MAGIC = b"MDRm"
 MOST_CONTROL_BYTES = 1 << 20
 MOST_CHUNK_BYTES = 1 << 31
-SOCKET_BUFFER_BYTES = 1 << 18
+SOCKET_BUFFER_BYTES = 1 << 19
 PART_TIMEOUT_S = 2.0
 
 Address = tuple[str, int]
@@ -70,7 +70,7 @@ class Opening:
         return json.dumps(asdict(self) | {"forwarding": self.forwarding.value}).encode()
 
     @staticmethod
-    def from_bytes(body: bytes) -> Opening:
+    def from_bytes(body: bytes | bytearray) -> Opening:
         try:
             known = json.loads(body)
             path = tuple((str(host), int(port)) for host, port in known["path"])
@@ -113,21 +113,21 @@ def read_head(sock: socket.socket) -> Head | None:
         raise WireError(f"a message is of the unknown kind {kind}") from None
 
 
-def read_body(sock: socket.socket, length: int) -> bytes:
+def read_body(sock: socket.socket, length: int) -> bytearray:
     return _exactly(sock, length)
 
 
-def _exactly(sock: socket.socket, length: int, *, may_end: bool = False) -> bytes:
+def _exactly(sock: socket.socket, length: int, *, may_end: bool = False) -> bytearray:
     buffer, at = bytearray(length), 0
     view = memoryview(buffer)
     while at < length:
         got = sock.recv_into(view[at:])
         if not got:
             if may_end and at == 0:
-                return b""
+                return bytearray()
             raise WireError("the connection ended within a message")
         at += got
-    return bytes(buffer)
+    return buffer
 
 
 def connected(address: Address, timeout_s: float) -> socket.socket:

@@ -6,9 +6,11 @@ import socket
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meander.run.migration.hops import Hop
-from meander.run.migration.link import BUFFER_BYTES, Link, Pace
+from meander.run.migration.link import BUFFER_BYTES, MADE_UP_S, Link, Pace
 from meander.run.migration.wire import SOCKET_BUFFER_BYTES, WireError, tuned
 
 
@@ -17,7 +19,17 @@ def test_blocks_of_any_size_leave_at_the_rate_of_the_link(size: int) -> None:
     pace = Pace(Hop(5.0, 8.0))  # a byte per microsecond
     leaves = [pace.leaves_s(0.0, size) for _ in range(10)]
     assert leaves == pytest.approx([(n + 1) * size / 1e6 + 0.005 for n in range(10)])
-    assert pace.leaves_s(100.0, size) == pytest.approx(100 + size / 1e6 + 0.005)
+    assert pace.leaves_s(100.0, size) == pytest.approx(100 - MADE_UP_S + size / 1e6 + 0.005)
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(1, 100_000)), min_size=1))
+def test_a_link_never_carries_more_than_its_bandwidth(blocks: list[tuple[float, int]]) -> None:
+    pace, now = Pace(Hop(0.0, 8.0)), 50.0
+    first = now + blocks[0][0]
+    total = 0
+    for gap, size in blocks:
+        now, total = now + gap, total + size
+        assert pace.leaves_s(now, size) >= first + total / 1e6 - 1e-9
 
 
 def test_a_late_wake_up_is_made_up_for_while_blocks_wait() -> None:
