@@ -30,7 +30,7 @@ from meander.run.frames import (
     positions,
     with_hidden,
 )
-from meander.run.template import Bound, Edge, bind, output_table
+from meander.run.template import Bound, Edge, bind, output_table, rows_of
 
 PRODUCER = "_producer"
 """The column of an input that names each tuple's producer; without it, a stream has one producer."""
@@ -82,7 +82,7 @@ def run_to_the_end(spark: SparkSession, bound: Bound, tables: dict[Edge, pa.Tabl
     for stage in bound.template.stages:
         frames = []
         for edge, schema in zip(stage.reads, stage.frame_schemas, strict=False):
-            table = tables[edge]
+            table = rows_of(tables, edge)
             if stage.watermark:
                 table = table.append_column(AFTER, pa.array(np.full(len(table), END)))
             frames.append(frame(spark, table.select(schema.names).cast(schema)))

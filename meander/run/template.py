@@ -46,10 +46,20 @@ from meander.run.operators.state import Stateful, StateTable
 
 @dataclass(frozen=True)
 class Edge:
-    """Where tuples come from: a port of the template, or the output of one of its stages."""
+    """Where tuples come from: a port of the template, the output of one of its stages, or several of these at once."""
 
     port: int | None = None
     stage: int | None = None
+    union: tuple[Edge, ...] = ()
+    """Edges whose tuples are read as one table: a union costs no more than its tuples, however many it unites."""
+
+
+def rows_of(edges: Mapping[Edge, pa.Table], edge: Edge) -> pa.Table:
+    """The tuples of an edge."""
+    if not edge.union:
+        return edges[edge]
+    parts = [edges[part] for part in edge.union]
+    return pa.concat_tables([pa.table(p.columns, p.column_names) for p in parts])  # whichever columns may be null
 
 
 @dataclass(frozen=True)
@@ -257,16 +267,13 @@ def bind(
     operators: Mapping[OperatorId, Operator],
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
     members: Iterable[OperatorId] | None = None,
-    schemas: Mapping[OperatorId, Schema] | None = None,
 ) -> Bound:
     """The template of the members of a plan (all of them by default), bound to their ids.
-
-    With `schemas` of all members and their inputs the rest of the plan need not be there, except who reads members.
 
     Ports are the operators outside that members read, and the sources among the members, whose tuples come from outside
     as well. Outputs are members that others read, and sinks.
     """
-    return _Binder(operators, inputs, frozenset(operators if members is None else members), schemas or {}).bound()
+    return _Binder(operators, inputs, frozenset(operators if members is None else members)).bound()
 
 
 class _Binder:
@@ -277,10 +284,9 @@ class _Binder:
         operators: Mapping[OperatorId, Operator],
         inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
         members: frozenset[OperatorId],
-        schemas: Mapping[OperatorId, Schema],
     ) -> None:
         self.operators, self.inputs, self.members = operators, inputs, members
-        self.schemas = dict(schemas)
+        self.schemas: dict[OperatorId, Schema] = {}
         readers: dict[OperatorId, list[OperatorId]] = {m: [] for m in members}
         for reader, below in inputs.items():
             for operator_id in below:
@@ -364,37 +370,54 @@ class _Binder:
 
     def _stage(self, end: OperatorId, before: Sequence[Stage]) -> tuple[Stage, OperatorId | None]:
         numbers: dict[OperatorId, int] = {}
-        leaves: dict[OperatorId, int] = {}
+        leaves: dict[tuple[OperatorId, ...], int] = {}
         nodes: list[Node] = []
         remembering: OperatorId | None = None
 
         def is_leaf(operator_id: OperatorId) -> bool:
             return operator_id != end and (operator_id in self.ends or operator_id in self.ports)
 
+        def united(operator_id: OperatorId) -> tuple[OperatorId, ...] | None:
+            """The leaves that an operator hands on, if it is one or unites nothing but leaves."""
+            if is_leaf(operator_id):
+                return (operator_id,)
+            types = self.schema(operator_id).types
+            below = self.inputs[operator_id] if isinstance(self.operators[operator_id], Union) else ()
+            found = [united(i) if self.schema(i).types == types else None for i in below]
+            return tuple(leaf for leaves in found for leaf in leaves or ()) if found and None not in found else None
+
         stack = [(end, False)]
         while stack:
             operator_id, ready = stack.pop()
-            if operator_id in numbers or operator_id in leaves:
+            if operator_id in numbers:
                 continue
+            parts = united(operator_id)
+            if parts is not None:
+                leaves.setdefault(parts, -1 - len(leaves))
             if is_leaf(operator_id):
-                leaves[operator_id] = -1 - len(leaves)
-            elif ready:
+                continue
+            if ready or parts is not None:
+                below = self.inputs[operator_id]
+                found = (
+                    [numbers[i] if i in numbers else leaves[i,] for i in below] if parts is None else [leaves[parts]]
+                )
                 numbers[operator_id] = len(nodes)
-                nodes.append(self._node(operator_id, {**numbers, **leaves}))
+                nodes.append(self._node(operator_id, tuple(found)))
                 if isinstance(self.operators[operator_id], STATEFUL_OPERATORS):
                     remembering = operator_id
             else:
                 stack.append((operator_id, True))
                 stack.extend((i, False) for i in reversed(self.inputs[operator_id]))
-        reads = tuple(self._edge(o) for o in leaves)
-        lag = max((before[e.stage].out_lag_ms for e in reads if e.stage is not None), default=0)
-        schemas = tuple(by_position(self.schema(o)) for o in leaves)
+        edges = {parts: tuple(self._edge(o) for o in parts) for parts in leaves}
+        reads = tuple(e[0] if len(e) == 1 else Edge(union=e) for e in edges.values())
+        inside = [e.stage for parts in edges.values() for e in parts if e.stage is not None]
+        lag = max((before[stage].out_lag_ms for stage in inside), default=0)
+        schemas = tuple(by_position(self.schema(parts[0])) for parts in leaves)
         return Stage(len(before), reads, schemas, tuple(nodes), lag), remembering
 
-    def _node(self, operator_id: OperatorId, numbers: Mapping[OperatorId, int]) -> Node:
+    def _node(self, operator_id: OperatorId, below: tuple[int, ...]) -> Node:
         operator = self.operators[operator_id]
         schemas = tuple(self.schema(i) for i in self.inputs[operator_id])
-        below = tuple(numbers[i] for i in self.inputs[operator_id])
         names = schemas[0].names if isinstance(operator, UserFunction) else ()
         return Node(without_names(operator, schemas), below, by_position(self.schema(operator_id)), names)
 

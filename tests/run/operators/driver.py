@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, TS, WM, Longs, frame
 from meander.run.operators.state import Move, Stateful, StateTable
-from meander.run.template import Bound, Edge, Stage
+from meander.run.template import Bound, Edge, Stage, rows_of
 
 Mask = npt.NDArray[np.bool_]
 
@@ -46,7 +46,8 @@ class Driver:
 
     def _run(self, stage: Stage, edges: Mapping[Edge, pa.Table], after: Longs) -> pa.Table:
         move = self._move(stage, edges, after)
-        tables = [self._with_watermark(edges[e], move) if stage.watermark else edges[e] for e in stage.reads]
+        read = [rows_of(edges, e) for e in stage.reads]
+        tables = [self._with_watermark(t, move) if stage.watermark else t for t in read]
         for i, state in enumerate(stage.states):
             rows = self._handed(stage, i, move).drop_columns([BUCKET])
             tables.append(self._with_watermark(rows, move) if state.watermark else rows)
@@ -67,7 +68,8 @@ class Driver:
     def _move(self, stage: Stage, edges: Mapping[Edge, pa.Table], after: Longs) -> Move:
         oldest, newest = np.full(len(after), END), np.full(len(after), BEGIN)
         for edge in stage.reads:
-            fragments, times = column(edges[edge], FRAGMENT), column(edges[edge], TS)
+            table = rows_of(edges, edge)
+            fragments, times = column(table, FRAGMENT), column(table, TS)
             np.minimum.at(oldest, fragments, times)
             np.maximum.at(newest, fragments, times)
         return Move(self.before - stage.lag_ms, after - stage.lag_ms, oldest, newest)

@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 
 from meander.lang import sql
 from meander.model.errors import InputError
-from meander.model.operators import Filter, Map, Sink, Source, WindowAggregate, WindowJoin
+from meander.model.operators import Filter, Map, Sink, Source, Union, WindowAggregate, WindowJoin
 from meander.model.plan import QueryPlan
 from meander.model.schema import Schema
 from meander.model.streams import Stream
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, HIDDEN, arrow_schema, event_times, frame, source_watermarks
-from meander.run.template import Edge, bind, output_table
+from meander.run.template import Edge, bind, output_table, rows_of
 from tests.run.operators.cases import STREAMS, table_of
 from tests.run.operators.driver import Driver
 from tests.run.operators.test_operators import plan_of
@@ -71,6 +71,19 @@ def test_a_second_operator_with_memory_starts_a_stage_whose_watermark_lags() -> 
     assert second.reads == (Edge(stage=0),)
     assert (second.lag_ms, bound.template.lag_of(0)) == (200, 230)
     assert [type(plan.operators[o]) for o in bound.stateful.values()] == [WindowJoin, WindowAggregate]
+
+
+def test_a_union_of_inputs_is_read_as_one_table() -> None:
+    plan = plan_of("SELECT k, v FROM a WHERE v > 1 UNION ALL SELECT k, w AS v FROM b INTO out")
+    maps = [o for o, operator in plan.operators.items() if isinstance(operator, Map)]
+    outside = bind(plan.operators, plan.inputs, [o for o in plan.operators if o > max(maps)])
+    (stage,) = outside.template.stages
+    assert stage.reads == (Edge(union=(Edge(port=0), Edge(port=1))),)
+    assert [(type(n.operator), n.inputs) for n in stage.nodes] == [(Union, (-1,))]
+    (whole,) = bind(plan.operators, plan.inputs).template.stages
+    assert whole.reads == (Edge(port=0), Edge(port=1))
+    tables = {Edge(port=i): pa.table({"c0": [i]}) for i in range(2)}
+    assert rows_of(tables, stage.reads[0]).to_pydict() == {"c0": [0, 1]}
 
 
 def test_a_fragment_reads_ports_and_has_outputs() -> None:
