@@ -144,15 +144,15 @@ class RoadWorld:
         if traffic.rate_tps != self.traffic.rate_tps:
             events += [RateChanged(at_ms, stream, traffic.rate_tps) for stream in self.catalog.streams]
         self.traffic = traffic
-        chance = min(1.0, traffic.handovers_per_minute * span_ms / MINUTE_MS)
-        moving = [v for v, drawn in zip(self.at, self.rng.random(len(self.at)), strict=True) if drawn < chance]
-        for vehicle in moving:
+        steps = self.rng.poisson(traffic.handovers_per_minute * span_ms / MINUTE_MS, len(self.at))
+        for vehicle, passed in zip(list(self.at), steps.tolist(), strict=True):
             unit = int(self.at[vehicle].removeprefix("rsu-"))
-            onward = f"rsu-{unit % road.UNITS + 1}"
-            events.append(LinkRemoved(at_ms, vehicle, self.at[vehicle]))
-            events.append(LinkAdded(at_ms, Link(vehicle, onward, 5.0, 5.0)))
-            self.at[vehicle] = onward
-        return events, len(moving)
+            onward = f"rsu-{(unit - 1 + passed) % road.UNITS + 1}"
+            if onward != self.at[vehicle]:
+                events.append(LinkRemoved(at_ms, vehicle, self.at[vehicle]))
+                events.append(LinkAdded(at_ms, Link(vehicle, onward, 5.0, 5.0)))
+                self.at[vehicle] = onward
+        return events, int(steps.sum())
 
     def _charge_state(self, report: BatchReport) -> None:
         """State of operators that moved, once over each."""

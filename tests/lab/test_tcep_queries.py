@@ -43,6 +43,7 @@ def test_traces_repeat_by_their_seed() -> None:
     assert road.traces(20, 3) != road.traces(20, 4)
 
 
+@pytest.mark.slow
 def test_what_the_queries_answer(spark: SparkSession) -> None:
     """Section 1 is jammed in seconds 3 to 5, section 2 never.
 
