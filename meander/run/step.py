@@ -18,12 +18,14 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import StateAppend, StateDrop, Writer, slot_writer
 from meander.run.emit import append_waiting, emit
 from meander.run.exchange.base import Int64s
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS, frame_schema, positions
 from meander.run.late import put_aside
+from meander.run.marks import Marks
 from meander.run.operators.state import Move
 from meander.run.routing import Group, Routing
 from meander.run.runner import Runner
@@ -66,8 +68,31 @@ class Stepper:
         append_waiting(work)
         if work.versions:
             self.store.commit(work.commit(writer, batch_id))
+            if work.drained:
+                self.routing.drain(work.drained)
+            if work.looked:
+                self.routing.looked(work.looked)
         report.seconds = time.perf_counter() - started
         return report
+
+    def has_work(self, slot: int) -> bool:
+        """Whether a step of the slot would do something."""
+        exchange, groups = self.store.exchange, self.routing.groups(slot)
+        if self.routing.fresh and any(f.fragment in self.routing.fresh for g in groups for f in g.fragments):
+            return True
+        if not self.routing.awaiting:
+            starts, ends = exchange.bounds([c for g in groups for f in g.fragments for c in f.ports])
+            return bool((ends > starts).any())
+        for group in groups:
+            ports = range(len(group.template.ports))
+            bounds = {p: exchange.bounds([f.ports[p] for f in group.fragments]) for p in ports}
+            marks = Marks(group, self.routing, exchange)
+            marks.limit(bounds)
+            if any((bounds[p][1] > bounds[p][0]).any() for p in ports):
+                return True
+            if any(marks.are_reached(i, {p: int(bounds[p][0][i]) for p in ports}) for i in marks.markers):
+                return True
+        return False
 
     def _run_group(self, group: Group, work: Work, downstream: set[ChannelId], report: StepReport) -> None:
         """Runs a group; when its data breaks it, runs its fragments one by one and pauses those that fail.
@@ -96,14 +121,19 @@ class Stepper:
     # ---------------------------------------------------------------- reading
 
     def _read(self, group: Group, work: Work, report: StepReport) -> Batch | None:
-        """What waits for the group's fragments; None when nothing does."""
+        """What waits for the group's fragments, up to a marker that they wait for; None when nothing does."""
         exchange = self.store.exchange
         ports = range(len(group.template.ports))
         bounds = {p: exchange.bounds([f.ports[p] for f in group.fragments]) for p in ports}
+        marks = Marks(group, self.routing, exchange)
+        marks.limit(bounds)
+        fresh = self.routing.fresh
         active = [
             i
             for i, f in enumerate(group.fragments)
-            if any(bounds[p][1][i] > bounds[p][0][i] or f.ports[p] in work.handed for p in ports)
+            if f.fragment in fresh
+            or marks.are_reached(i, {p: int(bounds[p][0][i]) for p in ports})
+            or any(bounds[p][1][i] > bounds[p][0][i] or f.ports[p] in work.handed for p in ports)
         ]
         if not active:
             return None
@@ -112,6 +142,7 @@ class Stepper:
         before = np.full(len(fragments), END, np.int64)
         after = np.full(len(fragments), END, np.int64)
         edges: dict[Edge, pa.Table] = {}
+        ends: dict[int, Int64s] = {}
         share = max(LEAST_ROWS, self.most_rows // (len(active) * max(1, len(ports))))
         for p in ports:
             channels = [f.ports[p] for f in fragments]
@@ -125,13 +156,21 @@ class Stepper:
             work.consumed.update(
                 (c, int(stop)) for c, start, stop in zip(channels, starts, reading.stops, strict=True) if stop > start
             )
+            ends[p] = reading.stops
             edges[Edge(port=p)] = self._with_handovers(table, channels, reached, work)
             after = np.minimum(after, reached)
             report.tuples_in += len(edges[Edge(port=p)])
-        for f in fragments:
+        acting: dict[int, Marker] = {}
+        for k, (i, f) in enumerate(zip(active, fragments, strict=True)):
             work.versions[f.fragment] = f.version
+            if f.fragment in fresh:
+                before[k] = BEGIN
+            if marks.are_reached(i, {p: int(ends[p][k]) for p in ports}):
+                acting[k] = marks.markers[i]
+                work.consumed.update(marks.behind(i, f.ports))
         report.fragments += len(fragments)
-        return Batch(group.template, fragments, numbers, before, np.maximum(before, after), edges)
+        work.looked.update(f.fragment for f in fragments if f.fragment in fresh)
+        return Batch(group.template, fragments, numbers, before, np.maximum(before, after), edges, acting)
 
     @staticmethod
     def _with_handovers(table: pa.Table, channels: Sequence[ChannelId], reached: Int64s, work: Work) -> pa.Table:

@@ -267,13 +267,16 @@ def bind(
     operators: Mapping[OperatorId, Operator],
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
     members: Iterable[OperatorId] | None = None,
+    schemas: Mapping[OperatorId, Schema] | None = None,
 ) -> Bound:
     """The template of the members of a plan (all of them by default), bound to their ids.
+
+    With `schemas` of all members and their inputs the rest of the plan need not be there, except who reads members.
 
     Ports are the operators outside that members read, and the sources among the members, whose tuples come from outside
     as well. Outputs are members that others read, and sinks.
     """
-    return _Binder(operators, inputs, frozenset(operators if members is None else members)).bound()
+    return _Binder(operators, inputs, frozenset(operators if members is None else members), schemas or {}).bound()
 
 
 class _Binder:
@@ -284,9 +287,10 @@ class _Binder:
         operators: Mapping[OperatorId, Operator],
         inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
         members: frozenset[OperatorId],
+        schemas: Mapping[OperatorId, Schema],
     ) -> None:
         self.operators, self.inputs, self.members = operators, inputs, members
-        self.schemas: dict[OperatorId, Schema] = {}
+        self.schemas = dict(schemas)
         readers: dict[OperatorId, list[OperatorId]] = {m: [] for m in members}
         for reader, below in inputs.items():
             for operator_id in below:
