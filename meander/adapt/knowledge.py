@@ -50,6 +50,8 @@ class Watched:
     """Demands that nothing can meet, and the best value that could be reached."""
     added: dict[Metric, dict[str, float]] = field(default_factory=dict)
     """By metric and mechanism, how much more was read than predicted in the present environment."""
+    seen: dict[str, dict[Metric, float]] = field(default_factory=dict)
+    """By mechanism, what was last read in the present environment."""
     told: tuple[str, str] = ("", "")
     """The last decision that was logged, so that it is not repeated every round."""
 
@@ -88,6 +90,10 @@ class Knowledge:
             if found is not None and found.until_ms > now_ms:
                 return found
         return None
+
+    def release(self, mechanism: str) -> None:
+        """The mechanism works again: the next quarantine begins short."""
+        self.quarantines.pop((mechanism, None), None)
 
     def as_json(self) -> dict[str, Any]:
         return {

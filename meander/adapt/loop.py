@@ -165,6 +165,9 @@ class Loop:
         trigger = trigger_of(watched, active, context, now_ms, settings) or watched.pending
         if watched.context != context:
             watched.added.clear()
+            watched.seen.clear()
+        if watched.transition is None:
+            watched.seen.setdefault(watched.mechanism, {}).update(read)
         watched.active, watched.context = active, context
         return Case(query, watched, trigger, active, read, context, now_ms) if trigger else None
 

@@ -107,6 +107,8 @@ class _Plan:
             if found.fault or name != case.current:
                 return
             found = None
+        if found is not None:
+            self.knowledge.release(name)
         self.options[name] = self._option(name, self.known[name], found)
 
     def _option(self, name: str, metadata: Metadata, forecast: Forecast | None) -> Option:
@@ -120,9 +122,11 @@ class _Plan:
         return Option(name, forecast, values, Candidate(name, *beliefs, may_try=not violates))
 
     def _value(self, name: str, metric: Metric, forecast: Forecast | None) -> float | None:
+        """What is read now, what is forecast, or what was read when the mechanism last ran."""
         if name == self.case.current and metric in self.case.read:
             return self.case.read[metric]
-        return self.correction.corrected(metric, forecast.values.get(metric)) if forecast else None
+        ahead = self.correction.corrected(metric, forecast.values.get(metric)) if forecast else None
+        return self.case.watched.seen.get(name, {}).get(metric) if ahead is None else ahead
 
     def _quarantine(self, name: str, reason: str) -> None:
         case = self.case

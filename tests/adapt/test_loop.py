@@ -124,6 +124,8 @@ def test_violations_without_forecasts_end_after_every_mechanism_had_its_turn() -
     play = Play.of(world, "latency < 10 ms")
     play.run(600)
     assert len(world.started) <= 6
+    (report,) = play.made(Action.INFEASIBLE)
+    assert report.reason == "no mechanism meets latency < 10 ms; the best is 190 ms by fast"
 
 
 def test_a_forecast_that_is_wrong_is_corrected_by_samples() -> None:
@@ -166,6 +168,8 @@ def test_the_second_quarantine_is_twice_as_long() -> None:
     knowledge = Knowledge()
     assert knowledge.quarantine("m", None, 0, 100, "slow").until_ms == 100
     assert knowledge.quarantine("m", None, 200, 100, "slow").until_ms == 400
+    knowledge.release("m")
+    assert knowledge.quarantine("m", None, 500, 100, "slow").until_ms == 600
 
 
 def test_when_all_mechanisms_break_the_query_stays_as_it_is() -> None:
