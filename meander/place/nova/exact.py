@@ -74,8 +74,8 @@ def solve(problem: JoinProblem, sigma: float, *, sink_weight: float = 1.0, time_
         arriving = [((len(cells) + i) * nodes + v, float(rates[i])) for i in range(len(streams))]
         rows.add(arriving, -np.inf, float(problem.capacity_tps[v]))
     found = milp(
-        cost.ravel(), integrality=np.ones(cost.size, dtype=np.int64), bounds=Bounds(0, 1), constraints=rows.constraint(),
-        options={"time_limit": time_s, "mip_rel_gap": 1e-6},
+        cost.ravel(), integrality=np.ones(cost.size, dtype=np.int64), bounds=Bounds(0, 1),
+        constraints=rows.constraint(), options={"time_limit": time_s, "mip_rel_gap": 1e-6},
     )  # fmt: skip
     if found.x is None:
         return Exact(None, float("inf"))

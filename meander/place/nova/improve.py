@@ -34,6 +34,8 @@ PASSES = 8
 SHAKEN = 0.03, 0.15
 """Between these shares of the replicas are placed anew when the search is stuck."""
 SEED = 0
+PATIENCE = 200
+"""Shakes without success after which the search ends early."""
 MEAN = 0.25
 """How much the mean counts against the 90th percentile."""
 
@@ -318,11 +320,14 @@ def improve(joins: Joins, seconds: float, *, mean_weight: float = MEAN) -> None:
         if not search.keep_if_better():
             step /= 2
             search.restore()
-    rng = np.random.default_rng(SEED)
-    while not search.late:
+    rng, stuck = np.random.default_rng(SEED), 0
+    while not search.late and stuck < PATIENCE:
         taste = search.tail(float(rng.uniform(0, FIRST_STEP)), float(direct))
         if search.shake(taste, rng):
             search.run(taste, PASSES, 1e-4 * float(ways.sum()))
-        if not search.keep_if_better():
+        stuck += 1
+        if search.keep_if_better():
+            stuck = 0
+        else:
             search.restore()
     search.restore()

@@ -1,6 +1,6 @@
 """Minimum spanning trees over nodes, and where ways along a tree meet: shared by the tree baselines.
 
-With coordinates, the tree is found among each node's nearest neighbours (and then joined up where it falls apart), so it
+With coordinates, the tree is found among each node's nearest neighbours (and joined up where it falls apart), so it
 takes many nodes; with a matrix, it is found among all pairs.
 """
 

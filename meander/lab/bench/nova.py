@@ -1,0 +1,32 @@
+"""Joins over very many nodes: are they placed fast, near the latency bound, with nobody overloaded, and kept so?
+
+`nova_scale` measures phases I to III from a thousand to a million nodes, `nova_changes` events on running placements,
+and `nova_quality` latency and overload against the published values, a plain greedy, all baselines and the optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meander.lab.bench import nova_changes, nova_quality, nova_scale
+from meander.lab.bench.report import Report
+from meander.lab.nova_instances import DATA, data_sets
+
+Progress = Callable[[str], None]
+
+
+def run(quick: bool, progress: Progress) -> Report:
+    """Everything; `quick` leaves out the sizes of 10 thousand and a million nodes, and some repeats."""
+    sets = data_sets()
+    figures = nova_scale.figures(quick, progress)
+    figures += nova_changes.figures(quick, progress)
+    figures += nova_quality.figures(sets, quick, progress)
+    found = ", ".join(f"{s.name} ({len(s.points)} nodes)" for s in sets)
+    return Report(
+        "nova",
+        "synthetic clusters in the plane, 60% sources, rates 1..75 or 1..200, six levels of heterogeneity; "
+        + (f"published latencies of {found}" if sets else f"no published latencies: there are none in {DATA}"),
+        nova_quality.repeats(quick),
+        tuple(figures),
+        (*nova_scale.NOTES, *nova_changes.NOTES, *nova_quality.NOTES),
+    )
