@@ -3,7 +3,8 @@
 Three forms of forgetting. Each sample makes older ones count less (`DECAY`). What is known of a mechanism that does not
 run fades while others do, in that environment (`IDLE`). And a run of outcomes that the tally hardly explains, such as
 four violations in a row of a mechanism that met the demand 95 times in 100, says that the world has changed: then only
-the run is kept. So the memory is long while nothing changes and short when something does.
+the run is kept, and what is known of the other mechanisms is in doubt. So the memory is long while nothing changes and
+short when something does.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ class Tally:
     """The estimate when the run began."""
     at: int = 0
     """How many samples its environment had when this was last changed."""
+    doubted: bool = False
+    """Whether the world has changed since."""
 
-    def add(self, met: bool, at: int = 0) -> None:
+    def add(self, met: bool, at: int = 0) -> bool:
+        """One sample. True when it shows that the world has changed for the worse."""
+        self.doubted = False
         kept = IDLE ** (at - self.at)
         self.met, self.seen, self.at = self.met * kept, self.seen * kept, at
         if (self.run > 0) != met or self.run == 0:
@@ -53,6 +58,14 @@ class Tally:
             self.seen = float(abs(self.run))
             self.met = self.seen if met else 0.0
             self.before = self.estimate()
+            return not met
+        return False
+
+    def doubt(self) -> None:
+        """What was seen counts as at most one sample."""
+        if self.seen > 1:
+            self.met, self.seen = self.met / self.seen, 1.0
+        self.run, self.doubted = 0, True
 
     def _surprising(self) -> bool:
         if self.seen <= abs(self.run) + 1:
@@ -85,7 +98,10 @@ class Fitness:
         for key in ("", context) if context else ("",):
             at = self.samples[key] = self.samples.get(key, 0) + 1
             by_mechanism = self.tallies.setdefault(key, {})
-            by_mechanism.setdefault(mechanism, {}).setdefault(demand, Tally(at=at)).add(met, at)
+            if by_mechanism.setdefault(mechanism, {}).setdefault(demand, Tally(at=at)).add(met, at):
+                for other, known in by_mechanism.items():
+                    if other != mechanism and demand in known:
+                        known[demand].doubt()
 
     def estimate(self, mechanism: str, demand: str, context: str = "", prior: float = PRIOR) -> float:
         """How likely the mechanism meets the demand in this environment; other environments are the prior."""
@@ -97,7 +113,7 @@ class Fitness:
         """What is known about a mechanism, for each demand."""
         estimates = [PRIOR] * len(demands) if priors is None else list(priors)
         samples = [0.0] * len(demands)
-        tried = True
+        tried, doubted = True, [False] * len(demands)
         for key in ("", context) if context else ("",):
             known = self.tallies.get(key, _NO_TALLIES).get(mechanism, _NO_DEMANDS)
             now = self.samples.get(key, 0)
@@ -106,12 +122,13 @@ class Fitness:
                 if tally is None:
                     tried, samples[number] = tried and key != "", 0.0
                     continue
+                doubted[number] = tally.doubted
                 kept = IDLE ** (now - tally.at)
                 samples[number] = tally.seen * kept
                 estimates[number] = (tally.met * kept + estimates[number] * PRIOR_SAMPLES) / (
                     samples[number] + PRIOR_SAMPLES
                 )
-        return Beliefs(estimates, samples, tried)
+        return Beliefs(estimates, samples, tried, any(doubted))
 
 
 def _latest(tallies: Tallies) -> int:
@@ -127,6 +144,8 @@ class Beliefs(NamedTuple):
     """How many samples in this environment say so."""
     tried: bool
     """Whether all demands were sampled in some environment."""
+    doubted: bool
+    """Whether the world has changed since it was last sampled."""
 
 
 def scores(estimates: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
@@ -148,10 +167,12 @@ def scores(estimates: Sequence[Sequence[float]], weights: Sequence[float]) -> li
 
 
 def tallies_json(tallies: Mapping[str, Tallies]) -> dict[str, object]:
-    """Plain data for a file: context, mechanism, demand, then [met, seen, run, before, at]."""
+    """Plain data for a file: context, mechanism, demand, then the six numbers of a tally."""
     return {
         context: {
-            mechanism: {demand: [t.met, t.seen, t.run, t.before, t.at] for demand, t in by_demand.items()}
+            mechanism: {
+                demand: [t.met, t.seen, t.run, t.before, t.at, int(t.doubted)] for demand, t in by_demand.items()
+            }
             for mechanism, by_demand in by_mechanism.items()
         }
         for context, by_mechanism in tallies.items()
@@ -164,9 +185,9 @@ def tallies_of(value: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]])
     for context, by_mechanism in value.items():
         for mechanism, by_demand in by_mechanism.items():
             for demand, numbers in by_demand.items():
-                if len(numbers) != 5:
-                    raise InputError(f"a tally has 5 numbers, but {mechanism}, {demand} has {len(numbers)}")
-                met, seen, run, before, at = numbers
-                tally = Tally(float(met), float(seen), int(run), float(before), int(at))
+                if len(numbers) != 6:
+                    raise InputError(f"a tally has 6 numbers, but {mechanism}, {demand} has {len(numbers)}")
+                met, seen, run, before, at, doubted = numbers
+                tally = Tally(float(met), float(seen), int(run), float(before), int(at), bool(doubted))
                 found.setdefault(context, {}).setdefault(mechanism, {})[demand] = tally
     return found

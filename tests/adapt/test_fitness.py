@@ -44,7 +44,7 @@ def test_tallies_survive_a_file(samples: list[tuple[str, str, bool, str]]) -> No
 
 
 def test_a_tally_with_missing_numbers_is_refused() -> None:
-    with pytest.raises(InputError, match="a tally has 5 numbers, but m, d has 2"):
+    with pytest.raises(InputError, match="a tally has 6 numbers, but m, d has 2"):
         tallies_of({"": {"m": {"d": [1.0, 2.0]}}})
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+WELL = 0.9
+"""A mechanism that is expected to meet this share of the demands need not be compared with all others again."""
+
 
 class Candidate(NamedTuple):
     """A mechanism that may be chosen. Sequences have one entry per demand, in the same order."""
@@ -19,6 +22,8 @@ class Candidate(NamedTuple):
     """How many samples in this environment say so."""
     tried: bool = True
     """Whether it has been sampled at all."""
+    doubted: bool = False
+    """Whether the world has changed since it was sampled."""
     may_try: bool = True
     """Whether trying it out is acceptable; not when it is expected to violate a demand."""
 
@@ -72,10 +77,16 @@ def best(question: Question, values: Sequence[float]) -> int:
 
 
 def untried(question: Question) -> Candidate | None:
-    """The first candidate of the warm-up round that has not had its turn."""
+    """The next candidate of a warm-up round: one that was never sampled.
+
+    After a change of the world, when nothing is known to do well, also one that was not sampled since.
+    """
     if not question.may_explore:
         return None
+    doubted: Candidate | None = None
     for candidate in question.candidates:
-        if not candidate.tried and candidate.may_try:
+        if candidate.may_try and not candidate.tried:
             return candidate
-    return None
+        if candidate.may_try and candidate.doubted and doubted is None:
+            doubted = candidate
+    return doubted if doubted is not None and max(expected(question)) < WELL else None

@@ -29,7 +29,8 @@ class LinearRanking(Selector):
     def choose(self, question: Question, rng: Random) -> Choice:
         fresh = untried(question) if self.warm_up else None
         if fresh is not None:
-            return Choice(fresh.mechanism, "warm-up: it has not been tried yet", exploring=True)
+            since = "since the world changed" if fresh.tried else "yet"
+            return Choice(fresh.mechanism, f"warm-up: it has not been tried {since}", exploring=True)
         found = scores([c.estimates for c in question.candidates], question.weights)
         top = best(question, found)
         if question.may_explore and rng.random() < self.explore:
