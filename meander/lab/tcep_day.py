@@ -121,17 +121,19 @@ def adaptive(by: str, minutes: int, seed: int, mechanisms: Mapping[str, Mechanis
     return tally
 
 
-def measure(minutes: int, seeds: int, progress: Callable[[str], None]) -> list[Figure]:
-    """The shares of all variants, side by side on the same days."""
+def measure(
+    minutes: int, seeds: int, progress: Callable[[str], None], names: Sequence[str] | None = None
+) -> list[Figure]:
+    """The shares of all variants, side by side on the same days; `names` are the mechanisms, without it all."""
     figures: list[Figure] = []
     alone: dict[str, list[float]] = {}
-    for name in [m.name for m in MECHANISMS]:
+    for name in names or [m.name for m in MECHANISMS]:
         progress(f"a day with {name}")
         alone[name] = [fixed(name, minutes, seed).share for seed in range(seeds)]
         alone[f"{name}, placed again"] = [fixed(name, minutes, seed, again=True).share for seed in range(seeds)]
     for by, goal in (("linear_ranking", 0.95), ("thompson", None), ("requirement", None)):
         progress(f"a day with transitions, {by}")
-        days = [adaptive(by, minutes, seed) for seed in range(seeds)]
+        days = [adaptive(by, minutes, seed, library(names)) for seed in range(seeds)]
         figures += [
             Figure.of(f"demands met with transitions, {by}", "share", [d.share for d in days], goal, at_least=True),
             Figure.of(f"transitions of {len(DEMANDS)} queries, {by}", "a day", [d.transitions for d in days]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meander.lab import tcep_queries as road
-from meander.lab.tcep_day import adaptive, fixed, library, queries, rounds
+from meander.lab.tcep_day import adaptive, fixed, library, measure, queries, rounds
 from meander.lab.tcep_world import CALM, MINUTE_MS, RUSH, RoadWorld
 from meander.model.placement import violations
 
@@ -44,6 +44,16 @@ def test_keeping_the_cost_space_is_charged_to_those_who_need_it() -> None:
     world.advance(MINUTE_MS, MINUTE_MS, RUSH)
     measures = world.advance(2 * MINUTE_MS, MINUTE_MS, RUSH)
     assert measures.queries[asked[0].id].control_bytes > 10 * measures.queries[asked[1].id].control_bytes
+
+
+def test_all_variants_are_reported_side_by_side() -> None:
+    some = ["bottom_up", "top_down"]
+    names = [figure.name for figure in measure(60, 1, lambda _: None, some)]
+    assert [n for n in names if n.startswith("demands met with transitions")] == [
+        f"demands met with transitions, {by}" for by in ("linear_ranking", "thompson", "requirement")
+    ]
+    assert sum("best fixed in hindsight" in n for n in names) == 1
+    assert sum(n.endswith("placed again") for n in names) == len(some)
 
 
 @pytest.mark.parametrize("minutes", [1, 5, 10])
