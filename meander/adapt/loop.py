@@ -144,6 +144,10 @@ class Loop:
             action, reason = Action.FAILED, f"{outcome.reason}; {former} keeps running"
         return Decision(now_ms, query, Trigger.TRANSITION, action, former, reason, transition.target)
 
+    def broke(self, now_ms: int, mechanism: str, reason: str) -> None:
+        """A mechanism broke outside of forecasts, as when the topology changed: it is not chosen for a time."""
+        self.knowledge.quarantine(mechanism, None, now_ms, self.settings.quarantine_ms, reason)
+
     # ---------------------------------------------------------------- parts of a round
 
     def _case(self, query: QueryId, facts: Facts, context: str, now_ms: int) -> Case | None:

@@ -172,6 +172,16 @@ def test_the_second_quarantine_is_twice_as_long() -> None:
     assert knowledge.quarantine("m", None, 500, 100, "slow").until_ms == 600
 
 
+def test_a_mechanism_that_broke_while_placing_is_not_chosen() -> None:
+    world = FakeWorld(
+        {"plain": 200.0, "fast": 50.0, "frugal": 80.0}, forecast_ms={"plain": 200.0, "fast": 50.0, "frugal": 80.0}
+    )
+    play = Play.of(world, FAST)
+    play.loop.broke(0, "fast", "index out of range")
+    play.run(10)
+    assert world.running[Q] == "frugal"
+
+
 def test_when_all_mechanisms_break_the_query_stays_as_it_is() -> None:
     world = FakeWorld({"plain": 200.0, "fast": 50.0}, broken={"plain": "x", "fast": "y"})
     play = Play.of(world, FAST)
