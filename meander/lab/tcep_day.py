@@ -105,7 +105,7 @@ def fixed(name: str, minutes: int, seed: int, *, again: bool = False) -> Tally:
 
 
 def adaptive(by: str, minutes: int, seed: int, mechanisms: Mapping[str, Mechanism] | None = None) -> Tally:
-    """A day with the loop, which begins with what metadata suggest."""
+    """A day with the loop; all queries begin with bottom_up."""
     asked, known = queries(), dict(mechanisms or library())
     start = {q.id: "bottom_up" for q in asked}
     world = RoadWorld(asked, known, start, seed)
