@@ -57,5 +57,5 @@ def compression_for(mbps: float) -> Compression:
     return Compression.ZSTD if mbps <= ZSTD_BELOW_MBPS else Compression.NONE
 
 
-ZSTD_BELOW_MBPS = 200.0
+ZSTD_BELOW_MBPS = 500.0
 """Links at most this fast get compressed chunks."""
