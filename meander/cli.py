@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from meander.commands import adapt, bench, demand, explain, place, run, status, topology
+from meander.commands import adapt, bench, demand, explain, place, replay, run, status, topology
 from meander.model.errors import InputError
 
 USER_ERROR = 2
@@ -24,6 +24,7 @@ COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     adapt.register,
     status.register,
     run.register,
+    replay.register,
     topology.register,
     bench.register,
 )

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from meander.deploy.contexts import Reconfiguration, parts, reconfiguration
 from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Placed, redeploy, rerouted
-from meander.deploy.protocols.base import Widening
+from meander.deploy.protocols.base import Protocol
+from meander.deploy.protocols.isqd import ISQD
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.placement import Edge
 
@@ -31,13 +32,14 @@ class Deployer:
 
     placed: Placed
     deployment: Deployment = field(default_factory=Deployment)
-    widening: Widening | None = None
-    """What a protocol reconfigures beyond the change itself; None for exactly the change."""
+    protocol: Protocol = ISQD
     under_way: dict[int, Reconfiguration] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     next_number: int = 1
     _moved: dict[OperatorId, None] = field(default_factory=dict)
     _rerouted: dict[Edge, None] = field(default_factory=dict)
+    _loose: dict[OperatorId, None] = field(default_factory=dict)
+    """Operators at channels whose way nobody decided: every change may have cut it or brought it back."""
 
     def note(self, moved: Iterable[OperatorId], rerouted: Iterable[Edge] = ()) -> None:
         """Operators that came, went or moved, and edges that lead another way now."""
@@ -45,9 +47,13 @@ class Deployer:
         self._rerouted.update((e, None) for e in rerouted)
 
     @property
+    def has_waiting_changes(self) -> bool:
+        """Whether something waits for what is under way."""
+        return bool(self._moved or self._rerouted)
+
+    @property
     def has_open_changes(self) -> bool:
-        """Whether something is under way or waits for something that is."""
-        return bool(self.under_way or self._moved or self._rerouted)
+        return bool(self.under_way) or self.has_waiting_changes
 
     def begin(self) -> tuple[list[Reconfiguration], dict[ChannelKey, Channel]]:
         """The reconfigurations that can start now, and channels that only change their way.
@@ -57,10 +63,10 @@ class Deployer:
         started: list[Reconfiguration] = []
         moved, self._moved = self._moved, {}
         change = redeploy(self.placed, self.deployment, moved) if moved else Change()
-        if self.widening and change:
-            change = self.widening(self.placed.plan, self.deployment, change)
+        if self.protocol.widening and change:
+            change = self.protocol.widening(self.placed.plan, self.deployment, change)
         for part in parts(change):
-            if self._collides(part):
+            if self._collides(part) or (self.protocol.one_by_one and self.under_way):
                 self.note(part.operators)
                 continue
             self.deployment.apply(part)
@@ -73,9 +79,12 @@ class Deployer:
     def _reroutes(self, moved: Mapping[OperatorId, None]) -> dict[ChannelKey, Channel]:
         """New ways of channels whose fragments stay; also of those at operators that lost or found their place."""
         edges = dict(self._rerouted)
-        for operator in moved:
-            if operator in self.placed.plan.operators:
-                edges.update((e, None) for e in self.placed.plan.edges_of(operator))
+        nodes, plan = self.placed.placement.nodes, self.placed.plan
+        self._loose.update((o, None) for o in moved)
+        self._loose = {o: None for o in self._loose if o in plan.operators and (o not in nodes or o in moved)}
+        for operator in self._loose:
+            edges.update((e, None) for e in plan.edges_of(operator))
+        self._loose = {o: None for o in self._loose if o not in nodes}
         found = rerouted(self.placed, self.deployment, edges)
         busy = frozenset(f for r in self.under_way.values() for f in r.change.fragments)
         self._rerouted = {}

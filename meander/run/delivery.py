@@ -160,6 +160,11 @@ class Delivery:
         with self._lock:
             return {drain.outlet.channel for drain in self._drains.values() if drain.paused}
 
+    def latencies(self) -> dict[str, Latency]:
+        """Event-time latency by query, as of now."""
+        with self._lock:
+            return {query: latency.copy() for query, latency in self._latency.items()}
+
     def latency(self, query: str) -> Percentiles:
         """Time from the newest input's event time to the acknowledgement of the result."""
         if query not in self._latency:

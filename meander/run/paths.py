@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from meander.deploy.fragments import Channel
 from meander.model.ids import NodeId
@@ -16,13 +16,19 @@ class Paths:
 
     topology: Topology
     emulated: bool = False
+    stand_ins: dict[NodeId, NodeId] = field(default_factory=dict)
+    """Nodes that are gone, with the node that has a copy of their last commit."""
 
     def delay_ms(self, channel: Channel) -> int:
         return round(channel.path.latency_ms) if self.emulated and channel.path is not None else 0
 
     def hops(self, origin: NodeId, destination: NodeId) -> list[Hop] | None:
-        """The links that state crosses; None while there is no way."""
-        path = self.topology.path(origin, destination)
+        """The links that state crosses; None while there is no way. The state of a node that is gone is elsewhere."""
+        while not self.topology.is_alive(origin):
+            if origin not in self.stand_ins:
+                return None
+            origin = self.stand_ins[origin]
+        path = self.topology.path(origin, destination) if self.topology.is_alive(destination) else None
         if path is None:
             return None
         arcs = self.topology.arcs

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ STAGING = 1 << 40
 MOST_HANDOVERS = 10_000
 TIMEOUT_S = 60.0
 NUMBERS = "deployment numbers"
+GONE = "its node is gone"
+"""Why fragments of a node that failed are paused until they have another place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +171,14 @@ class Reconfigurator:
             specs += [between(self.plan, c, self.paths.delay_ms(c)) for c in r.opened.values()]
             records[_note(r.number)] = change_to_json(r.change)
             wires = self._with(wires, r)
-        cut = tuple(Rewire(c.id, c.receiver, is_cut=True) for k in courses for c in _cut(k) if c.id not in known)
+        cut = [Rewire(c.id, c.receiver, is_cut=True) for k in courses for c in _cut(k) if c.id not in known]
+        cut += [Rewire(c.id, c.receiver, is_cut=False) for k in courses for c in _to_be_drained(k)]
         with self._boundaries(senders | set(wires)):
             for course in courses:
                 routing.wait_for(course.reconfiguration.marker)
+                self.node_back(course.old)  # a copy stands in for what it has to do before the marker
             add = tuple(s for s in specs if s.channel not in known)
-            self.host.store.commit(Commit(add=add, rewire=cut, appends=tuple(appends), notes=records))
+            self.host.store.commit(Commit(add=add, rewire=tuple(cut), appends=tuple(appends), notes=records))
             if wires:
                 routing.rewire(wires)
         marked = self._clock()
@@ -362,7 +367,8 @@ class Reconfigurator:
         with self._boundaries({c.sender for c in opened}):
             remove = tuple(RemoveChannel(c.id, discard=True) for c in opened)
             retire = tuple(course.staging(h) for h in course.moves)
-            self.host.store.commit(Commit(remove=remove, retire=retire, notes=self._forgotten(course)))
+            cut = tuple(Rewire(c.id, c.receiver, is_cut=True) for c in _to_be_drained(course))
+            self.host.store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=self._forgotten(course)))
             wires = self._without(opened)
             if wires:
                 self.host.routing.rewire(wires)
@@ -399,6 +405,17 @@ class Reconfigurator:
             notes = {f"channel {c.id}": channel_to_json(c) for c in channels.values()}
             self.host.store.commit(Commit(rewire=rewire, notes=notes))
             self.host.wake()
+
+    def node_gone(self, fragments: Iterable[FragmentId], name: str) -> None:
+        """Fragments stop where their last commit left them, until they get another place."""
+        for fragment in fragments:
+            if fragment in self.host.routing.fragments:
+                self.host.routing.pause(fragment, f"{GONE}: {name}")
+
+    def node_back(self, fragments: Iterable[FragmentId]) -> None:
+        for fragment in fragments:
+            if self.host.routing.paused.get(fragment, "").startswith(GONE):
+                self.host.routing.resume(fragment)
 
     def recover(self, slots: Mapping[FragmentId, int] | None = None) -> tuple[Deployment, list[Reconfiguration], int]:
         """Installs what the store says ran here, and takes up what was under way.
@@ -440,6 +457,25 @@ def _note(number: int) -> str:
 
 def _cut(course: _Course) -> list[Channel]:
     return [c for c in course.reconfiguration.opened.values() if c.is_cut] if course.old else []
+
+
+def _to_be_drained(course: _Course) -> list[Channel]:
+    """Cut channels that the old fragments must empty although there is no way: nobody reads them as they are later.
+
+    What is in them is at the sender's, and so will be the operator that has to read it: the old fragment stands in for
+    it. A channel that simply gets another reader is left alone; the new reader finds everything there.
+    """
+    change = course.reconfiguration.change
+    inside = change.fragments_before
+    kept = Counter(c.upstream for c in change.channels_after.values() if c.sender not in change.fragments)
+    readers = Counter(c.upstream for c in change.channels_before.values() if c.receiver in inside)
+    found: list[Channel] = []
+    for channel in change.channels_before.values():
+        if channel.is_cut and channel.receiver in inside:
+            one_to_one = readers[channel.upstream] == 1 and kept[channel.upstream] == 1
+            if channel.sender in inside or not one_to_one:
+                found.append(channel)
+    return found
 
 
 def _gone_ports(course: _Course) -> list[ChannelId]:

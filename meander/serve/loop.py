@@ -7,14 +7,18 @@ change is on its way, and newer changes join those that wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from meander.deploy.deployer import Deployer
 from meander.deploy.fragments import Placed
-from meander.model.events import ChangeEvent
-from meander.model.ids import ChannelId, OperatorId
+from meander.deploy.protocols import ISQD, Protocol
+from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
+from meander.model.ids import ChannelId, NodeId, OperatorId
 from meander.model.operators import Sink
+from meander.model.topology import NodeKind
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine
 from meander.run.connectors.base import Outlet
@@ -26,14 +30,22 @@ from meander.run.reconfigure import Outcome, Reconfigurator
 WAIT_S = 0.02
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Applied:
     """A batch of events on its way: placed at once, in effect when nothing of it is open."""
 
     report: BatchReport
+    started: float
+    """When it was taken up, by the loop's clock."""
     placement_s: float
-    reconfigurations: list[int] = field(default_factory=list)
     rerouted: int = 0
+    open: set[int] = field(default_factory=set)
+    """Reconfigurations that belong to it and are under way."""
+    waits: bool = True
+    """Whether some of it waits for something that is under way."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    ended: float | None = None
+    """When all of it was in effect."""
 
 
 class Loop:
@@ -46,15 +58,20 @@ class Loop:
         host: Host,
         *,
         emulated: bool = False,
-        strategy: str = "migration_query",
+        protocol: Protocol = ISQD,
+        strategy: str | None = None,
         late: Iterable[OperatorId] = (),
         background: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.catalog, self.engine, self.host = catalog, engine, host
-        self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology))
-        paths = Paths(catalog.topology, emulated)
+        """`strategy` moves state in another way than the protocol would."""
+        self.catalog, self.engine, self.host, self.clock = catalog, engine, host, clock
+        self.pending: list[Applied] = []
+        """Batches that are not in effect yet, oldest first."""
+        self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
+        self.paths = Paths(catalog.topology, emulated)
         self.reconfigurator = Reconfigurator(
-            host, catalog.plan, paths, strategy=strategy, late=late, background=background
+            host, catalog.plan, self.paths, strategy=strategy or protocol.state, late=late, background=background
         )
 
     def recover(self) -> None:
@@ -70,12 +87,46 @@ class Loop:
 
     def apply(self, events: Sequence[ChangeEvent]) -> Applied:
         """Places what the events made invalid and begins to deploy it. A bad event raises before anything changed."""
-        started = time.perf_counter()
+        started = self.clock()
+        copies = self._copies(events)
         report = self.engine.run(events)
-        applied = Applied(report, time.perf_counter() - started)
+        applied = Applied(report, started, self.clock() - started)
+        self._note_failures(events, copies)
         self.deployer.note([m.operator for m in report.moves], report.rerouted)
-        applied.reconfigurations, applied.rerouted = self._begin()
+        self.pending.append(applied)
+        applied.rerouted = self._begin()
         return applied
+
+    def _note_failures(self, events: Sequence[ChangeEvent], copies: Mapping[NodeId, NodeId]) -> None:
+        """Fragments of nodes that went stop; those of nodes that came back go on, unless they are elsewhere now."""
+        topology = self.catalog.topology
+        self.paths.stand_ins.update(copies)
+        changed = [e.node for e in events if isinstance(e, NodeRemoved)]
+        changed += [e.node.name for e in events if isinstance(e, NodeAdded)]
+        for node in {topology.known_id(name) for name in changed}:
+            here = [f.id for f in self.deployer.deployment.fragments.values() if f.node == node]
+            if topology.is_alive(node):
+                self.paths.stand_ins.pop(node, None)
+                self.reconfigurator.node_back(here)
+            else:
+                self.reconfigurator.node_gone(here, topology.name(node))
+
+    def _copies(self, events: Sequence[ChangeEvent]) -> dict[NodeId, NodeId]:
+        """Nodes that go, each with the node that has a copy of its last commit: the next one towards the cloud."""
+        topology = self.catalog.topology
+        found: dict[NodeId, NodeId] = {}
+        for event in events:
+            node = topology.find(event.node) if isinstance(event, NodeRemoved) else None
+            if node is not None:
+                ways = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
+                if ways:
+                    found[node] = min(ways, key=lambda p: p.latency_ms).nodes[1]
+        return found
+
+    def _clouds(self) -> list[NodeId]:
+        nodes = self.catalog.topology.nodes
+        found = np.flatnonzero((nodes.kind == NodeKind.CLOUD) & nodes.alive)
+        return [NodeId(int(n)) for n in found]
 
     def poll(self) -> list[Outcome]:
         """What took effect or was taken back since the last time; begins what had to wait for that."""
@@ -85,15 +136,29 @@ class Loop:
                 self.deployer.finished(outcome.number)
             else:
                 self.deployer.failed(outcome.number, outcome.reason)
+            for applied in self.pending:
+                if outcome.number in applied.open:
+                    applied.open.discard(outcome.number)
+                    applied.outcomes.append(outcome)
+                    applied.waits = applied.waits or outcome.reason is not None
         if outcomes:
             self._begin()
         return outcomes
 
-    def _begin(self) -> tuple[list[int], int]:
+    def _begin(self) -> int:
+        """Begins what can begin; says how many channels only took another way."""
         begun, rerouted = self.deployer.begin()
         self.reconfigurator.reroute(rerouted)
         self.reconfigurator.begin(begun, self.deployer.deployment, self.deployer.next_number)
-        return [r.number for r in begun], len(rerouted)
+        numbers = {r.number for r in begun}
+        for applied in self.pending:
+            if applied.waits:
+                applied.open |= numbers
+                applied.waits = self.deployer.has_waiting_changes
+            if not applied.open and not applied.waits:
+                applied.ended = self.clock()
+        self.pending = [a for a in self.pending if a.ended is None]
+        return len(rerouted)
 
     def settle(self, timeout_s: float = 60.0) -> list[Outcome]:
         """Waits until nothing is under way."""

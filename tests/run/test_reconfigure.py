@@ -21,7 +21,7 @@ def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
     prepared.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_any_schedule_of_changes_gives_the_oracles_output(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int
 ) -> None:

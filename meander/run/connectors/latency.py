@@ -35,6 +35,25 @@ class Latency:
             self._counts += np.bincount(found, minlength=_EDGES.size)
             self._most = max(self._most, int(latencies_ms.max()))
 
+    def copy(self) -> Latency:
+        """The counts as of now."""
+        found = Latency()
+        found._counts, found._most = self._counts.copy(), self._most
+        return found
+
+    def since(self, earlier: Latency) -> Latency:
+        """What was added after a copy was made."""
+        found = self.copy()
+        found._counts -= earlier._counts
+        return found
+
+    def plus(self, other: Latency) -> Latency:
+        """Both together."""
+        found = self.copy()
+        found._counts += other._counts
+        found._most = max(found._most, other._most)
+        return found
+
     def percentile(self, share: float) -> float:
         """The latency that this share of the results does not exceed; NaN before the first."""
         total = int(self._counts.sum())
