@@ -16,7 +16,7 @@ from meander.model.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A link on the way. `bandwidth_mbps` None is unlimited."""
+    """A link on the way. `bandwidth_mbps` None or infinite is unlimited."""
 
     latency_ms: float = 0.0
     bandwidth_mbps: float | None = None
@@ -26,6 +26,8 @@ class Hop:
             raise InputError(f"a hop's latency_ms is {self.latency_ms}; it must be 0 or more, and finite")
         if self.bandwidth_mbps is not None and not self.bandwidth_mbps > 0:
             raise InputError(f"a hop's bandwidth_mbps is {self.bandwidth_mbps}; it must be above 0, or None")
+        if self.bandwidth_mbps == math.inf:
+            object.__setattr__(self, "bandwidth_mbps", None)
 
     def busy_ms(self, size: int) -> float:
         """How long so many bytes occupy the link."""

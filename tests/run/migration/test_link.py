@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 
@@ -20,6 +21,11 @@ def test_blocks_of_any_size_leave_at_the_rate_of_the_link(size: int) -> None:
     leaves = [pace.leaves_s(0.0, size) for _ in range(10)]
     assert leaves == pytest.approx([(n + 1) * size / 1e6 + 0.005 for n in range(10)])
     assert pace.leaves_s(100.0, size) == pytest.approx(100 - MADE_UP_S + size / 1e6 + 0.005)
+
+
+def test_a_link_without_limit_takes_no_time() -> None:
+    assert Hop(2.0, math.inf) == Hop(2.0)
+    assert Pace(Hop(2.0, math.inf)).leaves_s(1.0, 10**9) == pytest.approx(1.002)
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(1, 100_000)), min_size=1))
