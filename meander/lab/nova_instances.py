@@ -2,7 +2,7 @@
 
 The published instance: the first node is the sink, the next 60% are sources that are paired in order, the rest only
 works. Rates are whole numbers between 1 and 75 with a mean of 38. Capacities are uniform, up to 50 for sources and up
-to 200 for the others, mixed with an exponential of the same mean; the level of heterogeneity (0, 2, .. 10) says how much.
+to 200 for the others, mixed with an exponential of the same mean, the more so the higher the level (0, 2, .. 10).
 """
 
 from __future__ import annotations

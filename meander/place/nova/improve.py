@@ -31,6 +31,8 @@ MARGIN = 0.02
 """A split must gain this share of a join's cost: it also costs traffic."""
 FIRST_STEP, LAST_STEP = 0.3, 0.02
 PASSES = 8
+WORSE = 10.0
+"""How much it counts to be worse than a rival."""
 SHAKEN = 0.03, 0.15
 """Between these shares of the replicas are placed anew when the search is stuck."""
 SEED = 0
@@ -218,8 +220,8 @@ def _again(board: Board, tree: Tree, rows: Ints, taste: Taste, rules: Rules, vir
 class _Search:
     """One improvement: the placement, its deadline, and the best that was seen."""
 
-    def __init__(self, joins: Joins, seconds: float, mean_weight: float) -> None:
-        self.mean_weight = mean_weight
+    def __init__(self, joins: Joins, seconds: float, mean_weight: float, rival: tuple[float, float]) -> None:
+        self.mean_weight, self.rival = mean_weight, rival
         self.joins, self.board, self.tree = joins, joins.board, joins.tree
         self.deadline = time.perf_counter() + seconds
         most = min(FEW, len(self.board.nodes))
@@ -287,6 +289,7 @@ class _Search:
         mean = float(ways.mean()) if len(ways) else 0.0
         tail = float(np.percentile(ways, 90)) if len(ways) else 0.0
         score = mean if np.isinf(self.mean_weight) else tail + self.mean_weight * mean
+        score += WORSE * (max(tail - self.rival[0], 0.0) + max(mean - self.rival[1], 0.0))
         if score >= self.score:
             return False
         self.score, self.kept = score, self.snapshot()
@@ -297,12 +300,15 @@ class _Search:
         _restore(self.board, self.tree, self.joins.rows(), join, node, cells)
 
 
-def improve(joins: Joins, seconds: float, *, mean_weight: float = MEAN) -> None:
+def improve(
+    joins: Joins, seconds: float, *, mean_weight: float = MEAN, rival: tuple[float, float] = (np.inf, np.inf)
+) -> None:
     """Improves a placement for at most so many seconds; no node gets overloaded.
 
-    Judged by the 90th percentile plus `mean_weight` times the mean; infinity judges by the mean alone.
+    Judged by the 90th percentile plus `mean_weight` times the mean; infinity judges by the mean alone. Above all, it
+    should not be worse than a `rival` in either, where one is given by these two.
     """
-    search = _Search(joins, seconds, mean_weight)
+    search = _Search(joins, seconds, mean_weight, rival)
     search.keep_if_better()
     if not len(search.kept[0]):
         return
@@ -331,3 +337,9 @@ def improve(joins: Joins, seconds: float, *, mean_weight: float = MEAN) -> None:
         else:
             search.restore()
     search.restore()
+
+
+def tail_and_mean(joins: Joins) -> tuple[float, float]:
+    """The 90th percentile and the mean of what sources experience."""
+    ways, _ = _Search(joins, 0.0, MEAN, (np.inf, np.inf)).ways()
+    return (float(np.percentile(ways, 90)), float(ways.mean())) if len(ways) else (0.0, 0.0)
