@@ -30,7 +30,7 @@ RUSH_HOURS = (7, 8, 9, 16, 17, 18)
 DEMANDS = {
     "congestion": (
         "WHEN hour BETWEEN 7 AND 9 THEN latency < 40 ms WHEN hour BETWEEN 16 AND 18 THEN latency < 40 ms "
-        "OTHERWISE network_usage < 14 B",
+        "OTHERWISE network_usage < 12 B",
         "overhead < 12 kB",
     ),
     "join": (

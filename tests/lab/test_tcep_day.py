@@ -13,7 +13,7 @@ MINUTES = 10
 
 
 def test_transitions_hold_the_demands_that_fixed_mechanisms_do_not() -> None:
-    some = library(["bottom_up", "top_down", "ilp", "mdcep"])
+    some = library(["bottom_up", "top_down", "global_optimal", "mdcep"])
     day = adaptive("linear_ranking", MINUTES, 1, some)
     alone = {name: fixed(name, MINUTES, 1, again=True).share for name in some}
     assert day.share >= 0.95
