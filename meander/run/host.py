@@ -39,8 +39,8 @@ from meander.run.work import StepReport
 _log = logging.getLogger(__name__)
 RETRY_S = 0.5
 IDLE_S = 0.05
-MOST_REVIVALS = 3
-"""How often a slot whose streaming query ended by itself is started again."""
+MOST_REVIVALS = 8
+"""How often a slot whose streaming query ended by itself is started again without a batch in between."""
 STEPS_PER_BATCH = 1000
 """Steps in one micro-batch at most; a step's number is its batch's id times this, plus its place in the batch."""
 
@@ -320,14 +320,22 @@ class Host:
                 return report
         return None
 
+    def _revive(self, slot: Slot) -> None:
+        """Starts a slot again. On a busy machine even that may fail; the next try comes later, and later again."""
+        _log.warning("slot %d starts over: %s", slot.number, slot.failure)
+        self._stopping.wait(RETRY_S * slot.revivals)
+        try:
+            slot.revive(self.spark, self._batch_of(slot))
+        except PySparkException as error:
+            _log.warning("slot %d did not start: %s", slot.number, error)
+
     def _wake_slots(self) -> None:
         """Wakes each slot whose fragments have something to read."""
         while not self._stopping.is_set():
             seen = self.store.commits
             for slot in self.slots:
                 if not slot.is_alive and slot.revivals < MOST_REVIVALS:
-                    _log.warning("slot %d starts over: %s", slot.number, slot.failure)
-                    slot.revive(self.spark, self._batch_of(slot))
+                    self._revive(slot)
                 if not slot.is_busy and self.stepper.has_work(slot.number):
                     slot.wake()
             self.store.wait(seen, self._pause_s())

@@ -15,17 +15,21 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from meander.run.frames import FRAGMENT
+from meander.model.operators import UserFunction
+from meander.run.frames import FRAGMENT, HIDDEN
 from meander.run.process import is_running
 from meander.run.runner import PlainRunner
+from meander.run.session import usable_cores
 from meander.run.template import Stage
 
 _log = logging.getLogger(__name__)
@@ -42,6 +46,9 @@ MOST_FAILURES = 3
 LARGEST_BYTES = 100_000_000
 """Input travels inside a task's description; larger batches go the plain way."""
 
+LEAST_PART_ROWS = 50_000
+"""Rows that are worth a job of their own."""
+
 
 class NotRepeatableError(Exception):
     """The plan cannot be prepared, and why."""
@@ -50,13 +57,16 @@ class NotRepeatableError(Exception):
 class PreparedRunner:
     """Implements `Runner`. A plan is prepared when it is first needed, once for each slot that runs it meanwhile."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, cores: int | None = None) -> None:
+        """`cores` is into how many parts a large batch is cut at most: as many as there are, by default."""
         self.spark = spark
         self.plain = PlainRunner(spark)
         self._idle: dict[str, list[PreparedPlan]] = {}
         self._refused: dict[str, str] = {}
         self._failures: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._cores = usable_cores() if cores is None else cores
+        self._pool = ThreadPoolExecutor(max(1, self._cores), "part")
         _sweep(_exchange_folder())
 
     @property
@@ -70,11 +80,27 @@ class PreparedRunner:
             self.run(stage, [schema.empty_table() for schema in stage.frame_schemas])
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        parts = self._parts(stage, tables)
+        if len(parts) == 1:
+            return self._run(stage, tables)
+        return pa.concat_tables(self._pool.map(lambda part: self._run(stage, part), parts))
+
+    def _parts(self, stage: Stage, tables: Sequence[pa.Table]) -> list[Sequence[pa.Table]]:
+        """A large batch without memory is cut, so that every core has a part of it."""
+        count = min(self._cores, sum(map(len, tables)) // LEAST_PART_ROWS)
+        if stage.stateful is not None or count < 2 or stage.key in self._refused:
+            return [tables]
+        cuts = [[len(t) * i // count for i in range(count + 1)] for t in tables]
+        return [[t.slice(c[i], c[i + 1] - c[i]) for t, c in zip(tables, cuts, strict=True)] for i in range(count)]
+
+    def _run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:
             return self.plain.run(stage, tables)
+        given = [t.cast(s) for t, s in zip(tables, stage.frame_schemas, strict=True)]
+        lean = is_lean(stage)
         try:
             plan = self._take(stage)
-            result = plan.run([t.cast(s) for t, s in zip(tables, stage.frame_schemas, strict=True)])
+            result = with_hidden_of(given, plan.run(numbered(given))) if lean else plan.run(given)
         except (NotRepeatableError, Py4JError, pa.ArrowException, OSError, AttributeError, TypeError) as error:
             self._failed(stage, error)
             return self.plain.run(stage, tables)
@@ -87,6 +113,7 @@ class PreparedRunner:
 
     def close(self) -> None:
         """Removes the files that plans exchange their input and output by."""
+        self._pool.shutdown()
         with self._lock:
             for plans in self._idle.values():
                 for plan in plans:
@@ -106,6 +133,9 @@ class PreparedRunner:
             idle = self._idle.setdefault(stage.key, [])
             if idle:
                 return idle.pop()
+        if is_lean(stage):
+            schemas = [lean_schema(s) for s in stage.frame_schemas]
+            return PreparedPlan(self.spark, lambda frames: lean_plan(stage, frames), schemas)
         return PreparedPlan(self.spark, lambda frames: stage.plan(frames), stage.frame_schemas)
 
 
@@ -193,6 +223,43 @@ class PreparedPlan:
     def _object(self, name: str) -> Any:
         """A Scala object."""
         return self._loader.loadClass(f"{name}$").getField("MODULE$").get(None)
+
+
+def is_lean(stage: Stage) -> bool:
+    """Whether hidden columns can stay here: filters and maps only carry them, so a row's number is enough."""
+    return stage.stateful is None and not any(isinstance(n.operator, UserFunction) for n in stage.nodes)
+
+
+def lean_schema(schema: pa.Schema) -> pa.Schema:
+    """A frame without hidden columns; the row's number is where the fragment's was."""
+    return pa.schema([f for f in schema if f.name not in HIDDEN])
+
+
+def lean_plan(stage: Stage, frames: Sequence[DataFrame]) -> DataFrame:
+    nothing = [f"0L AS {name}" for name in HIDDEN]
+    return stage.plan([f.selectExpr(*nothing, "*") for f in frames]).drop(*HIDDEN)
+
+
+def numbered(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Tables without hidden columns, their rows numbered through."""
+    found, first = [], 0
+    for table in tables:
+        numbers = pa.array(np.arange(first, first + len(table), dtype=np.int32))
+        body = table.drop_columns(list(HIDDEN))
+        found.append(body.set_column(body.column_names.index(FRAGMENT), FRAGMENT, numbers))
+        first += len(table)
+    return found
+
+
+def with_hidden_of(tables: Sequence[pa.Table], result: pa.Table) -> pa.Table:
+    """The result with fragment and hidden columns of the rows that its numbers stand for."""
+    rows = result.column(FRAGMENT).to_numpy()
+    columns = {}
+    for name in (FRAGMENT, *HIDDEN):
+        whole = np.concatenate([t.column(name).to_numpy() for t in tables])
+        columns[name] = pa.array(whole[rows])
+    names = [n for n in result.column_names if n != FRAGMENT]
+    return pa.table({**columns, **{n: result.column(n) for n in names}})
 
 
 def _write_stream(path: Path, table: pa.Table) -> None:

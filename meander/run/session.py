@@ -55,6 +55,8 @@ def settings(app_name: str, cores: int, memory: str = "2g") -> dict[str, str]:
         # Plans are prepared once and run again: no broadcast of a first batch, no shuffle where one partition will do.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
+        # A busy machine takes its time to start a Python worker.
+        "spark.python.authenticate.socketTimeout": "60s",
         # A batch travels inside its task's description.
         "spark.rpc.message.maxSize": "512",
     }

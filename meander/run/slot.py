@@ -108,6 +108,7 @@ class Slot:
             self.is_busy = True
             try:
                 on_batch(batch_id)
+                self.revivals = 0
             finally:
                 self.is_busy = False
 
