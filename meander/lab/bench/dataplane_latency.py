@@ -197,10 +197,7 @@ class Ours:
     def latencies(self, kind: Kind, seconds: float) -> list[float]:
         sink = self.sinks[slug(kind)]
         with _Switched(self.world, self.lines, kind):
-            time.sleep(WARM_S)
-            sink.latencies_ms.clear()
-            time.sleep(seconds)
-            return list(sink.latencies_ms)
+            return _warm(sink.latencies_ms, seconds)
 
     def stop(self) -> None:
         self.host.stop()
@@ -227,13 +224,7 @@ class Plain:
         with _Switched(self.world, self.lines, kind):
             query = collect(frame, took, self.directory / f"latency {slug(kind)} {self._runs}")
             try:
-                deadline = time.monotonic() + 60
-                while not found and time.monotonic() < deadline:
-                    time.sleep(0.1)
-                time.sleep(WARM_S)
-                found.clear()
-                time.sleep(seconds)
-                return list(found)
+                return _warm(found, seconds)
             finally:
                 query.stop()
 
@@ -245,6 +236,17 @@ class Plain:
         names = stream.schema.names
         columns = [f"CAST(parts[{i}] AS {types[i]}) AS {names[i]}" for i in range(1, len(names))]
         return parts.selectExpr("timestamp_millis(CAST(parts[0] AS BIGINT)) AS ts", *columns)
+
+
+def _warm(latencies: list[float], seconds: float) -> list[float]:
+    """What is added to the list within the seconds, once results have come for a while."""
+    deadline = time.monotonic() + 60
+    while not latencies and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(WARM_S)
+    before = len(latencies)
+    time.sleep(seconds)
+    return latencies[before:]
 
 
 class _Switched:

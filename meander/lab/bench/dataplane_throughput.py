@@ -23,11 +23,13 @@ from meander.lab.plain_spark import compiled, read_files, write_files
 from meander.run.connectors.base import Surroundings
 from meander.run.host import Host, HostOptions
 from meander.run.ingest import IngestOptions
+from meander.run.session import usable_cores
 
 LEAST_RATIO = 0.8
 WARM_BATCHES = 2
+LARGE = 1_000_000
+"""Of so large batches there is one at a time."""
 TIMEOUT_S = 300.0
-PLAIN_PARTITIONS = 2
 
 Progress = Callable[[str], None]
 
@@ -64,12 +66,12 @@ def _compare(
     batches: int,
     progress: Progress,
 ) -> list[Figure]:
-    count = max(2, batches if size < 1_000_000 else batches // 2)
+    count = batches if size < LARGE else 1
     found: tuple[list[float], list[float]] = ([], [])
     sides: tuple[Ours | Plain, ...] = (ours, plain)
     for repeat in range(-1, repeats):
         progress(f"{kind.name}, {size:,} tuples a batch, {repeat + 1} of {repeats}")
-        tables = [data.next(size) for _ in range(count if repeat >= 0 else WARM_BATCHES)]
+        tables = [data.next(size) for _ in range(count if repeat >= 0 else min(count, WARM_BATCHES))]
         for side, rates in zip(sides, found, strict=True):
             seconds = side.take(kind, size, tables)
             if repeat >= 0:
@@ -136,7 +138,7 @@ class Plain:
         streams = running.streams_of(kind)
         session = spark.newSession()  # the data plane has one partition; an ordinary query uses all cores
         for setting in ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum"):
-            session.conf.set(setting, PLAIN_PARTITIONS)
+            session.conf.set(setting, usable_cores())
         self.folders = Folders(directory / "plain", streams)
         self.results = directory / "plain results" / slug(kind)
         frames = {s.name: read_files(session, s, path) for s, path in zip(streams, self.folders.paths, strict=True)}
