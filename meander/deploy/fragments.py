@@ -190,15 +190,25 @@ class _Redeployment:
 
     def __init__(self, placed: Placed, deployment: Deployment) -> None:
         self.placed, self.deployment = placed, deployment
+        self._ready: dict[OperatorId, bool] = {}
         self.plan, self.placement = placed.plan, placed.placement
 
     def node_of(self, operator: OperatorId) -> NodeId | None:
-        """Where it shall run, or runs while it has no place; None for an operator that does not run at all."""
-        node = self.placement.nodes.get(operator)
-        if node is None and operator in self.plan.operators:
-            owner = self.deployment.owner.get(operator)
-            node = None if owner is None else self.deployment.fragments[owner].node
-        return node
+        """Where it shall run, or runs while it has no place; None for an operator that does not run.
+
+        One that has never run begins when all that it reads does.
+        """
+        if operator not in self.plan.operators:
+            return None
+        node, owner = self.placement.nodes.get(operator), self.deployment.owner.get(operator)
+        if owner is not None:
+            return self.deployment.fragments[owner].node if node is None else node
+        return node if node is not None and self._has_inputs(operator) else None
+
+    def _has_inputs(self, operator: OperatorId) -> bool:
+        if operator not in self._ready:
+            self._ready[operator] = all(self.node_of(i) is not None for i in self.plan[operator].inputs)
+        return self._ready[operator]
 
     def change(self, seeds: set[OperatorId]) -> Change:
         touched, starts = self._region(seeds)
@@ -217,6 +227,12 @@ class _Redeployment:
         plan, deployment = self.plan, self.deployment
         touched: set[FragmentId] = set()
         starts: dict[OperatorId, None] = {}
+        stack = list(seeds)
+        while stack:  # what waits for a seed may begin with it
+            record = plan.operators.get(stack.pop())
+            fresh = [r for r in record.readers if r not in deployment.owner and r not in seeds] if record else []
+            seeds.update(fresh)
+            stack.extend(fresh)
         for seed in sorted(seeds):
             if seed in plan.operators:
                 near = [seed, *plan.neighbours(seed)]

@@ -137,8 +137,16 @@ class Views:
 
     def _check_renames(self, commit: Commit) -> None:
         taken = {(r.fragment, r.operator) for r in commit.state_renames}
+        limits = {
+            (f, o): b
+            for d in commit.state_drops
+            if d.below
+            for f, o, b in zip(d.fragments.tolist(), d.operators.tolist(), d.buckets.tolist(), strict=True)
+        }
         for r in commit.state_renames:
-            if (r.to_fragment, r.to_operator) not in taken and self.state.find(r.to_fragment, r.to_operator):
+            place = (r.to_fragment, r.to_operator)
+            found = None if place in taken else self.state.find(*place)
+            if found is not None and found.between(limits.get(place), None):
                 raise CommitConflictError(
                     f"fragment {r.to_fragment}, operator {r.to_operator} has state already; "
                     f"that of fragment {r.fragment} cannot take its place"

@@ -16,7 +16,7 @@ from meander.deploy.deployer import Deployer
 from meander.deploy.fragments import Placed
 from meander.deploy.protocols import ISQD, Protocol
 from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
-from meander.model.ids import ChannelId, NodeId, OperatorId
+from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.operators import Sink
 from meander.model.topology import NodeKind
 from meander.place.catalog import Catalog
@@ -104,12 +104,24 @@ class Loop:
         changed = [e.node for e in events if isinstance(e, NodeRemoved)]
         changed += [e.node.name for e in events if isinstance(e, NodeAdded)]
         for node in {topology.known_id(name) for name in changed}:
-            here = [f.id for f in self.deployer.deployment.fragments.values() if f.node == node]
+            here = self._running_on(node)
             if topology.is_alive(node):
                 self.paths.stand_ins.pop(node, None)
                 self.reconfigurator.node_back(here)
             else:
-                self.reconfigurator.node_gone(here, topology.name(node))
+                self._supersede(node)
+                self.reconfigurator.node_gone(self._running_on(node), topology.name(node))
+
+    def _running_on(self, node: NodeId) -> list[FragmentId]:
+        return [f.id for f in self.deployer.deployment.fragments.values() if f.node == node]
+
+    def _supersede(self, node: NodeId) -> None:
+        """What is under way to a node that went is taken back; its change is considered again with what came since."""
+        for number, each in list(self.deployer.under_way.items()):
+            if any(f.node == node for f in each.change.fragments_after.values()):
+                name = self.catalog.topology.name(node)
+                outcome = self.reconfigurator.abort(number, f"node {name}, where fragments were to go, is gone")
+                self._take_note(outcome)
 
     def _copies(self, events: Sequence[ChangeEvent]) -> dict[NodeId, NodeId]:
         """Nodes that go, each with the node that has a copy of its last commit: the next one towards the cloud."""
@@ -132,18 +144,21 @@ class Loop:
         """What took effect or was taken back since the last time; begins what had to wait for that."""
         outcomes = self.reconfigurator.poll()
         for outcome in outcomes:
-            if outcome.reason is None:
-                self.deployer.finished(outcome.number)
-            else:
-                self.deployer.failed(outcome.number, outcome.reason)
-            for applied in self.pending:
-                if outcome.number in applied.open:
-                    applied.open.discard(outcome.number)
-                    applied.outcomes.append(outcome)
-                    applied.waits = applied.waits or outcome.reason is not None
+            self._take_note(outcome)
         if outcomes:
             self._begin()
         return outcomes
+
+    def _take_note(self, outcome: Outcome) -> None:
+        if outcome.reason is None:
+            self.deployer.finished(outcome.number)
+        else:
+            self.deployer.failed(outcome.number, outcome.reason)
+        for applied in self.pending:
+            if outcome.number in applied.open:
+                applied.open.discard(outcome.number)
+                applied.outcomes.append(outcome)
+                applied.waits = applied.waits or outcome.reason is not None
 
     def _begin(self) -> int:
         """Begins what can begin; says how many channels only took another way."""

@@ -30,8 +30,9 @@ def placed_in(catalog: Catalog) -> Placed:
 def check(catalog: Catalog, deployment: Deployment) -> None:
     plan, nodes = catalog.plan, catalog.placement.nodes
     owner = deployment.owner
-    assert set(nodes) <= set(owner)
     assert set(owner) <= set(plan.operators)
+    assert all(i in owner for o in owner for i in plan[o].inputs)
+    assert all(o in owner or any(i not in owner for i in plan[o].inputs) for o in nodes)
     assert owner == {o: f.id for f in deployment.fragments.values() for o in f.operators}
     for fragment in deployment.fragments.values():
         assert {nodes.get(o, fragment.node) for o in fragment.operators} == {fragment.node}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from meander.model.events import NodeRemoved, PlacementChanged
+from meander.model.operators import WindowAggregate
+from meander.run.commit import Commit
+from meander.run.commit import Outcome as CommitOutcome
+from meander.run.installation import OUTSIDE
 from meander.run.prepared import PreparedRunner
+from meander.run.store import Store
 from tests.run.moving import MovingPlane
 from tests.run.test_step import QUERIES
 
@@ -38,6 +45,115 @@ def test_any_schedule_of_changes_gives_the_oracles_output(
             plane.poll()
         if rng.random() < 0.2:
             plane.crash()
+    plane.mend(rng)
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class Bomb:
+    """Lets the process die at random commits, before or after they are written."""
+
+    def __init__(self, rng: np.random.Generator, share: float) -> None:
+        self.rng, self.share, self.armed, self.blasts = rng, share, False, 0
+        self.commit = Store.commit
+
+    def dies(self, store: Store, change: Commit) -> CommitOutcome:
+        hit = self.armed and self.rng.random() < self.share
+        before = hit and self.rng.random() < 0.5
+        self.blasts += hit
+        if before:
+            raise CrashError
+        outcome = self.commit(store, change)
+        if hit:
+            raise CrashError
+        return outcome
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_a_crash_at_any_commit_of_a_change_or_a_step_leaves_the_output_as_it_is(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300)
+    bomb = Bomb(rng, 0.2)
+    monkeypatch.setattr(Store, "commit", lambda store, change: bomb.dies(store, change))
+
+    def survive(action: Callable[[], None]) -> None:
+        bomb.armed = True
+        try:
+            action()
+        except CrashError:
+            bomb.armed = False
+            plane.crash()
+        bomb.armed = False
+
+    for moment in range(10):
+        plane.feed(rng, moment * 500)
+        events = plane.random_events(rng)
+        survive(partial(plane.apply, *events))
+        survive(plane.step)
+        survive(plane.poll)
+    plane.mend(rng)
+    plane.finish()
+    assert bomb.blasts
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+
+
+def test_queries_that_come_and_go_do_not_disturb_those_that_stay(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, disorder_ms=300)
+    for moment in range(8):
+        plane.feed(rng, moment * 500)
+        if moment % 2:
+            plane.add_query(
+                f"CREATE QUERY new{moment} AS SELECT id, speed * 3.6 AS kmh, road FROM cars WHERE speed > 10 INTO two;"
+                f"CREATE QUERY mean{moment} AS SELECT road, avg(speed) AS v FROM cars GROUP BY road "
+                "WINDOW TUMBLING(ts, 1 s) INTO three;"
+            )
+        elif moment > 1:
+            plane.remove_query(f"new{moment - 1}")
+            plane.remove_query(f"mean{moment - 1}")
+        plane.apply(*plane.random_events(rng))
+        plane.step()
+        plane.poll()
+    plane.mend(rng)
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+    for name in list(plane.catalog.plan.queries):
+        plane.remove_query(name)
+        plane.finish()
+    assert not plane.host.routing.fragments
+    assert not plane.host.store.state.fragments()
+    assert not plane.host.ingest_channels
+    assert [c for c in plane.host.store.exchange.channels() if c < OUTSIDE] == []
+
+
+def test_a_change_whose_target_disappears_is_taken_back_and_made_anew(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(9)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, disorder_ms=300)
+    plane.feed(rng, 0)
+    plane.step()
+    (aggregate,) = (o for o, r in plane.catalog.plan.operators.items() if isinstance(r.spec, WindowAggregate))
+    plane.apply(PlacementChanged(0, aggregate, "e2"))
+    assert plane.loop.deployer.under_way
+    plane.apply(NodeRemoved(0, "e2"))
+    plane.away.add("e2")
+    assert [f.reason for f in plane.loop.deployer.failures] == ["node e2, where fragments were to go, is gone"]
+    for moment in range(1, 5):
+        plane.feed(rng, moment * 500)
+        plane.step()
+        plane.poll()
     plane.mend(rng)
     plane.finish()
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
