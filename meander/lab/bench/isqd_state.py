@@ -43,8 +43,9 @@ from meander.run.store import Store, StoreOptions
 from meander.run.template import Bound, bind
 from meander.run.transfer import Compression
 
-SIZES_MBPS, HOPS_MBPS = 400.0, 100.0
-"""What a link carries, by experiment: two cores move about five times that through three and through 17 links."""
+SIZES_MBPS, HOPS_MBPS, REPLAY_MBPS = 400.0, 100.0, 1000.0
+"""What a link carries, by experiment: as much as two busy cores move through three links and through 17 (decision 50);
+beside replay, which no link slows down, what a local network carries."""
 INTERMEDIATES = 2
 HOPS_MEGABYTES = 32
 REPLAY_MEGABYTES = 128
@@ -63,8 +64,7 @@ QUERY = (
     "FROM left_readings AS l JOIN right_readings AS r ON l.id = r.id WINDOW TUMBLING(1 h) INTO out;"
 )
 NOTES = (
-    f"state of a tumbling join; links of {SIZES_MBPS:g} Mbit/s by size, {HOPS_MBPS:g} Mbit/s by hops, no compression "
-    "unless named",
+    "state of a tumbling join; chunks are not compressed unless a figure says so; beside replay the faster way counts",
     "replay: tuples are at the new node already, only their steps on Spark count; best: one open window, nothing fires",
     "average and worst re-read half a window and a whole one before it, half of the buffers and all of them firing",
 )
@@ -96,7 +96,7 @@ def measure(
             for count in hops:
                 progress(f"{hops_megabytes} MB over {count} intermediate nodes")
                 figures += _compared(source, sink, path[:count], HOPS_MBPS, hops_megabytes, repeats)
-        with relays(INTERMEDIATES, SIZES_MBPS) as path, place(directory, bound, replay_megabytes) as source:
+        with relays(INTERMEDIATES, REPLAY_MBPS) as path, place(directory, bound, replay_megabytes) as source:
             progress(f"{replay_megabytes} MB, replayed")
             figures += _replayed(spark, directory, bound, source, sink, path, replay_megabytes, repeats)
     return figures
@@ -112,7 +112,7 @@ def _compared(
         for forwarding in Forwarding:
             took[forwarding].append(moved(source, sink, path, mbps, forwarding, Compression.NONE))
     streamed, whole = took[Forwarding.PIPELINED], took[Forwarding.WHOLE]
-    where = f"{megabytes} MB over {len(path)} intermediates"
+    where = f"{megabytes} MB over {len(path)} intermediates, {mbps:g} Mbit/s"
     ratios = [b / a for a, b in zip(streamed, whole, strict=True)]
     return [
         Figure.of(f"{where}: migration query", "s", streamed),
@@ -162,9 +162,10 @@ def _replayed(
     figures: list[Figure] = []
     fastest: list[float] = []
     for compression in (Compression.NONE, Compression.ZSTD):
-        took = [moved(source, sink, path, SIZES_MBPS, Forwarding.PIPELINED, compression) for _ in range(repeats)]
+        took = [moved(source, sink, path, REPLAY_MBPS, Forwarding.PIPELINED, compression) for _ in range(repeats)]
         fastest = [min(a, b) for a, b in zip(fastest or took, took, strict=True)]
-        name = f"{megabytes} MB over {len(path)} intermediates: migration query, {compression.value} compression"
+        where = f"{megabytes} MB over {len(path)} intermediates, {REPLAY_MBPS:g} Mbit/s"
+        name = f"{where}: migration query beside replay, compression {compression.value}"
         figures.append(Figure.of(name, "s", took))
     steps = sorted({min(rows, MOST_ROWS), rows})  # as a slot would, and all at once: the faster one counts
     best = [
@@ -361,9 +362,8 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
     drawing, axes = plt.subplots(1, 2, figsize=(10, 4))
     for strategy in ("migration query", "store and forward"):
         points = [(*_place_of(f.name), f.measured) for f in figures if f.name.endswith(f": {strategy}")]
-        by_size = sorted((size, seconds) for size, hops, seconds in points if hops == INTERMEDIATES)
-        most = max((size for size, hops, _ in points if hops != INTERMEDIATES), default=0)
-        by_hops = sorted((hops, seconds) for size, hops, seconds in points if size == most)
+        by_size = sorted((size, seconds) for size, _, mbps, seconds in points if mbps == SIZES_MBPS)
+        by_hops = sorted((hops, seconds) for _, hops, mbps, seconds in points if mbps == HOPS_MBPS)
         for axis, line in zip(axes, (by_size, by_hops), strict=True):
             axis.plot([x for x, _ in line], [y for _, y in line], marker="o", label=strategy)
     for axis, label in zip(axes, ("state in MB, 2 intermediate nodes", "intermediate nodes"), strict=True):
@@ -375,11 +375,11 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
     plt.close(drawing)
 
 
-def _place_of(name: str) -> tuple[int, int]:
-    """Size and intermediate nodes in a figure's name.
+def _place_of(name: str) -> tuple[int, int, float]:
+    """Size, intermediate nodes and bandwidth in a figure's name.
 
-    >>> _place_of("32 MB over 16 intermediates: migration query")
-    (32, 16)
+    >>> _place_of("32 MB over 16 intermediates, 100 Mbit/s: migration query")
+    (32, 16, 100.0)
     """
     words = name.split()
-    return int(words[0]), int(words[3])
+    return int(words[0]), int(words[3]), float(words[5])
