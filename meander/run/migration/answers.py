@@ -50,7 +50,7 @@ class Answers:
     def _listen(self) -> None:
         try:
             while (found := read_head(self._sock)) is not None:
-                self._note(found.kind, found.number, read_body(self._sock, found.length))
+                self._note(found.kind, found.number, read_body(self._sock, found))
                 self.nudge()
         except OSError as problem:
             if self._reason == "the connection broke":

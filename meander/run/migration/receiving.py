@@ -96,7 +96,7 @@ class Receiver:
         first = read_head(upstream)
         if first is None or first.kind is not Kind.OPEN:
             raise WireError("a connection must begin with an opening")
-        opening = Opening.from_bytes(read_body(upstream, first.length))
+        opening = Opening.from_bytes(read_body(upstream, first))
         if opening.path:
             raise InputError(f"the path goes on behind the sink at {shown(self.address)}; end it here")
         with self._changed:
@@ -113,7 +113,7 @@ class Receiver:
         return opening, sink
 
     def _take(self, upstream: socket.socket, found: Head, sink: Sink) -> None:
-        body = read_body(upstream, found.length)
+        body = read_body(upstream, found)
         if found.kind is Kind.CANCEL:
             if sink.cancel():
                 upstream.sendall(message(Kind.CANCELLED))

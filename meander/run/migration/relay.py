@@ -26,7 +26,6 @@ from meander.run.migration.wire import (
     WireError,
     connected,
     hang_up,
-    head,
     message,
     part,
     read_body,
@@ -110,7 +109,7 @@ def _opening(upstream: socket.socket) -> Opening:
     first = read_head(upstream)
     if first is None or first.kind is not Kind.OPEN:
         raise WireError("a connection must begin with an opening")
-    return Opening.from_bytes(read_body(upstream, first.length))
+    return Opening.from_bytes(read_body(upstream, first))
 
 
 def _pass_on(upstream: socket.socket, link: Link, opening: Opening) -> None:
@@ -119,7 +118,7 @@ def _pass_on(upstream: socket.socket, link: Link, opening: Opening) -> None:
     while (found := read_head(upstream)) is not None:
         whole = opening.forwarding is Forwarding.WHOLE and found.kind is Kind.CHUNK
         put = held.append if whole else link.put
-        put(head(found.kind, found.number, found.length))
+        put(found.to_bytes())
         _blocks(upstream, found, put)
         if whole and found.number == opening.chunks - 1:
             for block in held:

@@ -15,7 +15,7 @@ from meander.run.migration.answers import Answers, RefusedError
 from meander.run.migration.hops import Forwarding, Hop
 from meander.run.migration.job import MoveState
 from meander.run.migration.link import BLOCK_BYTES, Link
-from meander.run.migration.wire import Address, Kind, Opening, WireError, connected, hang_up, head, message
+from meander.run.migration.wire import Address, Head, Kind, Opening, WireError, connected, hang_up, message
 from meander.run.transfer import Export
 
 CONNECT_TIMEOUT_S = 5.0
@@ -147,7 +147,7 @@ class Sending:
             if self._cancelling.is_set():
                 break
             chunk = self._export.chunk(number)
-            link.put(head(Kind.CHUNK, number, len(chunk)) + chunk[:BLOCK_BYTES])
+            link.put(Head(Kind.CHUNK, number, len(chunk)).to_bytes() + chunk[:BLOCK_BYTES])
             for at in range(BLOCK_BYTES, len(chunk), BLOCK_BYTES):
                 link.put(memoryview(chunk)[at : at + BLOCK_BYTES])
             self.bytes += len(chunk)

@@ -1,7 +1,8 @@
 """Messages of a migration query on a socket. Needs nothing but the standard library: relays start in an instant.
 
-A message is a header with its own checksum, and a body. Chunks check themselves. The sender opens a transfer and names
-the path; the sink answers where to resume, and after each chunk how many it has taken. Relays pass everything on.
+A message is a header and a body, each with a checksum; only chunks check themselves, at the sink. The sender opens a
+transfer and names the path; the sink answers where to resume, and after each chunk how many it has taken. Relays pass
+everything on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from enum import IntEnum
 
 from meander.run.migration.hops import Forwarding
 
-_HEADER = struct.Struct("!4sB3xQQ")
+_HEADER = struct.Struct("!4sB3xQQI")  # magic, kind, number, length of the body, its checksum
 _CHECK = struct.Struct("!I")
 HEADER_BYTES = _HEADER.size + _CHECK.size
 MAGIC = b"MDRm"
@@ -85,15 +86,16 @@ class Head:
     kind: Kind
     number: int
     length: int
+    checksum: int = 0
 
-
-def head(kind: Kind, number: int = 0, length: int = 0) -> bytes:
-    packed = _HEADER.pack(MAGIC, kind, number, length)
-    return packed + _CHECK.pack(zlib.crc32(packed))
+    def to_bytes(self) -> bytes:
+        packed = _HEADER.pack(MAGIC, self.kind, self.number, self.length, self.checksum)
+        return packed + _CHECK.pack(zlib.crc32(packed))
 
 
 def message(kind: Kind, number: int = 0, body: bytes = b"") -> bytes:
-    return head(kind, number, len(body)) + body
+    """A message that is no chunk."""
+    return Head(kind, number, len(body), zlib.crc32(body)).to_bytes() + body
 
 
 def read_head(sock: socket.socket) -> Head | None:
@@ -102,19 +104,23 @@ def read_head(sock: socket.socket) -> Head | None:
     if not data:
         return None
     packed = data[: _HEADER.size]
-    magic, kind, number, length = _HEADER.unpack(packed)
+    magic, kind, number, length, checksum = _HEADER.unpack(packed)
     if magic != MAGIC or _CHECK.unpack(data[_HEADER.size :]) != (zlib.crc32(packed),):
         raise WireError("a message's header is damaged")
     if length > (MOST_CHUNK_BYTES if kind == Kind.CHUNK else MOST_CONTROL_BYTES):
         raise WireError(f"a message claims {length:,} bytes")
     try:
-        return Head(Kind(kind), number, length)
+        return Head(Kind(kind), number, length, checksum)
     except ValueError:
         raise WireError(f"a message is of the unknown kind {kind}") from None
 
 
-def read_body(sock: socket.socket, length: int) -> bytearray:
-    return _exactly(sock, length)
+def read_body(sock: socket.socket, found: Head) -> bytearray:
+    """The body behind a header; of a chunk as it comes."""
+    body = _exactly(sock, found.length)
+    if found.kind is not Kind.CHUNK and zlib.crc32(body) != found.checksum:
+        raise WireError(f"the body of {found.kind.name} is damaged")
+    return body
 
 
 def _exactly(sock: socket.socket, length: int, *, may_end: bool = False) -> bytearray:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meander.run.migration.hops import Forwarding, Hop
@@ -37,6 +37,7 @@ def receiver(target: Store, transfer: str = "move") -> Iterator[Receiver]:
 
 
 @settings(max_examples=30)
+@example([], 0, [Fault(42, True)], Forwarding.PIPELINED, Order.OLDEST, Compression.NONE, 200)
 @given(
     appends,
     st.integers(0, 3),
