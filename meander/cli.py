@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from meander.commands import adapt, bench, demand, explain, place, replay, run, status, topology
+from meander.commands import adapt, bench, demand, explain, nova, place, replay, run, status, topology
 from meander.model.errors import InputError
 
 USER_ERROR = 2
@@ -20,6 +20,7 @@ USER_ERROR = 2
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     explain.register,
     place.register,
+    nova.register,
     demand.register,
     adapt.register,
     status.register,

@@ -199,7 +199,7 @@ def _split_one(board: Board, tree: Tree, row: int, taste: Taste, rules: Rules, v
 
 @njit(cache=True, nogil=True)
 def _again(board: Board, tree: Tree, rows: Ints, taste: Taste, rules: Rules, virtual: Floats) -> bool:
-    """Takes some replicas away and places them anew, in the given order; whether all found room."""
+    """Takes some replicas away and places them anew, in the given order; if one finds no room, False and a mess."""
     count = rows.shape[0]
     join, cells = np.empty(count, dtype=np.int32), np.empty((count, 4), dtype=np.int32)
     home = np.empty(count, dtype=np.int32)
@@ -278,9 +278,10 @@ class _Search:
         return Taste(1.0, now - step * max(now - direct, 0.05 * now), 2 * float(ways.mean()), 0.0)
 
     def shake(self, taste: Taste, rng: np.random.Generator) -> bool:
-        """Places some replicas anew, so that the search can leave where it is stuck; False if they do not all fit."""
+        """Places some replicas anew, so that the search can leave where it is stuck; False if that must be undone."""
         rows = self.joins.rows()
-        some = rng.choice(rows, max(2, int(len(rows) * rng.uniform(*SHAKEN))), replace=False)
+        count = min(len(rows), max(2, int(len(rows) * rng.uniform(*SHAKEN))))
+        some = rng.choice(rows, count, replace=False)
         return bool(_again(self.board, self.tree, some, taste, self.joins.rules, self.joins.virtual))
 
     def keep_if_better(self) -> bool:
@@ -329,13 +330,13 @@ def improve(
     rng, stuck = np.random.default_rng(SEED), 0
     while not search.late and stuck < PATIENCE:
         taste = search.tail(float(rng.uniform(0, FIRST_STEP)), float(direct))
+        stuck += 1
         if search.shake(taste, rng):
             search.run(taste, PASSES, 1e-4 * float(ways.sum()))
-        stuck += 1
-        if search.keep_if_better():
-            stuck = 0
-        else:
-            search.restore()
+            if search.keep_if_better():
+                stuck = 0
+                continue
+        search.restore()
     search.restore()
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meander.model.errors import InputError
 from meander.place.nova.check import violations
 from meander.place.nova.improve import improve
 from meander.place.nova.judge import judge
@@ -95,6 +96,21 @@ def test_improvement_never_hurts_and_keeps_everything_right(seed: int, measured:
     after = judge(joins)
     assert violations(joins) == []
     assert after.p90_ms + 0.25 * after.mean_ms <= before.p90_ms + 0.25 * before.mean_ms + 1e-9
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([10, 16, 30]), st.floats(0.3, 2.0))
+def test_improvement_overloads_nobody_where_room_is_short(seed: int, nodes: int, room: float) -> None:
+    capacity = np.random.default_rng(seed).exponential(60 * room, nodes) + 20
+    try:
+        problem = paired(nodes, seed, capacity_tps=capacity)
+    except InputError:
+        return
+    joins = place(problem, Settings(overload=Overload.REFUSE))
+    unplaced = joins.unplaced.tolist()
+    improve(joins, 0.1, mean_weight=float("inf") if seed % 2 else 0.25)
+    assert violations(joins) == []
+    assert joins.unplaced.tolist() == unplaced
 
 
 def test_the_same_problem_gives_the_same_placement() -> None:
