@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from meander.run.routing import Installed, Routing
 from meander.run.runner import Runner
 from meander.run.slot import OnBatch, Slot
 from meander.run.step import MOST_ROWS, Stepper
-from meander.run.store import Store, StoreOptions, StoreStats
+from meander.run.store import Store, StoreOptions, StoreStats, wall_clock_ms
 from meander.run.work import StepReport
 
 _log = logging.getLogger(__name__)
@@ -58,6 +58,8 @@ class HostOptions:
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     most_rows: int = MOST_ROWS
     """Tuples that a step reads at most."""
+    patience_ms: int | None = None
+    """How long time waits for an input that is cut off; None for as long as that takes."""
 
 
 @dataclass(slots=True)
@@ -106,12 +108,20 @@ class HostStatus:
 class Host:
     """Start it, install fragments, feed it, stop it."""
 
-    def __init__(self, options: HostOptions, spark: SparkSession, runner: Runner | None = None) -> None:
+    def __init__(
+        self,
+        options: HostOptions,
+        spark: SparkSession,
+        runner: Runner | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         self.options, self.spark = options, spark
-        self.store = Store.open(options.directory / "store", options.store)
+        self.store = Store.open(options.directory / "store", options.store, clock=clock)
         self.routing = Routing(options.slots)
         self._prepared = PreparedRunner(spark)
-        self.stepper = Stepper(self.store, self.routing, runner or self._prepared, options.most_rows)
+        self.stepper = Stepper(
+            self.store, self.routing, runner or self._prepared, options.most_rows, options.patience_ms
+        )
         self.compaction = Compaction(self.store, self.routing, self.stepper.runner, options.compaction)
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.totals = Totals()

@@ -34,6 +34,7 @@ from meander.run.host import Host
 from meander.run.installation import OUTSIDE, Installation, between, install
 from meander.run.migration import Job, MoveState, StateMove, state_strategy
 from meander.run.paths import Paths
+from meander.run.patience import floor_note
 from meander.run.routing import Installed, Wire
 from meander.run.step import STATES_PER_STAGE
 from meander.run.template import Bound
@@ -327,6 +328,7 @@ class Reconfigurator:
             notes |= {f"channel {c.id}": None for c in change.channels_before.values()}
             notes |= {f"fragment {f.id}": fragment_to_json(f) for f in change.fragments_after.values()}
             notes |= {f"channel {c.id}": channel_to_json(c) for c in change.channels_after.values()}
+            notes |= self._floors(course)
             notes |= self._forgotten(course)
         return Commit(
             add=tuple(add.values()),
@@ -337,6 +339,18 @@ class Reconfigurator:
             retire=tuple(retire),
             notes=notes,
         )
+
+    def _floors(self, course: _Course) -> dict[str, Any]:
+        """Floors go along with operators: a window that was closed without a missing input stays closed."""
+        change, store = course.reconfiguration.change, self.host.store
+        floors = {f: store.note(floor_note(f)) for f in change.fragments_before}
+        notes: dict[str, Any] = {floor_note(f): None for f, floor in floors.items() if floor is not None}
+        for fragment in change.fragments_after.values() if notes else ():
+            mine = set(fragment.operators)
+            known = [floors[f] for f, old in change.fragments_before.items() if floors[f] and mine & set(old.operators)]
+            if known:
+                notes[floor_note(fragment.id)] = max(known)
+        return notes
 
     @staticmethod
     def _forgotten(course: _Course) -> dict[str, Any]:

@@ -229,7 +229,7 @@ def _channel_row(c: Channel) -> list[int]:
         c.schema,
         *ends,
         c.delay_ms,
-        int(c.is_cut),
+        c.cut_since_ms,
         c.head,
         c.tail,
         c.watermark,
@@ -240,11 +240,11 @@ def _channel_row(c: Channel) -> list[int]:
 
 
 def _channel_from(row: Sequence[int]) -> Channel:
-    channel, schema, sender, receiver, delay_ms, is_cut, head, tail, watermark, passed, ready_ms, *done, _ = row
+    channel, schema, sender, receiver, delay_ms, cut_since_ms, head, tail, watermark, passed, ready_ms, *done, _ = row
     ends = [None if e == _NOBODY else FragmentId(e) for e in (sender, receiver)]
     view = Channel(ChannelId(channel), schema, ends[0], ends[1], delay_ms)
     view.head, view.tail, view.watermark, view.ready_ms = head, tail, watermark, ready_ms
-    view.is_cut, view.consumed_watermark = bool(is_cut), passed
+    view.cut_since_ms, view.consumed_watermark = cut_since_ms, passed
     view.appended_tuples, view.consumed_tuples = done
     return view
 

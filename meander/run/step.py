@@ -27,6 +27,7 @@ from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS, 
 from meander.run.late import put_aside
 from meander.run.marks import Marks
 from meander.run.operators.state import Move
+from meander.run.patience import Floors, Patience
 from meander.run.routing import Group, Routing
 from meander.run.runner import Runner
 from meander.run.store import Store
@@ -48,8 +49,16 @@ STATES_PER_STAGE = 16
 class Stepper:
     """Runs steps of any slot over one store and one routing table."""
 
-    def __init__(self, store: Store, routing: Routing, runner: Runner, most_rows: int = MOST_ROWS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        routing: Routing,
+        runner: Runner,
+        most_rows: int = MOST_ROWS,
+        patience_ms: int | None = None,
+    ) -> None:
         self.store, self.routing, self.runner, self.most_rows = store, routing, runner, most_rows
+        self.patience = Patience(store, patience_ms)
 
     def step(self, slot: int, batch_id: int, writer: Writer | None = None) -> StepReport:
         """One batch. A batch id that its writer has committed before is recognised and not run again."""
@@ -79,6 +88,8 @@ class Stepper:
         """Whether a step of the slot would do something."""
         exchange, groups = self.store.exchange, self.routing.groups(slot)
         if self.routing.fresh and any(f.fragment in self.routing.fresh for g in groups for f in g.fragments):
+            return True
+        if self.patience.is_limited and any(self.patience.is_due(f) for g in groups for f in g.fragments):
             return True
         if not self.routing.awaiting:
             starts, ends = exchange.bounds([c for g in groups for f in g.fragments for c in f.ports])
@@ -132,6 +143,7 @@ class Stepper:
             i
             for i, f in enumerate(group.fragments)
             if f.fragment in fresh
+            or self.patience.is_due(f)
             or marks.are_reached(i, {p: int(bounds[p][0][i]) for p in ports})
             or any(bounds[p][1][i] > bounds[p][0][i] or f.ports[p] in work.handed for p in ports)
         ]
@@ -143,6 +155,7 @@ class Stepper:
         after = np.full(len(fragments), END, np.int64)
         edges: dict[Edge, pa.Table] = {}
         ends: dict[int, Int64s] = {}
+        floors = Floors(self.patience, fragments) if self.patience.is_limited else None
         share = max(LEAST_ROWS, self.most_rows // (len(active) * max(1, len(ports))))
         for p in ports:
             channels = [f.ports[p] for f in fragments]
@@ -157,9 +170,16 @@ class Stepper:
                 (c, int(stop)) for c, start, stop in zip(channels, starts, reading.stops, strict=True) if stop > start
             )
             ends[p] = reading.stops
-            edges[Edge(port=p)] = self._with_handovers(table, channels, reached, work)
+            table = self._with_handovers(table, channels, reached, work)
+            if floors is not None:
+                reached = floors.reached(channels, reached)
+                table = floors.late(table, np.searchsorted(numbers, table.column(FRAGMENT).to_numpy()))
+            edges[Edge(port=p)] = table
             after = np.minimum(after, reached)
             report.tuples_in += len(edges[Edge(port=p)])
+        if floors is not None:
+            before, after, notes = floors.settle(before, after)
+            work.notes.update(notes)
         acting: dict[int, Marker] = {}
         for k, (i, f) in enumerate(zip(active, fragments, strict=True)):
             work.versions[f.fragment] = f.version

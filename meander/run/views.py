@@ -256,7 +256,8 @@ class Views:
             view = self.channels.by_id[channel]
             view.receiver = receiver
             view.delay_ms = view.delay_ms if delay_ms is None else delay_ms
-            view.is_cut = view.is_cut if is_cut is None else bool(is_cut)
+            if is_cut is not None and bool(is_cut) != view.is_cut:
+                view.cut_since_ms = max(1, envelope["now"]) if is_cut else 0
             view.sender = view.sender if sender is None else sender
         for fragment, version in content.get("versions", ()):
             self.versions[fragment] = version

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +66,7 @@ class Work:
     """Markers that go out behind everything else."""
     drained: dict[FragmentId, int] = field(default_factory=dict)
     """Fragments that have done all that lies before a marker, by reconfiguration: this was their last step."""
+    notes: dict[str, Any] = field(default_factory=dict)
     looked: set[FragmentId] = field(default_factory=set)
     """Fragments that had to look at their state, and have."""
 
@@ -89,7 +91,7 @@ class Work:
             state_drops=tuple(self.drops),
             state_appends=tuple(self.states),
             counters=self.counters,
-            notes={drained_note(number, fragment): 1 for fragment, number in self.drained.items()},
+            notes=self.notes | {drained_note(number, fragment): 1 for fragment, number in self.drained.items()},
         )
 
 

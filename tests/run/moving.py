@@ -36,7 +36,7 @@ from meander.run.oracle import PRODUCER, oracle
 from meander.run.reconfigure import Outcome
 from meander.run.runner import Runner
 from meander.serve.loop import Loop
-from tests.run.harness import SINKS, STREAMS, rows_of
+from tests.run.harness import SINKS, STREAMS, VirtualClock, rows_of
 
 EDGES = 3
 
@@ -66,9 +66,11 @@ class MovingPlane:
         slots: int = 1,
         disorder_ms: int = 0,
         mechanism_name: str = "bottom_up",
+        patience_ms: int | None = None,
     ) -> None:
         self.directory, self.spark, self.runner = directory, spark, runner
-        self.slots, self.disorder_ms = slots, disorder_ms
+        self.slots, self.disorder_ms, self.patience_ms = slots, disorder_ms, patience_ms
+        self.clock = VirtualClock()
         self.catalog = moving_catalog()
         self.engine = Engine(self.catalog, mechanism(mechanism_name))
         self.wanted = list(sql(text, STREAMS, SINKS).queries)
@@ -83,7 +85,8 @@ class MovingPlane:
         self.poll()
 
     def _open(self) -> None:
-        self.host = Host(HostOptions(self.directory, self.slots), self.spark, self.runner)
+        options = HostOptions(self.directory, self.slots, patience_ms=self.patience_ms)
+        self.host = Host(options, self.spark, self.runner, clock=self.clock)
         self.loop = Loop(self.catalog, self.engine, self.host, background=False)
 
     def crash(self) -> None:

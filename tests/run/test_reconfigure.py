@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.model.events import NodeRemoved, PlacementChanged
+from meander.model.events import LinkAdded, LinkRemoved, NodeRemoved, PlacementChanged
 from meander.model.operators import WindowAggregate
+from meander.model.topology import Link
 from meander.run.commit import Commit
 from meander.run.commit import Outcome as CommitOutcome
 from meander.run.installation import OUTSIDE
 from meander.run.prepared import PreparedRunner
 from meander.run.store import Store
+from tests.run.harness import rows_of
 from tests.run.moving import MovingPlane
 from tests.run.test_step import QUERIES
 
@@ -158,3 +160,46 @@ def test_a_change_whose_target_disappears_is_taken_back_and_made_anew(
     plane.finish()
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
+
+
+COUNTS = """
+CREATE QUERY counts AS SELECT road, count(*) AS n FROM cars GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one;
+"""
+
+
+@pytest.mark.parametrize("patience_ms", [None, 1_000])
+def test_time_waits_for_a_device_that_is_away_or_goes_on_without_it_after_a_while(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, patience_ms: int | None
+) -> None:
+    rng = np.random.default_rng(3)
+    plane = MovingPlane(tmp_path, spark, runner, COUNTS, patience_ms=patience_ms)
+    late = entered = 0
+
+    def enter(node: str, first_ms: int) -> None:
+        plane.enter("cars", node, rows_of("cars", rng, np.arange(first_ms, first_ms + 1000, 100)))
+
+    def counted() -> int:
+        return sum(sum(t.column("n").to_pylist()) for t in plane.results().values())
+
+    for moment in range(8):
+        if moment == 2:
+            plane.apply(LinkRemoved(0, "s1", "e1"))
+        if moment == 6:
+            plane.apply(LinkAdded(0, Link("s1", "e2", 1)))
+        for node in ("s0", "s1"):
+            enter(node, moment * 1000)
+            entered += 10
+        plane.clock.now_ms += 700
+        plane.step()
+        plane.poll()
+        if moment == 5:
+            assert counted() >= 40 if patience_ms else counted() <= 40
+            before = counted()
+            plane.crash()
+    plane.finish()
+    late = sum(plane.host.store.counter(f, "late") for f in plane.host.routing.fragments)
+    assert counted() + late == entered
+    assert counted() > before
+    assert (late > 0) == (patience_ms is not None)
+    if patience_ms is None:
+        assert all(c.equal for c in plane.compare().values())

@@ -171,6 +171,9 @@ class Exchange(Protocol):
     def cuts(self, channels: Sequence[ChannelId], reconfigurations: Container[int]) -> Int64s:
         """Position of the first readable marker of these reconfigurations in each channel, or -1."""
 
+    def cut_ms(self, channels: Sequence[ChannelId]) -> Int64s:
+        """For how long there has been no way; 0 where there is one."""
+
     def is_cut(self, channel: ChannelId) -> bool:
         """Whether there is no way at the moment."""
 

@@ -44,10 +44,10 @@ class Channel:
         "channel",
         "consumed_tuples",
         "consumed_watermark",
+        "cut_since_ms",
         "delay_ms",
         "entries",
         "head",
-        "is_cut",
         "markers",
         "ready_ms",
         "receiver",
@@ -62,7 +62,8 @@ class Channel:
     ) -> None:
         self.channel, self.schema, self.sender, self.receiver = channel, schema, sender, receiver
         self.delay_ms = delay_ms
-        self.is_cut = False
+        self.cut_since_ms = 0
+        """Since when there is no way; 0 while there is one."""
         self.head = self.tail = 0
         self.watermark = NO_WATERMARK
         self.consumed_watermark = NO_WATERMARK
@@ -70,6 +71,10 @@ class Channel:
         self.markers: list[tuple[int, Marker]] = []
         self.ready_ms = 0
         self.appended_tuples = self.consumed_tuples = 0
+
+    @property
+    def is_cut(self) -> bool:
+        return self.cut_since_ms > 0
 
     def end(self, now_ms: int) -> int:
         """The position behind the last readable record."""

@@ -108,6 +108,13 @@ class EmbeddedExchange:
             now = self._store.now_ms()
             return np.array([_first(self._channels[c], reconfigurations, now) for c in channels], np.int64)
 
+    def cut_ms(self, channels: Sequence[ChannelId]) -> Int64s:
+        """For how long there has been no way; 0 where there is one."""
+        with self._store.lock:
+            now = self._store.now_ms()
+            since = [self._channels[c].cut_since_ms for c in channels]
+            return np.array([now - s if s else 0 for s in since], np.int64)
+
     def is_cut(self, channel: ChannelId) -> bool:
         with self._store.lock:
             return self._channels[channel].is_cut
