@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.model.errors import InputError
+from meander.place.nova import tree as trees
+from meander.place.nova.search import nearest
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -118,3 +120,35 @@ def energy(places: Floats, springs: list[Spring]) -> float:
         end = places[s.other] if s.other is not None else np.array(s.nail)
         total += s.weight * float(np.linalg.norm(places[s.join] - end))
     return total
+
+
+def place_steps(
+    steps: list[Step],
+    points: Floats,
+    capacity_tps: Floats,
+    source_node: Ints,
+    source_tps: Floats,
+    sink: int,
+) -> list[int]:
+    """A node for each step: the nearest one to its virtual place that has room for what the step takes in.
+
+    The step that takes in most chooses first.
+    """
+    places = virtual_places(steps, points[source_node], source_tps, points[sink])
+    sent = rates(steps, source_tps)
+    needs = [
+        sum(float(source_tps[i]) if i >= 0 else float(sent[-1 - i]) for i in (step.left, step.right)) for step in steps
+    ]
+    free = np.array(capacity_tps, dtype=np.float64)
+    index = trees.build(points, np.zeros(len(points)), free, np.ones(len(points), dtype=bool))
+    nodes = [-1] * len(steps)
+    for number in np.argsort(-np.array(needs), kind="stable").tolist():
+        node, _ = nearest(index, places[number], needs[number])
+        if node < 0:
+            raise InputError(
+                f"no node has room for {needs[number]:,.0f} tuples per second of step {number}; add capacity"
+            )
+        nodes[number] = int(node)
+        free[node] -= needs[number]
+        trees.set_free(index, node, free[node])
+    return nodes

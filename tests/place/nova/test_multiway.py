@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from meander.model.errors import InputError
 from meander.place.nova.aggregate import aggregation_tree
 from meander.place.nova.median import median
-from meander.place.nova.multiway import Spring, Step, energy, left_deep, rates, relax, virtual_places
+from meander.place.nova.multiway import Spring, Step, energy, left_deep, place_steps, rates, relax, virtual_places
 
 
 def test_two_sources_are_the_median_of_three_points() -> None:
@@ -41,6 +41,15 @@ def test_nothing_is_better_than_the_coupled_places(seed: int, sources: int) -> N
 
     best = minimize(of, found.ravel() + rng.normal(0, 1, found.size), tol=1e-9)
     assert energy(found, springs) <= best.fun * (1 + 1e-4) + 1e-6
+
+
+def test_steps_are_placed_where_there_is_room_near_their_virtual_places() -> None:
+    points = np.array([[0.0, 0.0], [10.0, 0.0], [5.0, 9.0], [5.0, 3.0], [5.0, 4.0], [90.0, 90.0]])
+    capacity = np.array([0.0, 0.0, 0.0, 20.0, 30.0, 500.0])
+    nodes = place_steps(left_deep(3), points, capacity, np.array([0, 1, 2]), np.array([10.0, 10.0, 5.0]), 4)
+    assert sorted(nodes) == [3, 4]
+    with pytest.raises(InputError, match="no node has room for 25 tuples per second of step 1; add capacity"):
+        place_steps(left_deep(3), points, np.full(6, 20.0), np.array([0, 1, 2]), np.array([10.0, 10.0, 5.0]), 4)
 
 
 def test_selective_joins_send_less() -> None:
