@@ -77,7 +77,8 @@ def replay(
         typer.echo(json.dumps(summary, indent=2))
     else:
         _print(summary)
-    if not (summary["drained"] and not summary["unfinished"] and summary["lost"] == summary["double"] == 0):
+    wrong = summary["unfinished"] or summary["refused"] or summary["lost"] or summary["double"]
+    if wrong or not summary["drained"]:
         raise typer.Exit(FAILED)
 
 
@@ -119,6 +120,8 @@ def summary_of(report: Any) -> dict[str, Any]:
         "changes": len(report.changes),
         "unfinished": report.unfinished,
         "taken_back": list(report.failures),
+        "refused": list(report.refused),
+        "waiting": list(report.waiting),
         "queue_delay_s": spread("queued_s"),
         "placement_s": spread("placement_s"),
         "contexts_s": spread("contexts_s"),
@@ -167,6 +170,6 @@ def _print(summary: dict[str, Any]) -> None:
         table.add_row("checked", f"lost {summary['lost']}, double {summary['double']} (against a batch run)")
     else:
         table.add_row("not checked", summary["unchecked_because"])
-    for problem in (*summary["problems"], *summary["taken_back"]):
+    for problem in (*summary["problems"], *summary["refused"], *summary["taken_back"], *summary["waiting"]):
         table.add_row("problem", problem)
     Console().print(table)

@@ -18,6 +18,7 @@ from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.model.operators import describe
 from meander.model.plan import Query
+from meander.model.resilience import Resilience
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology import Topology
 from meander.place.catalog import Catalog
@@ -39,6 +40,7 @@ class Setting:
     queries: list[Query] = field(default_factory=list)
     events: list[ChangeEvent] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    resilience: Resilience = field(default_factory=Resilience)
 
 
 def read_setting(topology: Path, queries: Path | None, events: Path | None) -> Setting:
@@ -58,7 +60,7 @@ def read_setting(topology: Path, queries: Path | None, events: Path | None) -> S
 def _read_topology(path: Path) -> Setting:
     if not path.is_dir():
         contents = load(path)
-        return Setting(contents.topology, dict(contents.streams), dict(contents.sinks))
+        return Setting(contents.topology, dict(contents.streams), dict(contents.sinks), resilience=contents.resilience)
     if not any((path / f"{FIXED}{end}").is_file() for end in ("", ".gz")):
         raise InputError(f"this folder has no {FIXED}; give a topology file or a folder of topology changes", str(path))
     imported = import_changes(path)

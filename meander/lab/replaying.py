@@ -91,6 +91,11 @@ class ReplayReport:
     checks: dict[str, Comparison]
     unchecked: str | None
     failures: tuple[str, ...]
+    """Reconfigurations that were taken back."""
+    refused: tuple[str, ...]
+    """Events that made no sense."""
+    waiting: tuple[str, ...]
+    """Operators without a place at the end."""
     same_queries: bool
     """Whether the slots' streaming queries are the ones that the run began with."""
     notes: tuple[str, ...] = ()
@@ -114,6 +119,7 @@ class _Timeline:
 
     groups: list[tuple[float, list[ChangeEvent]]]
     applied: list[tuple[float, Applied]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 Progress = Callable[[str, float, HostStatus], None]
@@ -132,7 +138,7 @@ def replay_live(
     groups = _groups(setting, options)
     catalog = Catalog(setting.topology, {n: _fed(s, options) for n, s in setting.streams.items()}, dict(setting.sinks))
     engine = Engine(catalog, mechanism(options.mechanism))
-    host = Host(HostOptions(directory, options.slots), spark)
+    host = Host(HostOptions(directory, options.slots, patience_ms=setting.resilience.patience_ms), spark)
     loop = Loop(
         catalog,
         engine,
@@ -140,6 +146,7 @@ def replay_live(
         emulated=options.emulate,
         protocol=protocol(options.protocol),
         strategy=options.strategy,
+        replicas=setting.resilience.replicas,
     )
     run = _Run(spark, loop, setting, Surroundings(base, directory), options, progress)
     try:
@@ -199,7 +206,7 @@ class _Run:
         deployment = self.loop.deployer.deployment
         return ReplayReport(
             changes,
-            len(timeline.groups) - len(changes),
+            len(timeline.groups) - len(changes) - len(timeline.refused),
             len(deployment.fragments),
             len(deployment.owner),
             len(self.loop.catalog.plan.queries),
@@ -210,6 +217,8 @@ class _Run:
             checks,
             unchecked,
             tuple(f"reconfiguration {f.number}: {f.reason}" for f in self.loop.deployer.failures),
+            tuple(timeline.refused),
+            tuple(f"operator {o} waits: {reason}" for o, reason in self.loop.waiting().items()),
             ids == status.slots,
             tuple(self.setting.notes),
         )
@@ -251,7 +260,10 @@ class _Run:
             now = time.perf_counter()
             while waiting and start + waiting[0][0] <= now:
                 due, events = waiting.pop(0)
-                timeline.applied.append((start + due, self._apply(events)))
+                try:
+                    timeline.applied.append((start + due, self._apply(events)))
+                except InputError as error:
+                    timeline.refused.append(f"events at {events[0].at_ms} ms, of which none was applied: {error}")
             until = start + waiting[0][0] if waiting else now + POLL_S
             self._carry_on("during", until)
         self._note_latency()

@@ -6,8 +6,8 @@ hundred thousand of them load in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,13 +18,15 @@ from meander.lang.topology_writer import lines_of, write_whole
 from meander.lang.yaml_fields import check_keys, number, rows, truth, whole, word, wrong
 from meander.lang.yaml_lines import Document, Item, Row, parse
 from meander.model.errors import InputError, unknown
+from meander.model.resilience import Resilience
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology import UNLIMITED, NodeKind, Topology
-from meander.model.units import size_bytes
+from meander.model.units import duration_ms, size_bytes
 
 DEFAULT_SLOTS: Mapping[NodeKind, int] = MappingProxyType({NodeKind.SENSOR: 4, NodeKind.EDGE: 16, NodeKind.CLOUD: 256})
 DEFAULT_LATENCY_MS = 1.0
-TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks"})
+TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks", "replicas", "disconnected"})
+HOLD = "hold"
 NODE_KEYS = frozenset({"name", "kind", "slots", "capacity_tps", "memory", "memory_mb", "lon", "lat", "mobile"})
 LINK_KEYS = frozenset({"source", "target", "latency_ms", "bandwidth_mbps", "directed"})
 _KINDS = {kind.name.lower(): kind for kind in NodeKind}
@@ -37,6 +39,7 @@ class TopologyFile:
     topology: Topology
     streams: dict[str, Stream]
     sinks: dict[str, SinkTarget]
+    resilience: Resilience = field(default_factory=Resilience)
 
 
 def load(path: Path) -> TopologyFile:
@@ -60,12 +63,21 @@ def read(text: str, file: str = "topology") -> TopologyFile:
 
 def dump(contents: TopologyFile) -> str:
     """The text that reads back as the same nodes, links, streams and sinks."""
-    return "".join(lines_of(contents.topology, contents.streams.values(), contents.sinks.values()))
+    return "".join(_lines(contents))
 
 
 def write_yaml(contents: TopologyFile, path: Path) -> None:
     """Writes a topology file; the path holds either all of it or what it held before."""
-    write_whole(path, lines_of(contents.topology, contents.streams.values(), contents.sinks.values()))
+    write_whole(path, _lines(contents))
+
+
+def _lines(contents: TopologyFile) -> Iterator[str]:
+    settings, usual = contents.resilience, Resilience()
+    if settings.replicas != usual.replicas:
+        yield f"replicas: {settings.replicas}\n"
+    if settings.patience_ms is not None:
+        yield f"disconnected: {settings.patience_ms} ms\n"
+    yield from lines_of(contents.topology, contents.streams.values(), contents.sinks.values())
 
 
 def _contents(document: Document) -> TopologyFile:
@@ -77,7 +89,25 @@ def _contents(document: Document) -> TopologyFile:
     topology = _topology(nodes, _section(document, "link"))
     streams = read_streams(_section(document, "stream"), nodes.index, nodes.kind)
     sinks = read_sinks(_section(document, "sink"), nodes.index)
-    return TopologyFile(topology, streams, sinks)
+    return TopologyFile(topology, streams, sinks, _resilience(document))
+
+
+def _resilience(document: Document) -> Resilience:
+    replicas, patience_ms = Resilience().replicas, None
+    if "replicas" in document.keys:
+        item = document.keys["replicas"]
+        replicas = whole(item, "replicas")
+        if not replicas:
+            raise wrong(item, "replicas must be at least 1: without a copy, the state of a node that fails is lost")
+    if "disconnected" in document.keys:
+        item = document.keys["disconnected"]
+        text = word(item, "disconnected")
+        if text != HOLD:
+            try:
+                patience_ms = duration_ms(text)
+            except InputError as error:
+                raise wrong(item, f"disconnected must be {HOLD} or a time such as 30s: {error.message}") from None
+    return Resilience(replicas, patience_ms)
 
 
 def _section(document: Document, what: str) -> list[Row]:

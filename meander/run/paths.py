@@ -16,18 +16,19 @@ class Paths:
 
     topology: Topology
     emulated: bool = False
-    stand_ins: dict[NodeId, NodeId] = field(default_factory=dict)
-    """Nodes that are gone, with the node that has a copy of their last commit."""
+    stand_ins: dict[NodeId, tuple[NodeId, ...]] = field(default_factory=dict)
+    """Nodes that are gone, with the nodes that have a copy of their last commit."""
 
     def delay_ms(self, channel: Channel) -> int:
         return round(channel.path.latency_ms) if self.emulated and channel.path is not None else 0
 
     def hops(self, origin: NodeId, destination: NodeId) -> list[Hop] | None:
         """The links that state crosses; None while there is no way. The state of a node that is gone is elsewhere."""
-        while not self.topology.is_alive(origin):
-            if origin not in self.stand_ins:
+        if not self.topology.is_alive(origin):
+            copies = [n for n in self.stand_ins.get(origin, ()) if self.topology.is_alive(n)]
+            if not copies:
                 return None
-            origin = self.stand_ins[origin]
+            origin = copies[0]
         path = self.topology.path(origin, destination) if self.topology.is_alive(destination) else None
         if path is None:
             return None

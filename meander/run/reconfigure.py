@@ -26,7 +26,7 @@ from meander.deploy.records import (
     reconfiguration_from_json,
 )
 from meander.model.global_plan import GlobalPlan
-from meander.model.ids import ChannelId, FragmentId, OperatorId
+from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.run.commit import Commit, RemoveChannel, Rewire, StateDrop, StateRename
 from meander.run.exchange.base import ChannelAppend
 from meander.run.frames import END
@@ -177,7 +177,7 @@ class Reconfigurator:
         with self._boundaries(senders | set(wires)):
             for course in courses:
                 routing.wait_for(course.reconfiguration.marker)
-                self.node_back(course.old)  # a copy stands in for what it has to do before the marker
+                self._stand_in(course.old)
             add = tuple(s for s in specs if s.channel not in known)
             self.host.store.commit(Commit(add=add, rewire=tuple(cut), appends=tuple(appends), notes=records))
             if wires:
@@ -420,13 +420,21 @@ class Reconfigurator:
             self.host.store.commit(Commit(rewire=rewire, notes=notes))
             self.host.wake()
 
-    def node_gone(self, fragments: Iterable[FragmentId], name: str) -> None:
-        """Fragments stop where their last commit left them, until they get another place."""
+    def node_gone(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
+        """The node's fragments stop where their last commit left them, until they get another place."""
+        copies = list(self.paths.stand_ins.get(node, ()))
+        self.host.store.commit(Commit(notes={_gone_note(node): copies}))
         for fragment in fragments:
             if fragment in self.host.routing.fragments:
-                self.host.routing.pause(fragment, f"{GONE}: {name}")
+                self.host.routing.pause(fragment, f"{GONE}: {self.paths.topology.name(node)}")
 
-    def node_back(self, fragments: Iterable[FragmentId]) -> None:
+    def node_back(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
+        self.paths.stand_ins.pop(node, None)
+        self.host.store.commit(Commit(notes={_gone_note(node): None}))
+        self._stand_in(fragments)
+
+    def _stand_in(self, fragments: Iterable[FragmentId]) -> None:
+        """Fragments of a node that is gone go on: it is back, or a copy does what they have to do before a marker."""
         for fragment in fragments:
             if self.host.routing.paused.get(fragment, "").startswith(GONE):
                 self.host.routing.resume(fragment)
@@ -444,6 +452,7 @@ class Reconfigurator:
             self.plan, deployment.fragments.values(), deployment.channels, bindings, delays, self.late
         )
         self.host.install(installation)
+        self._recover_failures(deployment)
         found = [
             reconfiguration_from_json(int(key.rsplit(" ", 1)[1]), data, self.plan)
             for key, data in sorted(store.notes("reconfiguration ").items())
@@ -459,10 +468,25 @@ class Reconfigurator:
                 store.commit(Commit(retire=(course.staging(handover),)))
             self._courses[r.number] = course
             deployment.apply(r.change)
+            self._stand_in(course.old)
         saved = store.note(NUMBERS) or [1, 1, 1]
         deployment.next_fragment = max(deployment.next_fragment, saved[0])
         deployment.next_channel = max(deployment.next_channel, saved[1])
         return deployment, found, saved[2]
+
+    def _recover_failures(self, deployment: Deployment) -> None:
+        for key, copies in self.host.store.notes("gone ").items():
+            node = NodeId(int(key.rsplit(" ", 1)[1]))
+            if self.paths.topology.is_alive(node):
+                continue
+            self.paths.stand_ins[node] = tuple(NodeId(n) for n in copies)
+            for fragment in deployment.fragments.values():
+                if fragment.node == node:
+                    self.host.routing.pause(fragment.id, f"{GONE}: {self.paths.topology.name(node)}")
+
+
+def _gone_note(node: NodeId) -> str:
+    return f"gone {node}"
 
 
 def _note(number: int) -> str:

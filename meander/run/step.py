@@ -139,13 +139,15 @@ class Stepper:
         marks = Marks(group, self.routing, exchange)
         marks.limit(bounds)
         fresh = self.routing.fresh
+        waits = np.any([bounds[p][1] > bounds[p][0] for p in ports], axis=0).tolist()
         active = [
             i
             for i, f in enumerate(group.fragments)
-            if f.fragment in fresh
+            if waits[i]
+            or f.fragment in fresh
             or self.patience.is_due(f)
+            or any(c in work.handed for c in f.ports)
             or marks.are_reached(i, {p: int(bounds[p][0][i]) for p in ports})
-            or any(bounds[p][1][i] > bounds[p][0][i] or f.ports[p] in work.handed for p in ports)
         ]
         if not active:
             return None

@@ -61,11 +61,13 @@ class Loop:
         protocol: Protocol = ISQD,
         strategy: str | None = None,
         late: Iterable[OperatorId] = (),
+        replicas: int = 1,
         background: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`strategy` moves state in another way than the protocol would."""
         self.catalog, self.engine, self.host, self.clock = catalog, engine, host, clock
+        self.replicas = replicas
         self.pending: list[Applied] = []
         """Batches that are not in effect yet, oldest first."""
         self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
@@ -97,7 +99,7 @@ class Loop:
         applied.rerouted = self._begin()
         return applied
 
-    def _note_failures(self, events: Sequence[ChangeEvent], copies: Mapping[NodeId, NodeId]) -> None:
+    def _note_failures(self, events: Sequence[ChangeEvent], copies: Mapping[NodeId, tuple[NodeId, ...]]) -> None:
         """Fragments of nodes that went stop; those of nodes that came back go on, unless they are elsewhere now."""
         topology = self.catalog.topology
         self.paths.stand_ins.update(copies)
@@ -106,11 +108,10 @@ class Loop:
         for node in {topology.known_id(name) for name in changed}:
             here = self._running_on(node)
             if topology.is_alive(node):
-                self.paths.stand_ins.pop(node, None)
-                self.reconfigurator.node_back(here)
+                self.reconfigurator.node_back(node, here)
             else:
                 self._supersede(node)
-                self.reconfigurator.node_gone(self._running_on(node), topology.name(node))
+                self.reconfigurator.node_gone(node, self._running_on(node))
 
     def _running_on(self, node: NodeId) -> list[FragmentId]:
         return [f.id for f in self.deployer.deployment.fragments.values() if f.node == node]
@@ -123,16 +124,16 @@ class Loop:
                 outcome = self.reconfigurator.abort(number, f"node {name}, where fragments were to go, is gone")
                 self._take_note(outcome)
 
-    def _copies(self, events: Sequence[ChangeEvent]) -> dict[NodeId, NodeId]:
-        """Nodes that go, each with the node that has a copy of its last commit: the next one towards the cloud."""
+    def _copies(self, events: Sequence[ChangeEvent]) -> dict[NodeId, tuple[NodeId, ...]]:
+        """Nodes that go, each with those that have a copy of its last commit: the next ones towards the cloud."""
         topology = self.catalog.topology
-        found: dict[NodeId, NodeId] = {}
+        found: dict[NodeId, tuple[NodeId, ...]] = {}
         for event in events:
             node = topology.find(event.node) if isinstance(event, NodeRemoved) else None
             if node is not None:
                 ways = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
                 if ways:
-                    found[node] = min(ways, key=lambda p: p.latency_ms).nodes[1]
+                    found[node] = min(ways, key=lambda p: p.latency_ms).nodes[1 : 1 + self.replicas]
         return found
 
     def _clouds(self) -> list[NodeId]:

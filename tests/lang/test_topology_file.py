@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from meander.lang.topology_file import DEFAULT_SLOTS, TopologyFile, dump, load, read, write_yaml
 from meander.model.errors import InputError
+from meander.model.resilience import Resilience
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology import UNLIMITED, Link, Node, NodeKind, Topology
@@ -221,3 +222,11 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes | None
         load(path)
     with pytest.raises(InputError, match="is a directory"):
         load(tmp_path)
+
+
+def test_settings_for_failures_are_read_and_written() -> None:
+    assert read(NODES).resilience == Resilience()
+    contents = read("replicas: 2\ndisconnected: 30s\n" + NODES)
+    assert contents.resilience == Resilience(2, 30_000)
+    assert read(dump(contents)).resilience == contents.resilience
+    assert read("disconnected: hold\n" + NODES).resilience == Resilience()

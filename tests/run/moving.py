@@ -91,10 +91,8 @@ class MovingPlane:
 
     def crash(self) -> None:
         """The process is gone; another one starts on the same directory."""
-        stand_ins = self.loop.paths.stand_ins
         self.host.store.close()
         self._open()
-        self.loop.paths.stand_ins.update(stand_ins)
         self.loop.recover()
         self.poll()
 
