@@ -64,9 +64,7 @@ def cost_at(board: Board, join: int, node: int, taste: Taste) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _try(
-    board: Board, tree: Tree, join: int, cells: Ints32, node: int, taste: Taste, rules: Rules, limit: float
-) -> float:
+def _try(board: Board, tree: Tree, join: int, cells: Ints32, node: int, taste: Taste, rules: Rules) -> float:
     """A join's cost at one node if it fits there, else infinity."""
     if tree.slot_of[node] == NOWHERE:
         return np.inf
@@ -133,7 +131,7 @@ def _siblings(
     found, tried = NOWHERE, 0
     replica = board.joins[join].first
     while replica != NOWHERE and tried < SIBLINGS:
-        cost = _try(board, tree, join, cells, board.replicas[replica].node, taste, rules, best)
+        cost = _try(board, tree, join, cells, board.replicas[replica].node, taste, rules)
         if cost < best:
             best, found = cost, board.replicas[replica].node
         tried += 1
@@ -144,7 +142,7 @@ def _siblings(
         while use != NOWHERE and tried < SIBLINGS:
             replica = board.joins[use // 2].first
             if replica != NOWHERE and use // 2 != join:
-                cost = _try(board, tree, join, cells, board.replicas[replica].node, taste, rules, best)
+                cost = _try(board, tree, join, cells, board.replicas[replica].node, taste, rules)
                 if cost < best:
                     best, found = cost, board.replicas[replica].node
             tried += 1
