@@ -76,6 +76,7 @@ def place(
     bandwidth: Bandwidth = float("inf"),
     least_free: LeastFree = 0.0,
     overload: Room = TooLittleRoom.EXPAND,
+    tuple_bytes: Annotated[float, typer.Option(min=0, help="Size of a tuple, to check a topology's links.")] = 100.0,
     improve: Improve = 1.0,
     repair: Repair = False,
     plot: Plot = None,
@@ -105,9 +106,12 @@ def place(
         "seconds": seconds,
     }
     overloaded = [world.names[n] for n in placed.overloaded()]
+    links = _links(placed, world, tuple_bytes)
     if as_json:
         notes = [*world.notes, *notes]
-        typer.echo(json.dumps(shown | {"overloaded_nodes": overloaded, "repaired": notes}, indent=2))
+        typer.echo(
+            json.dumps(shown | {"overloaded_nodes": overloaded, "exceeded_links": links, "repaired": notes}, indent=2)
+        )
         return
     for note in (*world.notes, *notes):
         typer.echo(f"repaired: {note}")
@@ -122,6 +126,7 @@ def place(
         ),
         ("overloaded", f"{len(overloaded)} nodes{': ' + ', '.join(overloaded[:5]) if overloaded else ''}"),
         ("without room", f"{verdict.unplaced} joins"),
+        *((("links", f"{len(links)} carry more than their bandwidth: {', '.join(links[:3])}"),) if links else ()),
         ("time", f"{seconds:.2f} s"),
     ):
         table.add_row(name, value)
@@ -270,6 +275,20 @@ def _replicas(placed: Any, world: World) -> list[dict[str, Any]]:
         }
         for r in placed.replicas()
     ]  # fmt: skip
+
+
+def _links(placed: Any, world: World, tuple_bytes: float) -> list[str]:
+    """Links of a topology over which too much would flow."""
+    from meander.place.nova.links import link_loads
+
+    if world.topology is None:
+        return []
+    loads = link_loads(placed, world.topology, tuple_bytes)
+    return [
+        f"{world.names[link.tail]} to {world.names[link.tip]} ({link.mbps:.3g} of {link.bandwidth_mbps:.3g} Mbit/s)"
+        for link in loads
+        if link.exceeded
+    ]
 
 
 def _draw(placed: Any, path: Path, title: str) -> None:

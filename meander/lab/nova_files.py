@@ -46,6 +46,8 @@ class World:
     sources: Ints
     """Nodes that can be sources when nobody says who is."""
     notes: tuple[str, ...] = ()
+    topology: Topology | None = None
+    """Where latencies come from, if from paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def read_topology(path: Path) -> World:
     sensors = np.flatnonzero(topology.nodes.kind[:nodes] == NodeKind.SENSOR)
     capacity = topology.nodes.capacity_tps[:nodes].astype(np.float64)
     matrix = _paths(topology) if nodes <= MOST_NODES else NO_MATRIX
-    return World(names, build(topology), matrix, capacity, sensors[: len(sensors) // 2 * 2])
+    return World(names, build(topology), matrix, capacity, sensors[: len(sensors) // 2 * 2], (), topology)
 
 
 def _paths(topology: Topology) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from meander.place.nova.joins import Joins
+from meander.place.nova.links import union
 from meander.place.nova.placing import PLACED
 from meander.place.nova.tree import CHILD, LEAF, NOWHERE, ROOM
 
@@ -48,20 +49,12 @@ def _loads(joins: Joins) -> list[str]:
     found = []
     load = np.zeros(len(board.nodes))
     for node, streams in arriving.items():
-        load[node] = sum(_union(ranges) * float(board.sources["rate"][s]) for s, ranges in streams.items())
+        load[node] = sum(union(ranges) * float(board.sources["rate"][s]) for s, ranges in streams.items())
     off = np.flatnonzero(np.abs(load - board.nodes["load"]) > CLOSE * np.maximum(load, 1))
     found += [f"node {n} takes in {load[n]:g}, but {board.nodes['load'][n]:g} is booked" for n in off]
     if joins.settings.overload.name != "SPREAD":
         found += [f"node {n} is overloaded" for n in joins.overloaded()]
     return found
-
-
-def _union(ranges: list[tuple[float, float]]) -> float:
-    total, reached = 0.0, 0.0
-    for low, high in sorted(ranges):
-        total += max(high - max(low, reached), 0.0)
-        reached = max(reached, high)
-    return total
 
 
 def _index(joins: Joins) -> list[str]:
