@@ -77,20 +77,40 @@ def answer(
 
 
 def run_to_the_end(spark: SparkSession, bound: Bound, tables: dict[Edge, pa.Table]) -> dict[int, int]:
-    """Runs all stages over whole inputs (columns by position) and adds their outputs; returns late tuples counted."""
+    """Runs all stages over whole inputs (columns by position) and adds their outputs; returns late tuples counted.
+
+    Stages that compute the same run as one frame, told apart by the fragment column, as they would in a slot.
+    """
     late: dict[int, int] = {}
-    for stage in bound.template.stages:
+    waiting = list(bound.template.stages)
+    while waiting:
+        ready = [s for s in waiting if all(part in tables for edge in s.reads for part in edge.union or (edge,))]
+        same = [s for s in ready if s.key == ready[0].key]
+        waiting = [s for s in waiting if s not in same]
+        stage = same[0]
         frames = []
-        for edge, schema in zip(stage.reads, stage.frame_schemas, strict=False):
-            table = rows_of(tables, edge)
+        for place, schema in zip(range(len(stage.reads)), stage.frame_schemas, strict=False):
+            parts = [_numbered(rows_of(tables, s.reads[place]), number) for number, s in enumerate(same)]
+            table = pa.concat_tables(parts)
             if stage.watermark:
                 table = table.append_column(AFTER, pa.array(np.full(len(table), END)))
             frames.append(frame(spark, table.select(schema.names).cast(schema)))
         frames += [frame(spark, t.frame_schema.empty_table()) for t in stage.states]
-        tables[Edge(stage=stage.number)] = stage.split(stage.plan(frames).toArrow()).output
+        output = stage.split(stage.plan(frames).toArrow()).output
+        counted: dict[int, int] = {}
         if stage.stateful is not None:
-            late[bound.stateful[stage.number]] = stage.late(frames).count()
+            counted = dict(stage.late(frames).groupBy(FRAGMENT).count().collect())
+        for number, each in enumerate(same):
+            mine = output.filter(pc.equal(output.column(FRAGMENT), number)) if len(same) > 1 else output
+            tables[Edge(stage=each.number)] = _numbered(mine, 0)
+            if each.stateful is not None:
+                late[bound.stateful[each.number]] = counted.get(number, 0)
     return late
+
+
+def _numbered(table: pa.Table, fragment: int) -> pa.Table:
+    numbers = pa.array(np.full(len(table), fragment, np.int32))
+    return table.set_column(table.column_names.index(FRAGMENT), FRAGMENT, numbers)
 
 
 def _entered(source: Source, inputs: Mapping[str, pa.Table], disorder_ms: Mapping[str, int] | int) -> pa.Table:

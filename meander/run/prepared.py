@@ -75,9 +75,10 @@ class PreparedRunner:
         return dict(self._refused)
 
     def warm_up(self, stages: Iterable[Stage]) -> None:
-        """Prepares plans ahead of their first batch, by running them over nothing."""
+        """Prepares plans ahead of their first batch, by running them over nothing. Those that ran before are ready."""
         for stage in {s.key: s for s in stages}.values():
-            self.run(stage, [schema.empty_table() for schema in stage.frame_schemas])
+            if stage.key not in self._idle and stage.key not in self._refused:
+                self.run(stage, [schema.empty_table() for schema in stage.frame_schemas])
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         parts = self._parts(stage, tables)

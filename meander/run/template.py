@@ -93,8 +93,8 @@ class Stage:
 
     @cached_property
     def key(self) -> str:
-        """Equal for stages that have the same plan."""
-        return digest(self.reads, self.schemas, self.nodes)
+        """Equal for stages that have the same plan, wherever their tuples come from."""
+        return digest(self.schemas, self.nodes)
 
     @cached_property
     def stateful(self) -> Stateful | None:
