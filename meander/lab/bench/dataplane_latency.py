@@ -239,13 +239,15 @@ class Plain:
 
 
 def _warm(latencies: list[float], seconds: float) -> list[float]:
-    """What is added to the list within the seconds, once results have come for a while."""
-    deadline = time.monotonic() + 60
+    """What is added to the list within the seconds, once results have come for a while; at least one result."""
+    deadline = time.monotonic() + 60 + seconds
     while not latencies and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(WARM_S)
     before = len(latencies)
     time.sleep(seconds)
+    while len(latencies) == before and time.monotonic() < deadline:
+        time.sleep(0.1)
     return latencies[before:]
 
 

@@ -25,6 +25,8 @@ from meander.run.host import Host, HostOptions
 
 SOURCES, EDGES, QUERIES = 160, 10, 10
 WARM_S = 4.0
+START_S = 60.0
+"""How long to wait for the first result."""
 FLAT = 1.1
 CARS = Schema.of(ts="timestamp", id="bigint", road="string", speed="double")
 RAIN = Schema.of(ts="timestamp", id="bigint", mm="double")
@@ -62,8 +64,8 @@ def measure(
         best = ([o for o in outcomes if o.kept_up] or outcomes)[-1]
         title = f"{QUERIES} queries over {SOURCES} sources, {name}"
         figures.append(Figure.of(f"{title}, sustained", "tuples/s", [best.processed_tps if best.kept_up else 0.0]))
-        for share in (0.5, 0.95):
-            latency = float(np.quantile(best.latencies_ms, share)) if best.latencies_ms else float("nan")
+        for share in (0.5, 0.95) if best.latencies_ms else ():
+            latency = float(np.quantile(best.latencies_ms, share))
             figures.append(Figure.of(f"{title}, latency p{round(100 * share)}", "ms", [latency]))
     return figures
 
@@ -84,7 +86,8 @@ def measure_memory(
         fleet.stop()
     figures = []
     for name, values in zip(("driver process", "heap of the JVM"), np.array(samples).T, strict=True):
-        early, late = np.median(values[15:25]), np.median(values[-10:])
+        share = max(1, len(values) // 6)
+        early, late = np.median(values[len(values) // 4 :][:share]), np.median(values[-share:])
         title = f"memory of the {name}, end to first third of {seconds:.0f} s"
         figures.append(Figure.of(title, "x", [late / early], FLAT))
         figures.append(Figure.of(f"memory of the {name}", "MB", list(values)))
@@ -135,6 +138,9 @@ class Fleet:
         self.host.feed(file.streams.values(), around)
 
     def run(self, seconds: float) -> Outcome:
+        deadline = time.monotonic() + START_S
+        while not self.sink.latencies_ms and time.monotonic() < deadline:
+            time.sleep(0.1)
         time.sleep(WARM_S)
         self.sink.latencies_ms.clear()
         before, started = self._processed(), time.monotonic()
