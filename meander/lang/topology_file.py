@@ -97,8 +97,6 @@ def _resilience(document: Document) -> Resilience:
     if "replicas" in document.keys:
         item = document.keys["replicas"]
         replicas = whole(item, "replicas")
-        if not replicas:
-            raise wrong(item, "replicas must be at least 1: without a copy, the state of a node that fails is lost")
     if "disconnected" in document.keys:
         item = document.keys["disconnected"]
         text = word(item, "disconnected")

@@ -25,6 +25,16 @@ class Boundary:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.leave()
+
+    def try_enter(self) -> bool:
+        """Enters if nobody is there or waits; says whether it did. To be left with `leave`."""
+        with self._changed:
+            free = self._next == self._serving
+            self._next += free
+            return free
+
+    def leave(self) -> None:
         with self._changed:
             self._serving += 1
             self._changed.notify_all()

@@ -2,8 +2,8 @@
 
 A commit is plain data. Its parts take effect in this order: channels added or rewired, positions consumed, tuples
 passed through, state dropped, state appended, channels appended to, counters and notes, state renamed, fragments
-retired, channels removed. So dropping and appending the same partition replaces it, a fragment can hand its state over
-and end, and a channel can be emptied and removed in one commit.
+retired, channels removed, state copied, what was consumed forgotten. So dropping and appending the same partition
+replaces it, a fragment can hand its state over and end, and a channel can be emptied and removed in one commit.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class Rewire:
     is_cut: bool | None = None
     """Whether there is no way at the moment: what is appended waits, nothing can be read."""
     sender: FragmentId | None = None
+    keeps: bool | None = None
+    """Whether the channel keeps what its receiver has consumed, until it is told to forget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,14 @@ class StateRename:
 
 
 @dataclass(frozen=True, slots=True)
+class StateCopy:
+    """All state of a fragment as it is, under another fragment's number too; nothing is written twice."""
+
+    fragment: FragmentId
+    to_fragment: FragmentId
+
+
+@dataclass(frozen=True, slots=True)
 class StateMerge:
     """Puts slices of a merged table in the place of partitions' oldest appends, `pieces[i]` of them.
 
@@ -170,6 +180,10 @@ class Commit:
     retire: tuple[FragmentId, ...] = ()
     """Fragments that ended: their state, counters and version are dropped."""
     state_renames: tuple[StateRename, ...] = ()
+    state_copies: tuple[StateCopy, ...] = ()
+    """Made last of all; what was under the new number before gives way."""
+    forget: tuple[ChannelId, ...] = ()
+    """Channels that need not keep what their receivers have consumed so far."""
     counters: Mapping[tuple[FragmentId, str], int] = field(default_factory=dict)
     """What to add, by fragment and name ('late', 'malformed')."""
     acknowledged: Mapping[str, int] = field(default_factory=dict)

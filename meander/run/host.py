@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from meander.run.ingest import Ingest, IngestMetrics, IngestOptions
 from meander.run.installation import Installation
 from meander.run.journal import JournalError
 from meander.run.prepared import PreparedRunner
+from meander.run.rebinding.options import RebindingOptions
+from meander.run.rebinding.rebinder import Rebinder
 from meander.run.routing import Installed, Routing
 from meander.run.runner import Runner
 from meander.run.slot import OnBatch, Slot
@@ -58,6 +61,8 @@ class HostOptions:
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     most_rows: int = MOST_ROWS
     """Tuples that a step reads at most."""
+    rebinding: RebindingOptions | None = None
+    """How fragments change slots by themselves; None when they do not."""
     patience_ms: int | None = None
     """How long time waits for an input that is cut off; None for as long as that takes."""
 
@@ -124,6 +129,11 @@ class Host:
         )
         self.compaction = Compaction(self.store, self.routing, self.stepper.runner, options.compaction)
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
+        self.rebinder: Rebinder | None = None
+        if options.rebinding is not None:
+            boundaries = [slot.boundary for slot in self.slots]
+            self.rebinder = Rebinder(options.rebinding, self.store, self.routing, boundaries)
+            self.stepper.requests, self.stepper.measures = self.rebinder.requests, self.rebinder.measures
         self.totals = Totals()
         self.ingest: Ingest | None = None
         self.delivery: Delivery | None = None
@@ -146,6 +156,8 @@ class Host:
                 slot.revive(self.spark, self._batch_of(slot))
         self._waker.start()
         self.compaction.start()
+        if self.rebinder is not None:
+            self.rebinder.start()
 
     def install(self, installation: Installation) -> None:
         """Opens the channels and begins to run the fragments, while everything else runs on."""
@@ -227,15 +239,27 @@ class Host:
     def rebind(self, slots: Mapping[FragmentId, int]) -> None:
         """Gives fragments to other slots, each when its old slot is between two steps."""
         for fragment, target in slots.items():
-            old = self.routing.fragments[fragment].slot
-            with self.slots[old].boundary:
+            with self.between_steps([fragment]):
                 self.routing.rebind({fragment: target})
             self.slots[target].wake()
+
+    @contextmanager
+    def between_steps(self, fragments: Iterable[FragmentId]) -> Iterator[tuple[int, ...]]:
+        """Inside, the slots of these fragments (given) are between two steps, and the fragments stay bound to them."""
+        wanted = tuple(fragments)
+        while True:
+            slots = self.routing.slots_of(wanted)
+            with ExitStack() as stack:
+                for slot in slots:
+                    stack.enter_context(self.slots[slot].boundary)
+                if set(self.routing.slots_of(wanted)) <= set(slots):  # nobody moved while this waited
+                    yield slots
+                    return
 
     def remove(self, fragments: Iterable[FragmentId]) -> None:
         """Stops running fragments; their channels and state stay until they are retired."""
         for fragment in fragments:
-            with self.slots[self.routing.fragments[fragment].slot].boundary:
+            with self.between_steps([fragment]):
                 self.routing.remove([fragment])
 
     def drain(self, *, end_streams: bool = False, timeout_s: float = 60.0) -> bool:
@@ -270,6 +294,8 @@ class Host:
         self._stopping.set()
         if self._waker.is_alive():
             self._waker.join()
+        if self.rebinder is not None:
+            self.rebinder.stop()
         self.compaction.stop()
         if self.ingest is not None:
             self.ingest.stop()

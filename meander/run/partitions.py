@@ -156,6 +156,20 @@ class Partitions:
             state.operators[operator] = table
             self._count(state, rows, size)
 
+    def copy(self, fragment: int, target: int, payloads: Payloads) -> None:
+        """The fragment's partitions under another number too, as slices of the same payloads."""
+        self.drop_fragment(target, payloads)
+        state = self.fragments.get(fragment)
+        for operator, table in state.operators.items() if state else ():
+            for bucket in table.buckets:
+                pieces = table.pieces[bucket]
+                rows, size = 0, 0.0
+                for at in range(0, len(pieces), WIDTH):
+                    payloads.use(pieces[at], 1, pieces[at + 2])
+                    rows += pieces[at + 2]
+                    size += pieces[at + 2] * payloads.by_number[pieces[at]].row_bytes
+                self.append(target, operator, bucket, table.schema, pieces, rows, size)
+
     def _take(self, fragment: int, operator: int, payloads: Payloads) -> tuple[int, float]:
         """Takes a table out of its fragment; says how many rows and bytes it has."""
         state = self.fragments[fragment]

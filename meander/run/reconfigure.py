@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,8 @@ from meander.deploy.records import (
 )
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
-from meander.run.commit import Commit, RemoveChannel, Rewire, StateDrop, StateRename
+from meander.run.backup import Backup, base_of, has_state
+from meander.run.commit import Commit, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
 from meander.run.exchange.base import ChannelAppend
 from meander.run.frames import END
 from meander.run.host import Host
@@ -111,6 +112,7 @@ class Reconfigurator:
         *,
         strategy: str = "migration_query",
         late: Iterable[OperatorId] = (),
+        replicas: int = 1,
         timeout_s: float = TIMEOUT_S,
         clock: Callable[[], float] = time.perf_counter,
         background: bool = True,
@@ -121,6 +123,9 @@ class Reconfigurator:
         self._strategy = state_strategy(strategy)
         self._clock, self._background = clock, background
         self._courses: dict[int, _Course] = {}
+        self.backup: Backup | None = None
+        if not replicas:
+            self.backup = Backup(host.store, host.routing, host.stepper.runner, clock)
 
     @property
     def under_way(self) -> tuple[int, ...]:
@@ -214,11 +219,7 @@ class Reconfigurator:
     @contextmanager
     def _boundaries(self, fragments: Iterable[FragmentId]) -> Iterator[None]:
         """The slots of these fragments are between two steps inside."""
-        found = self.host.routing.fragments
-        slots = sorted({found[f].slot for f in fragments if f in found})
-        with ExitStack() as stack:
-            for slot in slots:
-                stack.enter_context(self.host.slots[slot].boundary)
+        with self.host.between_steps(fragments) as slots:
             yield
         self.host.wake(slots)
 
@@ -226,6 +227,8 @@ class Reconfigurator:
 
     def poll(self) -> list[Outcome]:
         """Moves state of fragments that are done, lets what is complete take effect, takes back what failed."""
+        if self.backup is not None:
+            self.backup.tick()
         outcomes: list[Outcome] = []
         ready: list[_Course] = []
         for course in list(self._courses.values()):
@@ -307,6 +310,8 @@ class Reconfigurator:
         renames: list[StateRename] = []
         drops: list[StateDrop] = []
         retire: list[FragmentId] = []
+        backed = [f for c in courses for f in c.installation.fragments if self.backup is not None and has_state(f)]
+        rewire += [Rewire(p, f.fragment, keeps=True) for f in backed for p in f.ports]
         for course in courses:
             change, new = course.reconfiguration.change, course.new
             add.update((s.channel, s) for s in course.installation.channels if s.channel not in known)
@@ -324,6 +329,7 @@ class Reconfigurator:
             drops += _drops(course, renames)
             retire += [f for f in course.old if f not in new]
             retire += [course.staging(h) for h in course.moves]
+            retire += [base_of(f) for f in course.old if self.backup is not None]
             notes |= {f"fragment {f}": None for f in change.fragments_before}
             notes |= {f"channel {c.id}": None for c in change.channels_before.values()}
             notes |= {f"fragment {f.id}": fragment_to_json(f) for f in change.fragments_after.values()}
@@ -337,6 +343,8 @@ class Reconfigurator:
             state_drops=tuple(drops),
             state_renames=tuple(renames),
             retire=tuple(retire),
+            state_copies=tuple(StateCopy(f.fragment, base_of(f.fragment)) for f in backed),
+            forget=tuple(p for f in backed for p in f.ports),
             notes=notes,
         )
 
@@ -424,9 +432,12 @@ class Reconfigurator:
         """The node's fragments stop where their last commit left them, until they get another place."""
         copies = list(self.paths.stand_ins.get(node, ()))
         self.host.store.commit(Commit(notes={_gone_note(node): copies}))
-        for fragment in fragments:
-            if fragment in self.host.routing.fragments:
+        stopped = [f for f in fragments if f in self.host.routing.fragments]
+        with self.host.between_steps(stopped):
+            for fragment in stopped:
                 self.host.routing.pause(fragment, f"{GONE}: {self.paths.topology.name(node)}")
+        if self.backup is not None:
+            self.backup.lose(stopped)
 
     def node_back(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
         self.paths.stand_ins.pop(node, None)
@@ -437,6 +448,8 @@ class Reconfigurator:
         """Fragments of a node that is gone go on: it is back, or a copy does what they have to do before a marker."""
         for fragment in fragments:
             if self.host.routing.paused.get(fragment, "").startswith(GONE):
+                if self.backup is not None and self.backup.is_lost(fragment):
+                    self.backup.rebuild(self.host.routing.fragments[fragment])
                 self.host.routing.resume(fragment)
 
     def recover(self, slots: Mapping[FragmentId, int] | None = None) -> tuple[Deployment, list[Reconfiguration], int]:

@@ -39,6 +39,8 @@ class Content(TypedDict, total=False):
     appends: list[list[Any]]
     retire: list[int]
     renames: list[list[int]]
+    copies: list[list[int]]
+    forget: list[int]
     counters: list[list[Any]]
     acknowledged: dict[str, int]
     notes: dict[str, Any]
@@ -137,13 +139,17 @@ def _structure(commit: Commit, content: Content) -> None:
     if commit.add:
         content["add"] = [[a.channel, a.sender, a.receiver, a.delay_ms] for a in commit.add]
     if commit.rewire:
-        content["rewire"] = [[r.channel, r.receiver, r.delay_ms, r.is_cut, r.sender] for r in commit.rewire]
+        content["rewire"] = [[r.channel, r.receiver, r.delay_ms, r.is_cut, r.sender, r.keeps] for r in commit.rewire]
     if commit.remove:
         content["remove"] = [[r.channel, int(r.discard)] for r in commit.remove]
     if commit.retire:
         content["retire"] = [int(f) for f in commit.retire]
     if commit.state_renames:
         content["renames"] = [[r.fragment, r.operator, r.to_fragment, r.to_operator] for r in commit.state_renames]
+    if commit.state_copies:
+        content["copies"] = [[c.fragment, c.to_fragment] for c in commit.state_copies]
+    if commit.forget:
+        content["forget"] = [int(c) for c in commit.forget]
     if commit.counters:
         content["counters"] = [[int(f), name, int(n)] for (f, name), n in commit.counters.items()]
     if commit.acknowledged:

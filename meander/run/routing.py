@@ -70,6 +70,7 @@ class Routing:
         self._lock = threading.Lock()
         self._fragments: dict[FragmentId, Installed] = {}
         self._groups: dict[int, tuple[Group, ...]] = {}
+        self._depths: dict[FragmentId, int] = {}
         self.paused: dict[FragmentId, str] = {}
         """Fragments that do not run for the time being, with the reason."""
         self.awaiting: dict[FragmentId, Marker] = {}
@@ -141,13 +142,23 @@ class Routing:
                 raise unknown("fragment", str(min(missing)), map(str, self._fragments))
         self.exchange(gone, ())
 
-    def rebind(self, slots: Mapping[FragmentId, int]) -> None:
-        """Gives fragments to other slots. The caller sees to it that the old slots are between two steps."""
+    def rebind(self, slots: Mapping[FragmentId, int], owner: int | None = None) -> tuple[FragmentId, ...]:
+        """Gives fragments to other slots. The caller sees to it that the old slots are between two steps.
+
+        With an owner, only what is still bound to it is given away. Says what was.
+        """
         with self._lock:
-            moved = {f: replace(self._fragments[f], slot=slot) for f, slot in slots.items()}
+            mine = [f for f in slots if owner is None or (f in self._fragments and self._fragments[f].slot == owner)]
+            moved = {f: replace(self._fragments[f], slot=slots[f]) for f in mine}
             for each in moved.values():
                 self._check(each)
-            self._replace({**self._fragments, **moved})
+            self._replace({**self._fragments, **moved}, self._depths)
+        return tuple(moved)
+
+    def slots_of(self, fragments: Iterable[FragmentId]) -> tuple[int, ...]:
+        """The slots that have these fragments, each once, ascending."""
+        found = self._fragments
+        return tuple(sorted({found[f].slot for f in fragments if f in found}))
 
     def pause(self, fragment: FragmentId, reason: str) -> None:
         """Takes a fragment out of the steps; its channels keep what arrives."""
@@ -170,8 +181,8 @@ class Routing:
         if len(each.ports) != len(each.bound.ports) or len(each.outputs) != len(each.bound.outputs):
             raise InputError(f"fragment {each.fragment}: every port and output of its template needs its channels")
 
-    def _replace(self, fragments: dict[FragmentId, Installed]) -> None:
-        depth = _depths(fragments)
+    def _replace(self, fragments: dict[FragmentId, Installed], depths: dict[FragmentId, int] | None = None) -> None:
+        depth = self._depths = _depths(fragments) if depths is None else depths
         self.paused = {f: reason for f, reason in self.paused.items() if f in fragments}
         groups: dict[tuple[int, int, str], list[Installed]] = {}
         for number in sorted(fragments):

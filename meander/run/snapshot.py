@@ -31,7 +31,7 @@ from meander.run.views import LastBatch, Views
 
 PACK_BYTES = 32_000_000
 ENTRY_WIDTH = entries_of.WIDTH
-_CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH = 14, 5, 6
+_CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH = 15, 5, 6
 _NOBODY = -1
 
 
@@ -230,6 +230,7 @@ def _channel_row(c: Channel) -> list[int]:
         *ends,
         c.delay_ms,
         c.cut_since_ms,
+        c.kept_from,
         c.head,
         c.tail,
         c.watermark,
@@ -240,11 +241,26 @@ def _channel_row(c: Channel) -> list[int]:
 
 
 def _channel_from(row: Sequence[int]) -> Channel:
-    channel, schema, sender, receiver, delay_ms, cut_since_ms, head, tail, watermark, passed, ready_ms, *done, _ = row
+    (
+        channel,
+        schema,
+        sender,
+        receiver,
+        delay_ms,
+        cut_since_ms,
+        kept_from,
+        head,
+        tail,
+        watermark,
+        passed,
+        ready_ms,
+        *done,
+        _,
+    ) = row
     ends = [None if e == _NOBODY else FragmentId(e) for e in (sender, receiver)]
     view = Channel(ChannelId(channel), schema, ends[0], ends[1], delay_ms)
     view.head, view.tail, view.watermark, view.ready_ms = head, tail, watermark, ready_ms
-    view.cut_since_ms, view.consumed_watermark = cut_since_ms, passed
+    view.cut_since_ms, view.kept_from, view.consumed_watermark = cut_since_ms, kept_from, passed
     view.appended_tuples, view.consumed_tuples = done
     return view
 

@@ -28,6 +28,8 @@ from meander.run.late import put_aside
 from meander.run.marks import Marks
 from meander.run.operators.state import Move
 from meander.run.patience import Floors, Patience
+from meander.run.rebinding.measures import Measures
+from meander.run.rebinding.requests import Requests
 from meander.run.routing import Group, Routing
 from meander.run.runner import Runner
 from meander.run.store import Store
@@ -59,6 +61,9 @@ class Stepper:
     ) -> None:
         self.store, self.routing, self.runner, self.most_rows = store, routing, runner, most_rows
         self.patience = Patience(store, patience_ms)
+        self.requests = Requests(routing)
+        self.measures: Measures | None = None
+        """Who wants to know how long fragments take, if anybody does."""
 
     def step(self, slot: int, batch_id: int, writer: Writer | None = None) -> StepReport:
         """One batch. A batch id that its writer has committed before is recognised and not run again."""
@@ -70,6 +75,7 @@ class Stepper:
             report.repeated = True
             return report
         work = Work()
+        self.requests.hand_over(slot)
         groups = self.routing.groups(slot)
         downstream = {channel for group in groups for f in group.fragments for channel in f.ports}
         for group in groups:
@@ -87,6 +93,8 @@ class Stepper:
     def has_work(self, slot: int) -> bool:
         """Whether a step of the slot would do something."""
         exchange, groups = self.store.exchange, self.routing.groups(slot)
+        if self.requests.are_waiting(slot):
+            return True
         if self.routing.fresh and any(f.fragment in self.routing.fresh for g in groups for f in g.fragments):
             return True
         if self.patience.is_limited and any(self.patience.is_due(f) for g in groups for f in g.fragments):
@@ -110,12 +118,14 @@ class Stepper:
 
         A group that does not fit into memory is tried again with less; steps stay smaller from then on.
         """
-        trial, counted = work.copy(), replace(report)
+        trial, counted, started = work.copy(), replace(report), time.perf_counter()
         try:
             batch = self._read(group, trial, counted)
             if batch is not None:
                 self._run(batch, trial, counted)
                 emit(batch, trial, self.store.exchange, downstream, counted)
+                if self.measures is not None:
+                    self.measures.note_batch(batch, time.perf_counter() - started)
         except (PySparkException, Py4JJavaError) as error:
             if OUT_OF_MEMORY in str(error) and self.most_rows > LEAST_ROWS:
                 self.most_rows = max(LEAST_ROWS, self.most_rows // 4)

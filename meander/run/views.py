@@ -99,6 +99,8 @@ class Views:
             if rewire.delay_ms is not None and rewire.delay_ms < 0:
                 raise InputError(f"channel {rewire.channel}: delay_ms is {rewire.delay_ms}; it must not be negative")
         appended = {c for a in commit.appends for c in a.channels[a.lengths > 0].tolist()} if commit.remove else set()
+        for forgetful in commit.forget:
+            self._known(forgetful, added)
         for removal in commit.remove:
             self._known(removal.channel, added)
             channel = self.channels.by_id.get(removal.channel)
@@ -252,13 +254,17 @@ class Views:
             content.get("add", ()), envelope["added"], strict=True
         ):
             self.channels.by_id[channel] = Channel(channel, schema, sender, receiver, delay_ms)
-        for channel, receiver, delay_ms, is_cut, sender in content.get("rewire", ()):
+        for channel, receiver, delay_ms, is_cut, sender, keeps in content.get("rewire", ()):
             view = self.channels.by_id[channel]
             view.receiver = receiver
             view.delay_ms = view.delay_ms if delay_ms is None else delay_ms
             if is_cut is not None and bool(is_cut) != view.is_cut:
                 view.cut_since_ms = max(1, envelope["now"]) if is_cut else 0
             view.sender = view.sender if sender is None else sender
+            if keeps is not None:
+                view.kept_from = (view.kept_from if view.keeps else view.head) if keeps else -1
+                if not keeps:
+                    view.forget(self.payloads)
         for fragment, version in content.get("versions", ()):
             self.versions[fragment] = version
 
@@ -329,6 +335,10 @@ class Views:
             self._retire(fragment)
         for channel, _ in content.get("remove", ()):
             self.channels.remove(channel, self.payloads)
+        for fragment, target in content.get("copies", ()):
+            self.state.copy(fragment, target, self.payloads)
+        for channel in content.get("forget", ()):
+            self.channels.by_id[channel].forget(self.payloads)
         if envelope["writer"]:
             self.writers[envelope["writer"]] = LastBatch(envelope["batch"], envelope["digest"], number)
 

@@ -73,7 +73,14 @@ class Loop:
         self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
         self.paths = Paths(catalog.topology, emulated)
         self.reconfigurator = Reconfigurator(
-            host, catalog.plan, self.paths, strategy=strategy or protocol.state, late=late, background=background
+            host,
+            catalog.plan,
+            self.paths,
+            clock=clock,
+            strategy=strategy or protocol.state,
+            late=late,
+            replicas=replicas,
+            background=background,
         )
 
     def recover(self) -> None:
@@ -131,10 +138,19 @@ class Loop:
         for event in events:
             node = topology.find(event.node) if isinstance(event, NodeRemoved) else None
             if node is not None:
+                if not self.replicas:
+                    found[node] = self._senders_to(node)
+                    continue
                 ways = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
                 if ways:
                     found[node] = min(ways, key=lambda p: p.latency_ms).nodes[1 : 1 + self.replicas]
         return found
+
+    def _senders_to(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Nodes that have what the node's fragments have consumed."""
+        deployment = self.deployer.deployment
+        channels = [c for f in self._running_on(node) for _, c in deployment.channels_of(f) if c.receiver == f]
+        return tuple(dict.fromkeys(n for c in channels if (n := deployment.fragments[c.sender].node) != node))
 
     def _clouds(self) -> list[NodeId]:
         nodes = self.catalog.topology.nodes

@@ -27,12 +27,14 @@ from meander.model.topology import Link, Node, NodeKind, Topology
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
+from meander.run.backup import base_of
 from meander.run.commit import Commit
 from meander.run.comparison import Comparison, compare
 from meander.run.exchange.base import ChannelAppend
 from meander.run.frames import BEGIN, END, arrow_schema, with_hidden
 from meander.run.host import Host, HostOptions
 from meander.run.oracle import PRODUCER, oracle
+from meander.run.rebinding.options import RebindingOptions
 from meander.run.reconfigure import Outcome
 from meander.run.runner import Runner
 from meander.serve.loop import Loop
@@ -67,9 +69,13 @@ class MovingPlane:
         disorder_ms: int = 0,
         mechanism_name: str = "bottom_up",
         patience_ms: int | None = None,
+        rebinding: RebindingOptions | None = None,
+        replicas: int = 1,
     ) -> None:
         self.directory, self.spark, self.runner = directory, spark, runner
         self.slots, self.disorder_ms, self.patience_ms = slots, disorder_ms, patience_ms
+        self.rebinding = rebinding
+        self.replicas = replicas
         self.clock = VirtualClock()
         self.catalog = moving_catalog()
         self.engine = Engine(self.catalog, mechanism(mechanism_name))
@@ -85,9 +91,14 @@ class MovingPlane:
         self.poll()
 
     def _open(self) -> None:
-        options = HostOptions(self.directory, self.slots, patience_ms=self.patience_ms)
+        options = HostOptions(self.directory, self.slots, rebinding=self.rebinding, patience_ms=self.patience_ms)
         self.host = Host(options, self.spark, self.runner, clock=self.clock)
-        self.loop = Loop(self.catalog, self.engine, self.host, background=False)
+        self.loop = Loop(
+            self.catalog, self.engine, self.host, replicas=self.replicas, background=False, clock=self._seconds
+        )
+
+    def _seconds(self) -> float:
+        return self.clock.now_ms / 1000
 
     def crash(self) -> None:
         """The process is gone; another one starts on the same directory."""
@@ -232,7 +243,8 @@ class MovingPlane:
         assert not routing.drained
         inner = {c.id for c in deployment.channels.values()}
         assert {c for c in store.exchange.channels() if c < 1_000_000_000} == inner
-        assert set(store.state.fragments()) <= set(deployment.fragments)
+        bases = {base_of(f) for f in deployment.fragments}
+        assert set(store.state.fragments()) <= set(deployment.fragments) | bases
         assert not store.notes("reconfiguration ")
         assert not store.notes("drained ")
         for channel in deployment.channels.values():

@@ -11,7 +11,7 @@ import pytest
 from meander.deploy.markers import Marker, MarkerAction
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.commit import Commit, CommitConflictError, Passed, RemoveChannel, StateAppend
+from meander.run.commit import Commit, CommitConflictError, Passed, RemoveChannel, Rewire, StateAppend
 from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, ChannelSpec, Exchange
 from meander.run.store import Store, StoreOptions
 from tests.run.observe import SCHEMA, channel, observed, records, rows, state_rows
@@ -301,3 +301,32 @@ def test_disk_use_is_bounded_by_what_is_live(tmp_path: Path) -> None:
     assert store.exchange.counters(A).pending_tuples == 1500
     assert stats.disk_bytes < 7 * stats.live_bytes + 20_000  # a segment may grow to four times its snapshot
     assert store.exchange.read(A, 0, 1500).table.num_rows == 1500
+
+
+def test_a_channel_keeps_what_was_consumed_until_it_may_forget(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    store.exchange.add_channel(channel(0))
+    store.commit(Commit(rewire=(Rewire(A, F, keeps=True),)))
+    for first in range(0, 40, 10):
+        store.commit(Commit(appends=(ChannelAppend.one(A, rows(*range(first, first + 10)), watermark=first),)))
+    store.commit(Commit(consumed={A: 15}))
+    store.commit(Commit(consumed={A: 26}))
+    kept = store.exchange.kept(A)
+    assert kept.column(0).to_pylist() == list(range(24))  # two watermarks are records too
+    counters = store.exchange.counters(A)
+    assert (counters.consumed_tuples, counters.pending_tuples) == (24, 16)
+    assert not store.exchange.is_passable(A)
+    rest = store.exchange.read(A, 26, store.exchange.end(A)).table.column(0).to_pylist()
+    assert rest == list(range(24, 40))
+    store.snapshot()
+    store.close()
+    store = Store.open(tmp_path / "store")
+    assert store.exchange.kept(A).equals(kept)
+    store.commit(Commit(forget=(A,)))
+    assert len(store.exchange.kept(A)) == 0
+    store.commit(Commit(consumed={A: 28}))
+    assert store.exchange.kept(A).column(0).to_pylist() == [24, 25]
+    assert store.exchange.read(A, 28, store.exchange.end(A)).table.column(0).to_pylist() == rest[2:]
+    store.commit(Commit(consumed={A: store.exchange.end(A)}, rewire=(Rewire(A, F, keeps=False),)))
+    assert len(store.exchange.kept(A)) == 0
+    assert store.stats().live_bytes == 0

@@ -11,15 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.model.events import LinkAdded, LinkRemoved, NodeRemoved, PlacementChanged
-from meander.model.operators import WindowAggregate
+from meander.model.operators import STATEFUL, WindowAggregate
 from meander.model.topology import Link
+from meander.run.backup import Backup
 from meander.run.commit import Commit
 from meander.run.commit import Outcome as CommitOutcome
 from meander.run.installation import OUTSIDE
 from meander.run.prepared import PreparedRunner
+from meander.run.routing import Installed
 from meander.run.store import Store
 from tests.run.harness import rows_of
-from tests.run.moving import MovingPlane
+from tests.run.moving import EDGES, MovingPlane
 from tests.run.test_step import QUERIES
 
 
@@ -203,3 +205,49 @@ def test_time_waits_for_a_device_that_is_away_or_goes_on_without_it_after_a_whil
     assert (late > 0) == (patience_ms is not None)
     if patience_ms is None:
         assert all(c.equal for c in plane.compare().values())
+
+
+ALL_KINDS = """
+CREATE QUERY load AS SELECT road, count(*) AS n, avg(speed) AS v FROM cars GROUP BY road
+  WINDOW SLIDING(ts, 2 s, 1 s) ALLOW LATENESS 500 ms INTO one;
+CREATE QUERY trips AS SELECT id, count(*) AS n, max(speed) AS top FROM cars GROUP BY id
+  WINDOW SESSION(ts, 400 ms) INTO two;
+CREATE QUERY wet AS SELECT a.id, a.speed, b.mm FROM cars AS a JOIN rain AS b ON a.road = b.road WITHIN 1 s INTO three;
+"""
+
+
+@pytest.mark.parametrize("seed", range(201, 204))
+def test_state_that_is_lost_with_its_node_is_built_anew_from_what_senders_kept(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    plane = MovingPlane(tmp_path, spark, runner, ALL_KINDS, disorder_ms=300, replicas=0)
+    stateful = [o for o, r in plane.catalog.plan.operators.items() if isinstance(r.spec, STATEFUL)]
+    plane.apply(*(PlacementChanged(0, o, f"e{i % EDGES}") for i, o in enumerate(stateful)))
+    rebuilt: list[int] = []
+    rebuild = Backup.rebuild
+
+    def counted(backup: Backup, fragment: Installed) -> int:
+        assert not backup.store.state.size(fragment.fragment).rows
+        rebuilt.append(rebuild(backup, fragment))
+        return rebuilt[-1]
+
+    monkeypatch.setattr(Backup, "rebuild", counted)
+    for moment in range(12):
+        plane.feed(rng, moment * 500)
+        plane.clock.now_ms += int(rng.integers(0, 6_000))
+        if moment in (5, 9):
+            plane.apply(*plane._fail_or_return(rng))
+        elif rng.random() < 0.3:
+            plane.apply(*plane.random_events(rng))
+        if rng.random() < 0.8:
+            plane.step()
+        plane.poll()
+        if rng.random() < 0.2:
+            plane.crash()
+    plane.mend(rng)
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+    assert not plane.host.store.notes("lost ")
+    assert sum(rebuilt) > 0

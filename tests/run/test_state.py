@@ -10,7 +10,7 @@ import pytest
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
-from meander.run.commit import Commit, CommitConflictError, StateAppend, StateDrop, StateMerge, StateRename
+from meander.run.commit import Commit, CommitConflictError, StateAppend, StateCopy, StateDrop, StateMerge, StateRename
 from meander.run.exchange.base import Int64s
 from meander.run.partitions import PartitionKey
 from meander.run.store import Store, StoreOptions
@@ -87,6 +87,21 @@ def test_state_is_renamed_at_once_also_crosswise(store: Store, tmp_path: Path) -
         store.commit(Commit(state_renames=(StateRename(G, 0, F, 16),)))
     store.close()
     assert partitions(Store.open(tmp_path / "store")) == {(F, 16, 10): [1, 2], (G, 0, 10): [7]}
+
+
+def test_a_copy_of_state_stays_when_the_original_goes_on(store: Store, tmp_path: Path) -> None:
+    keep(store, F, 10, 1, 2)
+    keep(store, G, 30, 9)
+    store.commit(Commit(state_copies=(StateCopy(F, G),)))
+    keep(store, F, 10, 3)
+    store.commit(Commit(state_drops=(StateDrop.of(0, [F], [20], below=True),)))
+    assert partitions(store) == {(G, 0, 10): [1, 2]}
+    check_accounts(store)
+    store.close()
+    store = Store.open(tmp_path / "store")
+    assert partitions(store) == {(G, 0, 10): [1, 2]}
+    store.commit(Commit(retire=(G,)))
+    assert store.stats().live_bytes == 0
 
 
 def test_state_of_one_operator_has_one_schema(store: Store) -> None:

@@ -194,6 +194,9 @@ class Exchange(Protocol):
     ) -> Reading:
         """The records of ranges of many channels of one schema, as one table."""
 
+    def kept(self, channel: ChannelId) -> pa.Table:
+        """What the channel has kept although its receiver has consumed it."""
+
     def next_marker(self, channel: ChannelId, start: int) -> tuple[int, Marker] | None:
         """The first readable marker at or after a position."""
 

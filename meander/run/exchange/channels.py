@@ -48,6 +48,7 @@ class Channel:
         "delay_ms",
         "entries",
         "head",
+        "kept_from",
         "markers",
         "ready_ms",
         "receiver",
@@ -64,6 +65,8 @@ class Channel:
         self.delay_ms = delay_ms
         self.cut_since_ms = 0
         """Since when there is no way; 0 while there is one."""
+        self.kept_from = -1
+        """From where on entries stay although they are consumed, until they are forgotten; -1 if they need not."""
         self.head = self.tail = 0
         self.watermark = NO_WATERMARK
         self.consumed_watermark = NO_WATERMARK
@@ -71,6 +74,10 @@ class Channel:
         self.markers: list[tuple[int, Marker]] = []
         self.ready_ms = 0
         self.appended_tuples = self.consumed_tuples = 0
+
+    @property
+    def keeps(self) -> bool:
+        return self.kept_from >= 0
 
     @property
     def is_cut(self) -> bool:
@@ -84,7 +91,7 @@ class Channel:
             return self.tail
         entries = self.entries
         ready = bisect_right(range(_READY, len(entries), WIDTH), now_ms, key=entries.__getitem__)
-        return entries[ready * WIDTH] if ready else self.head
+        return max(self.head, entries[ready * WIDTH]) if ready else self.head
 
     def _index(self, position: int) -> int:
         """Where in `entries` the entry begins that holds a position, or would."""
@@ -142,9 +149,10 @@ class Channel:
             self.consumed_watermark = watermark
 
     def consume(self, position: int, payloads: Payloads) -> None:
-        """Lets go of everything before a position."""
-        entries, size, at = self.entries, len(self.entries), 0
+        """Lets go of everything before a position, or only passes it if the channel keeps what was consumed."""
+        entries, size = self.entries, len(self.entries)
         head, tail = self.head, self.tail
+        at = self._index(head) if self.keeps else 0
         while at < size:
             first, rows, payload, _, watermark, _ = entries[at : at + WIDTH]
             if first >= position:
@@ -154,17 +162,29 @@ class Channel:
             if head <= first and first + rows <= position:
                 self.consumed_tuples += rows
             else:
-                self.consumed_tuples += min(position - first, rows) - min(max(head - first, 0), rows)
+                self.consumed_tuples += max(0, min(position - first, rows) - min(max(head - first, 0), rows))
             if (entries[at + WIDTH] if at + WIDTH < size else tail) > position:
                 break
-            if payload != NO_PAYLOAD:
+            if payload != NO_PAYLOAD and not self.keeps:
                 payloads.release(payload, rows)
             at += WIDTH
-        if at:
+        if at and not self.keeps:
             del entries[:at]
         if self.markers:
             del self.markers[: bisect_left(self.markers, position, key=lambda m: m[0])]
         self.head = position
+
+    def forget(self, payloads: Payloads) -> None:
+        """Lets go of what was kept although it is consumed."""
+        if self.keeps:
+            self.kept_from = self.head
+        entries, size, at = self.entries, len(self.entries), 0
+        while at < size and (entries[at + WIDTH] if at + WIDTH < size else self.tail) <= self.head:
+            if entries[at + 2] != NO_PAYLOAD:
+                payloads.release(entries[at + 2], entries[at + 1])
+            at += WIDTH
+        if at:
+            del entries[:at]
 
     def collect(self, start: int, stop: int, into: Gather, owner: int) -> tuple[int, int]:
         """Adds the rows of a range; says how many they are, and the highest watermark among them."""

@@ -123,7 +123,7 @@ class EmbeddedExchange:
         """Whether tuples may go through at once: nothing waits, no latency is emulated, the way is there."""
         with self._store.lock:
             view = self._channels[channel]
-            return view.head == view.tail and not view.delay_ms and not view.is_cut
+            return view.head == view.tail and not (view.delay_ms or view.is_cut or view.keeps)
 
     def watermarks(self, channels: Sequence[ChannelId]) -> Int64s:
         """The highest watermark that each channel's receiver has consumed, or NO_WATERMARK."""
@@ -179,6 +179,17 @@ class EmbeddedExchange:
             schema = self._store.views.schemas.by_number[number]
         table, owners = gathered.table(schema)
         return Reading(tuple(channels), table, owners, int64s(rows), int64s(ends), int64s(watermarks), markers)
+
+    def kept(self, channel: ChannelId) -> pa.Table:
+        """What the channel has kept although its receiver has consumed it."""
+        gather = Gather()
+        with self._store.lock:
+            view = self._channels[channel]
+            if view.keeps:
+                view.collect(view.kept_from, view.head, gather, 0)
+            found = gather.resolve(self._store.payloads)
+            schema = self._schema(view)
+        return found.table(schema)[0]
 
     def next_marker(self, channel: ChannelId, start: int) -> tuple[int, Marker] | None:
         with self._store.lock:

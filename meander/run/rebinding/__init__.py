@@ -1,0 +1,1 @@
+"""Rebinding: fragments change slots while they run, so that no slot falls behind while another one idles."""

@@ -1,0 +1,36 @@
+"""How a host rebinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from meander.model.errors import InputError
+from meander.run.rebinding.measures import WINDOW
+
+
+class Installing(StrEnum):
+    """How a new binding gets into force."""
+
+    BLOCKING = "blocking"
+    """All slots meet at a barrier; then all fragments change slots at once."""
+    NON_BLOCKING = "non-blocking"
+    """Each slot gives its fragments away before its next step; nobody waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebindingOptions:
+    """Which policy decides, how often, and how its decisions get into force."""
+
+    policy: str = "steady"
+    period_s: float = 2.0
+    installing: Installing = Installing.NON_BLOCKING
+    seed: int = 0
+    window: int = WINDOW
+    """Tuples of a fragment over which its time per tuple is taken."""
+
+    def __post_init__(self) -> None:
+        if self.period_s <= 0:
+            raise InputError(f"rebinding: period_s is {self.period_s}; it must be above zero")
+        if self.window < 1:
+            raise InputError(f"rebinding: window is {self.window}; it must be at least 1")

@@ -1,0 +1,81 @@
+"""`steady`: ours. Few moves, each of which pays, and none while the slots are even enough.
+
+It counts what waits and what will come until the next look, so a slot that keeps up only just is seen before it falls
+behind, and fragments that happen to be empty at the moment count too. Moving begins when the most loaded slot is well
+above the average and ends when it is near (two thresholds: small differences do not swing). A move is from the most to
+the least loaded slot, of the fragment that evens the two out best, and only if the time that it saves is more than what
+it costs: the move itself, and the frame that the new slot has to run for a template that it did not run before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+
+from meander.run.exchange.base import Int64s
+from meander.run.rebinding.loads import Loads
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Deterministic: among equal fragments the one with the lowest number is moved."""
+
+    name: str = "steady"
+    pulls: bool = False
+    begin: float = 1.2
+    """Load of the most loaded slot, to the average, above which fragments are moved."""
+    end: float = 1.05
+    """And at which moving ends."""
+    move_s: float = 0.002
+    """What a move costs."""
+    opening_s: float = 0.02
+    """What it costs to run one more template in a slot."""
+
+    def decide(self, loads: Loads, slots: int, rng: np.random.Generator) -> Int64s:
+        """
+        >>> two = np.array([0, 0]), np.array([30, 10])
+        >>> loads = Loads(np.array([4, 5]), two[0], two[1], two[0], np.ones(2), two[0])
+        >>> Steady().decide(loads, 2, np.random.default_rng(0)).tolist()
+        [0, 1]
+        """
+        work = loads.coming_s
+        of_slots = loads.of_slots(work, slots)
+        average = float(of_slots.mean())
+        if slots < 2 or of_slots.max() <= self.begin * average + self.move_s:
+            return loads.bound
+        found = loads.bound.copy()
+        order = np.argsort(work, kind="stable")
+        of_order = loads.bound[order]
+        movable = [order[of_order == slot].tolist() for slot in range(slots)]
+        weights = [work[rows].tolist() for rows in movable]
+        templates = loads.templates.tolist()
+        runs = [set(loads.templates[loads.bound == slot].tolist()) for slot in range(slots)]
+        for _ in range(work.size):
+            most, least = int(of_slots.argmax()), int(of_slots.argmin())
+            gap = float(of_slots[most] - of_slots[least])
+            if of_slots[most] <= self.end * average or not movable[most]:
+                break
+            at = _nearest(weights[most], gap / 2)
+            row, weight = movable[most].pop(at), weights[most].pop(at)
+            cost = self.move_s + (0.0 if templates[row] in runs[least] else self.opening_s)
+            if min(weight, gap - weight) <= cost:
+                break
+            found[row] = least
+            runs[least].add(templates[row])
+            of_slots[most] -= weight
+            of_slots[least] += weight
+        return found
+
+
+def _nearest(ascending: list[float], wanted: float) -> int:
+    """Index of the value next to the wanted one.
+
+    >>> _nearest([1.0, 2.0, 5.0], 3.0)
+    1
+    """
+    at = bisect_left(ascending, wanted)
+    if at == len(ascending) or (at and wanted - ascending[at - 1] <= ascending[at] - wanted):
+        return at - 1
+    return at

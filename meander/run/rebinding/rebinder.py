@@ -1,0 +1,83 @@
+"""The rebinder of a host: looks at the loads now and then, asks the policy, and lets its decision get into force."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from meander.model.ids import FragmentId
+from meander.run.boundary import Boundary
+from meander.run.rebinding.measures import Measures
+from meander.run.rebinding.options import Installing, RebindingOptions
+from meander.run.rebinding.policies import policy
+from meander.run.rebinding.requests import Requests
+from meander.run.rebinding.shared_queue import SharedQueue
+from meander.run.routing import Routing
+from meander.run.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+class Rebinder:
+    """`look` does it once; `start` does it every period until `stop`."""
+
+    def __init__(
+        self, options: RebindingOptions, store: Store, routing: Routing, boundaries: Sequence[Boundary]
+    ) -> None:
+        self.options, self.store, self.routing, self.boundaries = options, store, routing, boundaries
+        self.policy = policy(options.policy)
+        self.measures = Measures(options.window)
+        pulls = self.policy.pulls
+        self.requests = SharedQueue(routing, store.exchange, boundaries) if pulls else Requests(routing)
+        self.looks = self.moves = 0
+        self.seconds = 0.0
+        """Time spent on looking and deciding."""
+        self._rng = np.random.default_rng(options.seed)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rebinder", daemon=True)
+
+    def look(self) -> dict[FragmentId, int]:
+        """Decides, and installs what was decided. Gives the fragments that are to change slots."""
+        started = time.perf_counter()
+        loads = self.measures.look(self.routing, self.store.exchange)
+        wanted = self.policy.decide(loads, self.routing.slots, self._rng)
+        changed = np.flatnonzero(wanted != loads.bound).tolist()
+        moves = {FragmentId(int(loads.fragments[i])): int(wanted[i]) for i in changed}
+        self.seconds += time.perf_counter() - started
+        self.looks += 1
+        self.moves += len(moves)
+        if moves:
+            self.install(moves)
+        return moves
+
+    def install(self, moves: dict[FragmentId, int]) -> None:
+        """Lets a binding get into force."""
+        if self.options.installing is Installing.NON_BLOCKING:
+            self.requests.ask(moves)
+        else:
+            with ExitStack() as barrier:
+                for boundary in self.boundaries:
+                    barrier.enter_context(boundary)
+                known = self.routing.fragments
+                self.routing.rebind({f: slot for f, slot in moves.items() if f in known})
+        self.store.nudge()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self.options.period_s):
+            try:
+                self.look()
+            except Exception:
+                _log.exception("rebinding is skipped this time")

@@ -1,0 +1,71 @@
+"""A single queue for all slots: whoever is idle takes the next fragments that have something to read.
+
+What waits longest (in event time) is taken first, as much as is fair among the slots that are idle. Fragments of a slot
+that works are its own until it is done. Taking needs a lock and changes the routing table before every step: that is
+the price of having no binding.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from meander.run.boundary import Boundary
+from meander.run.exchange.base import Exchange
+from meander.run.rebinding.requests import Requests
+from meander.run.routing import Installed, Routing
+
+
+class SharedQueue(Requests):
+    """Slots take fragments from each other before every step."""
+
+    def __init__(self, routing: Routing, exchange: Exchange, boundaries: Sequence[Boundary]) -> None:
+        super().__init__(routing)
+        self.exchange, self.boundaries = exchange, boundaries
+        self._taking = threading.Lock()
+
+    def are_waiting(self, slot: int) -> bool:
+        if super().are_waiting(slot):
+            return True
+        idle = {n for n, b in enumerate(self.boundaries) if n != slot and not b.locked()}
+        return len(self._waiting(idle)) > 1
+
+    def hand_over(self, slot: int) -> None:
+        super().hand_over(slot)
+        with self._taking, self._idle(slot) as idle:
+            if not idle:
+                return
+            waiting = self._waiting({slot, *idle})
+            if not waiting:
+                return
+            reached = np.array([int(self.exchange.watermarks(f.ports).min()) for f in waiting])
+            order = np.argsort(reached, kind="stable").tolist()
+            share = -(-len(waiting) // (1 + len(idle)))
+            mine = {waiting[i].fragment: slot for i in order[:share]}
+            others = {
+                waiting[i].fragment: idle[n % len(idle)] for n, i in enumerate(order[share:]) if waiting[i].slot == slot
+            }
+            self.made += len(self.routing.rebind({**mine, **others}))
+
+    @contextmanager
+    def _idle(self, slot: int) -> Iterator[list[int]]:
+        """Other slots that are between two steps, and stay so inside."""
+        found = [n for n, b in enumerate(self.boundaries) if n != slot and b.try_enter()]
+        try:
+            yield found
+        finally:
+            for n in found:
+                self.boundaries[n].leave()
+
+    def _waiting(self, slots: set[int]) -> list[Installed]:
+        routing = self.routing
+        mine = [f for f in routing.fragments.values() if f.slot in slots and f.ports]
+        mine = [f for f in mine if f.fragment not in routing.paused and f.fragment not in routing.drained]
+        if not mine:
+            return []
+        starts, ends = self.exchange.bounds([c for f in mine for c in f.ports])
+        owners = np.repeat(np.arange(len(mine)), [len(f.ports) for f in mine])
+        return [mine[i] for i in np.unique(owners[ends > starts]).tolist()]
