@@ -34,8 +34,8 @@ class Change:
     event: str
     removed: list[tuple[int, Piece]] = field(default_factory=list)
     """With the nodes they were at."""
-    added: list[int] = field(default_factory=list)
-    """Rows of the board."""
+    added: list[Piece] = field(default_factory=list)
+    """By join and cells: rows of the board are others after a later event was undone."""
     unplaced: list[int] = field(default_factory=list)
     undo: list[Callable[[], None]] = field(default_factory=list)
 
@@ -89,14 +89,19 @@ class Changer:
                 change.undo.append(partial(self._set_status, join, was))
                 joins.status[join] = status
             if status == PLACED:
-                change.added += self._added[1 : self._added[0] + 1].tolist()
+                rows = self._added[1 : self._added[0] + 1].tolist()
+                change.added += [(join, self._cells(row), self._parts(join)) for row in rows]
                 continue
-            mine = set(joins.rows_of(join))
-            for row in mine.intersection(change.added):
-                detach(joins.board, joins.tree, row)
-            change.added = [row for row in change.added if row not in mine]
+            for piece in [p for p in change.added if p[0] == join]:
+                detach(joins.board, joins.tree, self._row(piece))
+                change.added.remove(piece)
             self._take(joins.rows_of(join), change)
             change.unplaced.append(join)
+
+    def _row(self, piece: Piece) -> int:
+        """The row of the replica with these cells."""
+        cells = tuple(self._scaled(piece).tolist())
+        return next(row for row in self.joins.rows_of(piece[0]) if self._cells(row) == cells)
 
     def _scaled(self, piece: Piece) -> Ints32:
         """Cells in today's parts: the join may have been split finer since."""
@@ -254,8 +259,8 @@ class Changer:
             raise InputError("there is nothing to undo")
         change = self.history.pop()
         joins = self.joins
-        for row in change.added:
-            detach(joins.board, joins.tree, row)
+        for piece in change.added:
+            detach(joins.board, joins.tree, self._row(piece))
         for step in reversed(change.undo):
             step()
         for node, piece in reversed(change.removed):

@@ -138,6 +138,19 @@ def test_after_many_events_a_fresh_run_is_hardly_better() -> None:
     assert judge(joins).mean_ms <= 1.1 * judge(fresh).mean_ms
 
 
+def test_undoing_two_events_after_one_another_takes_back_the_right_replicas() -> None:
+    """Rows of the board are used again, so an older event must not be undone by its rows."""
+    problem = paired(40, 0, capacity_tps=np.random.default_rng(0).uniform(5, 90, 40))
+    joins = place(problem, Settings(overload=Overload.REFUSE))
+    events, before = Reoptimiser(joins), picture(joins)
+    events.set_capacity(0, 0.0)
+    events.move_node(0, np.array([0.0, 0.0]))
+    events.undo()
+    events.undo()
+    assert picture(joins) == before
+    assert violations(joins) == []
+
+
 def test_only_what_is_touched_moves() -> None:
     joins = place(paired(100, 2))
     host = int(np.argmax(joins.board.nodes["count"]))
