@@ -8,7 +8,7 @@ together, whose join moves along with its window. Results of a query's devices a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -191,18 +191,19 @@ def _setting(
             parts = {f"readings_{number}": devices}
         mine = {n: Stream(n, READINGS, "ts", tuple(d), rate_tps, {**OPTIONS, "seed": n}) for n, d in parts.items()}
         streams |= mine
-        logical = _logical(number, mine, sinks)
-        plan = pairwise(logical.plan, list(zip(*parts.values(), strict=True))) if stateful else logical.plan
-        queries.append(Query(logical.id, plan))
+        query = logical(number, mine, sinks)
+        plan = pairwise(query.plan, list(zip(*parts.values(), strict=True))) if stateful else query.plan
+        queries.append(Query(query.id, plan))
     return Setting(topology, streams, sinks, queries, list(events))
 
 
-def _logical(number: int, streams: dict[str, Stream], sinks: dict[str, SinkTarget]) -> Query:
-    name = QueryId(f"query_{number}")
-    text = MAPPED.format(stream=next(iter(streams)))
-    if len(streams) == 2:
-        text = JOINED.format(**dict(zip(("left", "right"), streams, strict=True)))
-    return sql(text, streams, sinks, name).queries[0]
+def logical(number: int, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> Query:
+    """What a query asks for, whichever its devices: a map of its stream, or a join of its two streams."""
+    if f"readings_{number}" in streams:
+        text = MAPPED.format(stream=f"readings_{number}")
+    else:
+        text = JOINED.format(left=f"left_{number}", right=f"right_{number}")
+    return sql(text, streams, sinks, QueryId(f"query_{number}")).queries[0]
 
 
 def pairwise(plan: QueryPlan, pairs: Sequence[Sequence[str]]) -> QueryPlan:

@@ -53,6 +53,11 @@ class ReplayOptions:
     slots: int = 1
     emulate: bool = False
     check: bool = True
+    in_turn: tuple[str, ...] = ()
+    """Protocols that take turns, change by change, and move state the same way.
+
+    Times of events do not count then: a change waits for the one before.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Changed:
     """Fragments it touched."""
     state_bytes: int
     taken_back: int
+    protocol: str
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,8 @@ class _Timeline:
     """Events in groups, by when they are due, and what became of them."""
 
     groups: list[tuple[float, list[ChangeEvent]]]
-    applied: list[tuple[float, Applied]] = field(default_factory=list)
+    applied: list[tuple[float, str, Applied]] = field(default_factory=list)
+    """When each was due, the protocol, and how it went."""
     refused: list[str] = field(default_factory=list)
 
 
@@ -202,7 +209,7 @@ class _Run:
         drained = self._drain()
         status = self.host.status()
         checks, unchecked = self._check()
-        changes = tuple(_changed(due, applied) for due, applied in timeline.applied if applied.ended is not None)
+        changes = tuple(_changed(due, name, each) for due, name, each in timeline.applied if each.ended is not None)
         deployment = self.loop.deployer.deployment
         return ReplayReport(
             changes,
@@ -256,15 +263,20 @@ class _Run:
         waiting = list(timeline.groups)
         last = waiting[-1][0] if waiting else 0.0
         patience = start + last + max(30.0, last)
+        turns = self.options.in_turn
         while (waiting or self.loop.pending) and time.perf_counter() < patience:
             now = time.perf_counter()
-            while waiting and start + waiting[0][0] <= now:
+            while waiting and (not self.loop.pending if turns else start + waiting[0][0] <= now):
                 due, events = waiting.pop(0)
+                name = self.options.protocol
+                if turns:
+                    due, name = time.perf_counter() - start, turns[len(timeline.applied) % len(turns)]
+                    self.loop.deployer.protocol = protocol(name)
                 try:
-                    timeline.applied.append((start + due, self._apply(events)))
+                    timeline.applied.append((start + due, name, self._apply(events)))
                 except InputError as error:
                     timeline.refused.append(f"events at {events[0].at_ms} ms, of which none was applied: {error}")
-            until = start + waiting[0][0] if waiting else now + POLL_S
+            until = start + waiting[0][0] if waiting and not turns else now + POLL_S
             self._carry_on("during", until)
         self._note_latency()
 
@@ -321,7 +333,7 @@ class _Run:
         return check_results(self.spark, self.loop.catalog, whole, self.recordings, self.sinks)
 
 
-def _changed(due: float, applied: Applied) -> Changed:
+def _changed(due: float, protocol_name: str, applied: Applied) -> Changed:
     outcomes = applied.outcomes
     assert applied.ended is not None
     return Changed(
@@ -335,4 +347,5 @@ def _changed(due: float, applied: Applied) -> Changed:
         sum(o.deployed + o.updated + o.undeployed for o in outcomes),
         sum(o.state_bytes for o in outcomes),
         sum(o.reason is not None for o in outcomes),
+        protocol_name,
     )

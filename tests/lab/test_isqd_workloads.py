@@ -2,101 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from meander.deploy.contexts import Reconfiguration
-from meander.deploy.deployer import Deployer
-from meander.deploy.fragments import Placed
 from meander.lab.isqd_workloads import CLOUD, DATA, TOPOLOGIES, Shape, generated, published, scenarios
-from meander.lab.placing import Setting, batches_of
+from meander.lab.placing import batches_of
+from meander.lab.rehearsing import Rehearsal
 from meander.model.errors import InputError
-from meander.model.events import QueryAdded
-from meander.model.ids import OperatorId
 from meander.model.operators import Map, Source, WindowJoin
 from meander.model.topology import NodeKind
-from meander.place.catalog import Catalog
-from meander.place.engine import Engine
-from meander.place.mechanisms import mechanism
 
 SMALL = Shape(queries=3, sources=4, changes=6, fogs=4)
 
 
-@dataclass(frozen=True)
-class Change:
-    """What one moment's events did."""
-
-    moved: tuple[OperatorId, ...]
-    begun: tuple[Reconfiguration, ...]
-    rerouted: int
-
-    @property
-    def fragments(self) -> int:
-        return sum(len(r.contexts) for r in self.begun)
-
-    @property
-    def travelling(self) -> int:
-        return sum(h.travels for r in self.begun for h in r.handovers)
-
-
-class Decisions:
-    """Placement and deployment without a host: every reconfiguration takes effect at once."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        self.catalog = Catalog(setting.topology, dict(setting.streams), dict(setting.sinks))
-        self.engine = Engine(self.catalog, mechanism("bottom_up"))
-        self.deployer = Deployer(Placed(self.catalog.plan, self.catalog.placement, self.catalog.topology))
-        self._apply([QueryAdded(0, q) for q in setting.queries])
-
-    def _apply(self, events: list[object]) -> Change:
-        report = self.engine.run(events)  # type: ignore[arg-type]
-        assert not report.unplaced
-        self.deployer.note([m.operator for m in report.moves], report.rerouted)
-        begun, rerouted = self.deployer.begin()
-        for each in begun:
-            self.deployer.finished(each.number)
-        return Change(tuple(m.operator for m in report.moves), tuple(begun), len(rerouted))
-
-    def changes(self, most: int | None = None) -> Iterator[Change]:
-        for batch in list(batches_of(self.setting.events, None))[:most]:
-            yield self._apply(list(batch))
-
-    def node_of(self, operator: OperatorId) -> str:
-        return self.catalog.topology.name(self.catalog.placement.nodes[operator])
-
-    def kinds(self, kind: type) -> list[OperatorId]:
-        return [o for o, record in self.catalog.plan.operators.items() if isinstance(record.spec, kind)]
-
-
-def links_of(decisions: Decisions, device: str) -> list[str]:
-    topology = decisions.catalog.topology
+def links_of(rehearsal: Rehearsal, device: str) -> list[str]:
+    topology = rehearsal.catalog.topology
     return [topology.name(n) for n in topology.neighbours(topology.id(device))]
 
 
 def test_maps_follow_their_devices() -> None:
-    decisions = Decisions(generated(SMALL))
-    for change in decisions.changes():
+    rehearsal = Rehearsal(generated(SMALL))
+    for change in rehearsal.changes():
         assert len(change.moved) == SMALL.queries
-        assert all(o in decisions.kinds(Map) for o in change.moved)
-        for operator in decisions.kinds(Map):
-            (source,) = decisions.catalog.plan[operator].inputs
-            spec = decisions.catalog.plan[source].spec
+        assert all(o in rehearsal.operators(Map) for o in change.moved)
+        for operator in rehearsal.operators(Map):
+            (source,) = rehearsal.catalog.plan[operator].inputs
+            spec = rehearsal.catalog.plan[source].spec
             assert isinstance(spec, Source)
             assert spec.node is not None
-            assert [decisions.node_of(operator)] == links_of(decisions, spec.node)
+            assert [rehearsal.node_of(operator)] == links_of(rehearsal, spec.node)
 
 
 def test_joins_follow_their_pair_of_devices_with_their_state() -> None:
-    decisions = Decisions(generated(replace(SMALL, stateful=True, mobile=2)))
-    joins = decisions.kinds(WindowJoin)
+    rehearsal = Rehearsal(generated(replace(SMALL, stateful=True, mobile=2)))
+    joins = rehearsal.operators(WindowJoin)
     assert len(joins) == SMALL.queries * SMALL.sources // 2
-    before = {o: decisions.node_of(o) for o in joins}
-    for change in decisions.changes():
+    before = {o: rehearsal.node_of(o) for o in joins}
+    for change in rehearsal.changes():
         assert change.travelling == SMALL.queries
-        after = {o: decisions.node_of(o) for o in joins}
+        after = {o: rehearsal.node_of(o) for o in joins}
         assert sum(before[o] != after[o] for o in joins) == SMALL.queries
         before = after
 
@@ -106,30 +51,30 @@ def test_fragments_touched_do_not_depend_on_sources_that_stay(stateful: bool) ->
     touched = set()
     for sources in (2, 4, 8, 16):
         shape = Shape(sources=sources, mobile=2 if stateful else 1, stateful=stateful, changes=12)
-        touched |= {change.fragments for change in Decisions(generated(shape)).changes()}
+        touched |= {change.fragments for change in Rehearsal(generated(shape)).changes()}
     assert touched == {2 * Shape().queries}
 
 
 @pytest.mark.parametrize("mobile", [2, 4, 8, 16])
 def test_fragments_touched_grow_with_sources_that_move(mobile: int) -> None:
     shape = Shape(queries=2, sources=16, mobile=mobile, changes=3)
-    assert {c.fragments for c in Decisions(generated(shape)).changes()} == {2 * 2 * mobile}
+    assert {c.fragments for c in Rehearsal(generated(shape)).changes()} == {2 * 2 * mobile}
 
 
 @pytest.mark.parametrize("links", TOPOLOGIES)
 @pytest.mark.parametrize("intermediates", [1, 16])
 def test_every_topology_keeps_all_queries_placed(links: str, intermediates: int) -> None:
     shape = replace(SMALL, stateful=True, mobile=2, links=links, intermediates=intermediates)
-    decisions = Decisions(generated(shape))
-    assert len(decisions.catalog.topology) == 1 + 4 * intermediates + 3 * 4
-    for change in decisions.changes():
+    rehearsal = Rehearsal(generated(shape))
+    assert len(rehearsal.catalog.topology) == 1 + 4 * intermediates + 3 * 4
+    for change in rehearsal.changes():
         assert change.fragments or change.rerouted
 
 
 def test_where_fog_nodes_are_linked_another_way_is_enough() -> None:
     """With links between fog nodes nothing has to move: tuples reach the old place over another node."""
     shape = replace(SMALL, stateful=True, mobile=2, links="full")
-    for change in Decisions(generated(shape)).changes():
+    for change in Rehearsal(generated(shape)).changes():
         assert (change.moved, change.rerouted) == ((), 2 * SMALL.queries)
 
 
@@ -167,8 +112,8 @@ def test_an_unknown_scenario_is_named() -> None:
 @pytest.mark.skipif(not scenarios(), reason=f"no scenarios in {DATA}; set MEANDER_DATA to the folder above isqd")
 @pytest.mark.parametrize("name", scenarios())
 def test_published_changes_touch_what_moves(name: str) -> None:
-    decisions = Decisions(published(name, 0.25))
-    for number, change in enumerate(decisions.changes(12)):
+    rehearsal = Rehearsal(published(name, 0.25))
+    for number, change in enumerate(rehearsal.changes(12)):
         if name.endswith("full"):
             assert (change.fragments, change.rerouted) == (0, 20)
         else:

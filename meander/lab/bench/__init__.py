@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meander.lab.bench import dataplane, isqp, nova, tcep, topology
+from meander.lab.bench import dataplane, isqd, isqp, nova, tcep, topology
 from meander.lab.bench.report import Report
 from meander.model.errors import unknown
 
@@ -22,6 +22,7 @@ class Bench:
 BENCHES: tuple[Bench, ...] = (
     Bench("topology", "build, memory, link changes and paths of a million nodes", topology.run),
     Bench("isqp", "incremental placement against re-placing whole plans, its scale and its contention", isqp.run),
+    Bench("isqd", "changes under running queries against restarts: makespan, latency, moved state", isqd.run),
     Bench("nova", "joins over up to a million nodes: speed, events, overload, latency against published", nova.run),
     Bench("dataplane", "the data plane against plain Spark: throughput, latency, fragments, memory", dataplane.run),
     Bench("tcep", "mechanisms by demand, learning, and a day of transitions; not yet on the data plane", tcep.run),
