@@ -143,6 +143,8 @@ class Placed:
     plan: GlobalPlan
     placement: Placement
     topology: Topology
+    held: dict[OperatorId, NodeId] = field(default_factory=dict)
+    """Operators that stay where they are for now, whatever the placement says: their turn comes later."""
 
     def path(self, upstream: OperatorId, readers: Iterable[OperatorId], ends: tuple[NodeId, NodeId]) -> Path | None:
         """The route of one of the edges that a channel stands for; any way where none was decided."""
@@ -200,7 +202,8 @@ class _Redeployment:
         """
         if operator not in self.plan.operators:
             return None
-        node, owner = self.placement.nodes.get(operator), self.deployment.owner.get(operator)
+        node = self.placed.held.get(operator, self.placement.nodes.get(operator))
+        owner = self.deployment.owner.get(operator)
         if owner is not None:
             return self.deployment.fragments[owner].node if node is None else node
         return node if node is not None and self._has_inputs(operator) else None

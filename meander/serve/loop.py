@@ -157,6 +157,14 @@ class Loop:
         found = np.flatnonzero((nodes.kind == NodeKind.CLOUD) & nodes.alive)
         return [NodeId(int(n)) for n in found]
 
+    def follow(self, operators: Iterable[OperatorId], report: BatchReport, started: float) -> Applied:
+        """Deploys a placement that somebody else changed, such as a transition."""
+        applied = Applied(report, started, self.clock() - started)
+        self.deployer.note(operators, report.rerouted)
+        self.pending.append(applied)
+        applied.rerouted = self._begin()
+        return applied
+
     def poll(self) -> list[Outcome]:
         """What took effect or was taken back since the last time; begins what had to wait for that."""
         outcomes = self.reconfigurator.poll()

@@ -27,6 +27,7 @@ from meander.model.topology import Link, Node, NodeKind, Topology
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
+from meander.place.mechanisms.base import Mechanism
 from meander.run.backup import base_of
 from meander.run.commit import Commit
 from meander.run.comparison import Comparison, compare
@@ -67,7 +68,7 @@ class MovingPlane:
         *,
         slots: int = 1,
         disorder_ms: int = 0,
-        mechanism_name: str = "bottom_up",
+        chosen: Mechanism | None = None,
         patience_ms: int | None = None,
         rebinding: RebindingOptions | None = None,
         replicas: int = 1,
@@ -78,7 +79,7 @@ class MovingPlane:
         self.replicas = replicas
         self.clock = VirtualClock()
         self.catalog = moving_catalog()
-        self.engine = Engine(self.catalog, mechanism(mechanism_name))
+        self.engine = Engine(self.catalog, chosen or mechanism("bottom_up"))
         self.wanted = list(sql(text, STREAMS, SINKS).queries)
         self.entered: dict[str, list[pa.Table]] = defaultdict(list)
         self.reached: dict[tuple[str, str], int] = defaultdict(lambda: BEGIN)

@@ -1,0 +1,108 @@
+"""Queries switch mechanisms while they run: the output is the oracle's, whatever the order of the moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from meander.adapt.decisions import Transition
+from meander.adapt.per_query import PerQuery
+from meander.deploy.protocols.mfgs import levels, one_by_one
+from meander.model.errors import InputError
+from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved
+from meander.model.ids import QueryId
+from meander.model.topology import Link
+from meander.place.mechanisms import mechanism
+from meander.run.prepared import PreparedRunner
+from meander.serve.metering import Meter
+from meander.serve.transitions import ORDERS, Transitions
+from tests.run.moving import MovingPlane
+from tests.run.test_step import QUERIES
+
+NAMES = ("bottom_up", "top_down", "producer_consumer", "random")
+
+
+@pytest.fixture(scope="module")
+def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
+    prepared = PreparedRunner(spark)
+    yield prepared
+    prepared.close()
+
+
+def plane_at(path: Path, spark: SparkSession, runner: PreparedRunner) -> MovingPlane:
+    library = PerQuery({name: mechanism(name) for name in NAMES}, NAMES[0])
+    return MovingPlane(path, spark, runner, QUERIES, disorder_ms=300, chosen=library)
+
+
+def transition(query: str, source: str, target: str) -> Transition:
+    return Transition(QueryId(query), source, target, {}, 0)
+
+
+@pytest.mark.parametrize(("protocol", "seed"), [(p, s) for s, p in enumerate(ORDERS)])
+def test_a_query_that_switches_its_mechanism_gives_the_oracles_output(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, protocol: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    plane = plane_at(tmp_path, spark, runner)
+    transitions = Transitions(plane.loop, protocol)
+    present = dict.fromkeys((str(q.id) for q in plane.wanted), NAMES[0])
+    ended = moved = 0
+    refused: list[str] = []
+    for moment in range(10):
+        plane.feed(rng, moment * 500)
+        if moment % 2:
+            query = str(rng.choice(sorted(present)))
+            target = str(rng.choice([n for n in NAMES if n != present[query]]))
+            try:
+                transitions.start(transition(query, present[query], target))
+            except InputError as error:
+                refused.append(error.message)
+            else:
+                present[query] = target
+        plane.step()
+        plane.poll()
+        for query, outcome in transitions.poll().items():
+            assert outcome.done, outcome
+            ended += 1
+            moved += transitions.costs[query].moved
+    for _ in range(60):
+        plane.step()
+        plane.poll()
+        ended += len(transitions.poll())
+    plane.finish()
+    assert all("in a transition already" in reason or "finds no place" in reason for reason in refused)
+    assert ended
+    assert moved
+    assert not plane.loop.deployer.placed.held
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+
+
+def test_operators_move_from_the_sources_upwards(spark: SparkSession, runner: PreparedRunner, tmp_path: Path) -> None:
+    plan = plane_at(tmp_path, spark, runner).catalog.plan
+    found = levels(plan, plan.operators)
+    height = {operator: number for number, level in enumerate(found) for operator in level}
+    assert all(height[i] < height[o] for o, record in plan.operators.items() for i in record.inputs)
+    assert [[o] for level in found for o in level] == one_by_one(plan, plan.operators)
+
+
+def test_what_runs_is_metered(spark: SparkSession, runner: PreparedRunner, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    plane = plane_at(tmp_path, spark, runner)
+    meter = Meter(plane.loop)
+    plane.feed(rng, 0)
+    plane.step()
+    events: list[ChangeEvent] = [LinkRemoved(0, "s0", "e0"), LinkAdded(0, Link("s0", "e1", 1))]
+    plane.apply(*events)
+    meter.note(events)
+    first = meter.read(1_000, 1_000)
+    assert set(first.queries) == {q.id for q in plane.wanted}
+    assert sum(c.bytes for m in first.queries.values() for c in m.channels) > 0
+    assert (first.world.changes, first.world.handovers, first.world.mobile_nodes) == (2, 1, 3)
+    second = meter.read(2_000, 1_000)
+    assert sum(c.bytes for m in second.queries.values() for c in m.channels) == 0
+    assert second.world.changes == 0
