@@ -45,6 +45,9 @@ def replay(
     rate: Annotated[float, typer.Option(min=0.1, help="Tuples/s of producers without a source of their own.")] = 5.0,
     slots: Annotated[int, typer.Option(min=1, help="Slots: streaming queries that share the work.")] = 1,
     emulate: Annotated[bool, typer.Option("--emulate-latency", help="Delay tuples by their path's latency.")] = False,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Switch a query's mechanism when its demands are not met.")
+    ] = False,
     check: Annotated[bool, typer.Option(help="Compare all results with a batch run over the same input.")] = True,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -59,7 +62,17 @@ def replay(
     from meander.run.session import start_session
 
     options = ReplayOptions(
-        mechanism, protocol_name, strategy, speed, changes, duration_ms(quiet) / 1000, rate, slots, emulate, check
+        mechanism,
+        protocol_name,
+        strategy,
+        speed,
+        changes,
+        duration_ms(quiet) / 1000,
+        rate,
+        slots,
+        emulate,
+        check,
+        adapt=adapt,
     )
     say = _Sayer(quiet=as_json)
     for note in setting.notes:
@@ -141,6 +154,10 @@ def summary_of(report: Any) -> dict[str, Any]:
         "lost": report.lost,
         "double": report.double,
         "notes": list(report.notes),
+        "decisions": [
+            f"{d.query}: {d.action.value} {d.mechanism}{' to ' + d.target if d.target else ''}: {d.reason}"
+            for d in report.decisions
+        ],
     }
 
 
@@ -170,6 +187,8 @@ def _print(summary: dict[str, Any]) -> None:
         table.add_row("checked", f"lost {summary['lost']}, double {summary['double']} (against a batch run)")
     else:
         table.add_row("not checked", summary["unchecked_because"])
+    for decision in summary["decisions"]:
+        table.add_row("decided", decision)
     for problem in (*summary["problems"], *summary["refused"], *summary["taken_back"], *summary["waiting"]):
         table.add_row("problem", problem)
     Console().print(table)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import SparkSession
 
+from meander.adapt.decisions import Decision
 from meander.deploy.protocols import protocol
 from meander.lab.embedded import MOST_CHECKED_ROWS, check_results
 from meander.lab.placing import Setting, batches_of
@@ -29,6 +30,8 @@ from meander.run.connectors.base import Outlet, Surroundings
 from meander.run.connectors.latency import Latency, Percentiles
 from meander.run.host import Host, HostOptions, HostStatus
 from meander.run.recording import RecordedSink, Recording
+from meander.run.store import wall_clock_ms
+from meander.serve.adaptation import Adaptation, per_query
 from meander.serve.loop import Applied, Loop
 
 PHASES = ("before", "during", "after")
@@ -58,6 +61,8 @@ class ReplayOptions:
 
     Times of events do not count then: a change waits for the one before.
     """
+    adapt: bool = False
+    """Whether queries switch mechanisms when their demands are not met; `mechanism` is the first one then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,8 @@ class ReplayReport:
     same_queries: bool
     """Whether the slots' streaming queries are the ones that the run began with."""
     notes: tuple[str, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    """What the adaptation loop decided, if there was one."""
 
     def quantile(self, name: str, share: float) -> float:
         values = [getattr(c, name) for c in self.changes]
@@ -144,7 +151,8 @@ def replay_live(
     """Runs the queries, feeds the events by their time, drains and checks. Bad events raise before Spark is busy."""
     groups = _groups(setting, options)
     catalog = Catalog(setting.topology, {n: _fed(s, options) for n, s in setting.streams.items()}, dict(setting.sinks))
-    engine = Engine(catalog, mechanism(options.mechanism))
+    chosen = per_query(options.mechanism) if options.adapt else mechanism(options.mechanism)
+    engine = Engine(catalog, chosen)
     host = Host(HostOptions(directory, options.slots, patience_ms=setting.resilience.patience_ms), spark)
     loop = Loop(
         catalog,
@@ -199,6 +207,9 @@ class _Run:
         self.moments: list[dict[str, Latency]] = []
         self.started = 0.0
         self.last_shown = 0.0
+        self.adaptation: Adaptation | None = None
+        if options.adapt:
+            self.adaptation = Adaptation(loop, log_file=around.base / "decisions.jsonl")
 
     def through(self, timeline: _Timeline) -> ReplayReport:
         self._begin()
@@ -228,6 +239,7 @@ class _Run:
             tuple(f"operator {o} waits: {reason}" for o, reason in self.loop.waiting().items()),
             ids == status.slots,
             tuple(self.setting.notes),
+            tuple(self.adaptation.decisions) if self.adaptation is not None else (),
         )
 
     def _begin(self) -> None:
@@ -237,6 +249,8 @@ class _Run:
             raise InputError(f"operator {operator} could not be placed at the start: {reason}")
         self.host.start()
         self.loop.settle()
+        if self.adaptation is not None:
+            self.adaptation.watch(wall_clock_ms())
         self.host.warm_up()
         for outlet in self.loop.outlets():
             self._add(outlet)
@@ -282,6 +296,8 @@ class _Run:
 
     def _apply(self, events: Sequence[ChangeEvent]) -> Applied:
         applied = self.loop.apply(events)
+        if self.adaptation is not None:
+            self.adaptation.note(events, wall_clock_ms())
         if self.host.delivery is not None and any(isinstance(e, QueryAdded) for e in events):
             for outlet in self.loop.outlets():
                 if outlet.name not in self.outlets:
@@ -292,6 +308,8 @@ class _Run:
     def _carry_on(self, phase: str, until: float) -> None:
         seen = self.host.store.commits
         self.loop.poll()
+        if self.adaptation is not None and phase != "warm-up":
+            self.adaptation.tick(wall_clock_ms())
         now = time.perf_counter()
         if now - self.last_shown > 0.5:
             self.last_shown = now
@@ -317,6 +335,9 @@ class _Run:
         return found
 
     def _drain(self) -> bool:
+        while self.adaptation is not None and self.adaptation.transitions.under_way:
+            self.loop.settle(30.0)
+            self.adaptation.transitions.poll()
         self.loop.settle(30.0)
         return self.host.drain(end_streams=True)
 

@@ -118,10 +118,19 @@ class Loop:
                 self.reconfigurator.node_back(node, here)
             else:
                 self._supersede(node)
+                self._release(node)
                 self.reconfigurator.node_gone(node, self._running_on(node))
 
     def _running_on(self, node: NodeId) -> list[FragmentId]:
         return [f.id for f in self.deployer.deployment.fragments.values() if f.node == node]
+
+    def _release(self, node: NodeId) -> None:
+        """Operators that were to stay on a node that went need not any more."""
+        held = self.deployer.placed.held
+        gone = [o for o, where in held.items() if where == node]
+        for operator in gone:
+            del held[operator]
+        self.deployer.note(gone)
 
     def _supersede(self, node: NodeId) -> None:
         """What is under way to a node that went is taken back; its change is considered again with what came since."""

@@ -70,6 +70,10 @@ class Transitions:
         """Of the last transition of each query."""
         self._courses: dict[QueryId, _Course] = {}
 
+    @property
+    def under_way(self) -> tuple[QueryId, ...]:
+        return tuple(self._courses)
+
     def start(self, transition: Transition) -> None:
         """Places the query anew and begins to move it. Raises when it cannot; then nothing has changed."""
         if transition.query in self._courses:
