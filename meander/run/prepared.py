@@ -237,8 +237,10 @@ def lean_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def lean_plan(stage: Stage, frames: Sequence[DataFrame]) -> DataFrame:
+    """The stage's plan; columns are in a frame's order, as a union goes by their place."""
     nothing = [f"0L AS {name}" for name in HIDDEN]
-    return stage.plan([f.selectExpr(*nothing, "*") for f in frames]).drop(*HIDDEN)
+    whole = [f.selectExpr(FRAGMENT, *nothing, *(c for c in f.columns if c != FRAGMENT)) for f in frames]
+    return stage.plan(whole).drop(*HIDDEN)
 
 
 def numbered(tables: Sequence[pa.Table]) -> list[pa.Table]:

@@ -17,6 +17,7 @@ from tests.run.harness import STREAMS, queries, rows_of
 TEXTS = (
     "SELECT id, speed * 3.6 AS kmh, road FROM cars WHERE speed > 10 INTO one",
     "SELECT road, speed AS v FROM cars WHERE id < 2 UNION ALL SELECT road, mm AS v FROM rain INTO one",
+    "SELECT * FROM cars UNION ALL SELECT ts, id + 1 AS id, road, speed FROM cars WHERE id < 2 INTO one",
 )
 
 
@@ -45,6 +46,7 @@ def test_prepared_equals_plain(spark: SparkSession, monkeypatch: pytest.MonkeyPa
     assert runner.refused == {}
     runner.close()
     order = [(name, "ascending") for name in (TS, FRAGMENT)]
+    order += [(name, "ascending") for name in found.column_names if name.startswith("c")]
     assert found.sort_by(order).to_pylist() == wanted.sort_by(order).to_pylist()
     assert len(found) == len(wanted)
 
