@@ -10,6 +10,6 @@ class Resilience:
     """Settings of a whole topology."""
 
     replicas: int = 1
-    """On how many of the next nodes towards the cloud there is a copy of a node's last commit; 0 for upstream backup."""
+    """On how many of the next nodes towards the cloud a node's last commit has copies; 0 for upstream backup."""
     patience_ms: int | None = None
     """How long event time waits for an input that is cut off; None for as long as that takes."""
