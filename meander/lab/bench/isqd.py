@@ -87,11 +87,11 @@ QUICK = Extent(
     changes_s=6.0,
     quiet_s=3.0,
     makespans=(SMALL,),
-    rounds=4,
+    rounds=3,
     restarts=1,
     sizes=(16,),
-    hops=(2, 16),
-    hops_megabytes=4,
+    hops=(16,),
+    hops_megabytes=16,
     replay_megabytes=16,
     repeats=1,
 )
@@ -105,7 +105,7 @@ NOTES = (
     "one Spark session for everything; lost and double are against a batch run over the same input",
 )
 QUICK_NOTES = (
-    "quick: two replays at the shortest period, one makespan, 16 MB and 4 MB of state; the matrix is in the full run",
+    "quick: two replays at the shortest period, one makespan, 16 MB of state; the matrix is in the full run",
 )
 
 
