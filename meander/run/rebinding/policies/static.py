@@ -1,4 +1,4 @@
-"""`static`: round robin by the fragments' numbers, for ever."""
+"""`static`: fragments stay where they were bound when they came, which is round robin."""
 
 from __future__ import annotations
 
@@ -18,10 +18,4 @@ class Static:
     pulls: bool = False
 
     def decide(self, loads: Loads, slots: int, rng: np.random.Generator) -> Int64s:
-        """
-        >>> zeros = np.zeros(3, np.int64)
-        >>> loads = Loads(np.array([4, 5, 6]), zeros, zeros, zeros, np.zeros(3), zeros)
-        >>> Static().decide(loads, 2, np.random.default_rng(0)).tolist()
-        [0, 1, 0]
-        """
-        return loads.fragments % slots
+        return loads.bound

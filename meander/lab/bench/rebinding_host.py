@@ -1,0 +1,242 @@
+"""The 150 traffic queries on a real host with two slots, bound in different ways.
+
+Steps, Spark jobs, commits and moves are real. What an operator does beyond its Spark job is emulated by waiting, so
+much per tuple: two slots share two cores with everything else here, so real computing would show the cores' limits and
+not the binding's. It is what an operator looks like that asks a service or a device.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from meander.lab.embedded import Plan, plan_queries
+from meander.lab.rebinding_model import Latencies, Setting
+from meander.lab.traffic import KINDS, REPLICAS, TICK_MS, Traffic, stream_of, traffic_world
+from meander.model.ids import FragmentId
+from meander.run.commit import Commit
+from meander.run.connectors.base import Outlet, Position, Surroundings
+from meander.run.exchange.base import ChannelAppend
+from meander.run.frames import FRAGMENT, NEWEST, with_hidden
+from meander.run.host import Host, HostOptions
+from meander.run.prepared import PreparedRunner
+from meander.run.rebinding.options import RebindingOptions
+from meander.run.runner import Runner
+from meander.run.template import Stage
+
+SLOTS = 2
+TICKS_PER_COMMIT = 3
+START_S = 90.0
+WARM_S = 3.0
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The placed queries: in which channel a query's tuples enter, and which of its fragments comes second."""
+
+    plan: Plan
+    channels: NDArray[np.int64]
+    """By district, then by kind."""
+    seconds: Mapping[int, str]
+    """The kind of a query's second fragment."""
+    fragments: tuple[FragmentId, ...]
+    """First, second, first, second, ... in the order of queries."""
+
+
+def placed(replicas: int = REPLICAS) -> Queries:
+    """Plans all of them; fragments of a query are numbered one after the other."""
+    file, queries = traffic_world(replicas)
+    plan = plan_queries(file, queries, "bottom_up", slots=SLOTS)
+    names = [(kind, stream_of(kind, i)) for i in range(replicas) for kind in KINDS]
+    ingest = plan.installation.ingest
+    channels = [ingest[name, f"at {name}"][0] for _, name in names]
+    reader = {c: f for f in plan.installation.fragments for c in f.ports}
+    second: dict[int, str] = {}
+    ordered: list[FragmentId] = []
+    for (kind, _), channel in zip(names, channels, strict=True):
+        below = [reader[w.channel].fragment for wires in reader[channel].outputs for w in wires]
+        second.update((fragment, kind) for fragment in below)
+        ordered += [reader[channel].fragment, *below]
+    return Queries(plan, np.array(channels, np.int64), second, tuple(ordered))
+
+
+class Paced:
+    """A runner whose operators take so long per tuple, on top of their Spark jobs."""
+
+    def __init__(self, runner: Runner, tuple_s: Mapping[int, float], fragments: Iterable[int]) -> None:
+        self.runner = runner
+        self._tuple_s = np.zeros(1 + max(fragments))
+        self._tuple_s[list(tuple_s)] = list(tuple_s.values())
+
+    def warm_up(self, stages: Iterable[Stage]) -> None:
+        self.runner.warm_up(stages)
+
+    def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        return self.runner.late(stage, tables)
+
+    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        result = self.runner.run(stage, tables)
+        work = sum(float(self._tuple_s[t.column(FRAGMENT).to_numpy()].sum()) for t in tables[: len(stage.reads)])
+        if work > 0:
+            time.sleep(work)
+        return result
+
+
+@dataclass
+class Arrivals:
+    """A sink that notes when the results of each window of a query came, and how old their newest input was."""
+
+    fixed_ranges: bool = False
+    found: dict[int, float] = field(default_factory=dict)
+    """Latency by second of event time."""
+
+    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+        """Nothing is kept."""
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        now = time.time() * 1000
+        newest = table.column(NEWEST).to_numpy()
+        windows = newest // 1000
+        for window in np.unique(windows).tolist():
+            last = float(newest[windows == window].max())
+            self.found[window] = (now - last) / 1000
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Streets(threading.Thread):
+    """Feeds the host with traffic in real time; `share` of the vehicles report, growing if it is a ramp."""
+
+    def __init__(self, host: Host, queries: Queries, traffic: Traffic, replicas: int = REPLICAS) -> None:
+        super().__init__(name="streets", daemon=True)
+        self.host, self.queries, self.traffic, self.replicas = host, queries, traffic, replicas
+        self.ended = threading.Event()
+        self.behind_s = 0.0
+        self.vehicles: dict[int, NDArray[np.int64]] = {}
+        """Tuples of each district, by second."""
+
+    def run(self) -> None:
+        at = time.time()
+        while not self.ended.is_set():
+            tables, districts = [], []
+            for _ in range(TICKS_PER_COMMIT):
+                tables.append(self.traffic.tuples(round(at * 1000)))
+                districts.append(self.traffic.districts(self.replicas))
+                none = np.zeros(self.replicas, np.int64)
+                self.vehicles.setdefault(int(round(at * 1000) // 1000), none)[:] += np.bincount(
+                    districts[-1], minlength=self.replicas
+                )
+                self.traffic.tick()
+                at += TICK_MS / 1000
+            self.behind_s = max(self.behind_s, time.time() - at)
+            self.ended.wait(max(0.0, at - time.time()))
+            self._enter(pa.concat_tables(tables), np.concatenate(districts), round(at * 1000) - TICK_MS)
+
+    def _enter(self, table: pa.Table, district: NDArray[np.int64], reached: int) -> None:
+        order = np.argsort(district, kind="stable")
+        hidden = with_hidden(
+            table.take(pa.array(order)), "ts", 0, reached - TICKS_PER_COMMIT * TICK_MS
+        ).combine_chunks()
+        counts = np.bincount(district, minlength=self.replicas)
+        offsets = np.cumsum(counts) - counts
+        kinds = len(KINDS)
+        marks = np.full(kinds * self.replicas, reached, np.int64)
+        append = ChannelAppend(
+            hidden, self.queries.channels, np.repeat(offsets, kinds), np.repeat(counts, kinds), marks
+        )
+        self.host.store.commit(Commit(appends=(append,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run; `step_s`, `jobs` and `tuples` are averages per step, `idle` is the share of time without one."""
+
+    latencies: Latencies
+    step_s: float
+    jobs: float
+    tuples: float
+    steps: int
+    look_s: float
+    behind_s: float
+    problems: tuple[str, ...]
+
+
+def drive(
+    spark: SparkSession,
+    directory: Path,
+    queries: Queries,
+    setting: Setting,
+    traffic: Traffic,
+    kind_s: Mapping[str, float],
+    seconds: float,
+) -> Outcome:
+    """Runs the queries for a while under one way of binding; fragments are dealt out in the order of queries."""
+    prepared = PreparedRunner(spark)
+    paced = Paced(prepared, {f: kind_s[kind] for f, kind in queries.seconds.items()}, queries.fragments)
+    options = RebindingOptions(setting.policy, setting.period_s, setting.installing, setting.seed)
+    host = Host(HostOptions(directory, SLOTS, rebinding=options), spark, paced)
+    around = Surroundings(directory, directory)
+    sinks = {o.name: Arrivals() for o in queries.plan.outlets}
+    streets = Streets(host, queries, traffic)
+    rebinder = host.rebinder
+    assert rebinder is not None
+    try:
+        host.install(queries.plan.installation)
+        host.routing.rebind({f: i % SLOTS for i, f in enumerate(queries.fragments)})
+        host.warm_up()
+        host.start()
+        host.deliver(queries.plan.outlets, around, sinks)
+        streets.start()
+        deadline = time.monotonic() + START_S
+        while not all(s.found for s in sinks.values()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(WARM_S)
+        before = replace(host.totals)
+        began = time.time()
+        time.sleep(seconds)
+        ended = time.time()
+        streets.ended.set()
+        streets.join()
+        totals = host.totals
+        found = {o.query: sinks[o.name].found for o in queries.plan.outlets}
+        problems = host.status().problems
+    finally:
+        streets.ended.set()
+        host.stop()
+        prepared.close()
+    steps = max(1, totals.steps - before.steps)
+    return Outcome(
+        _latencies(found, streets, began, ended, rebinder.moves),
+        (totals.seconds - before.seconds) / steps,
+        (totals.jobs - before.jobs) / steps,
+        (totals.tuples_in - before.tuples_in) / steps,
+        steps,
+        rebinder.seconds / max(1, rebinder.looks),
+        streets.behind_s,
+        problems,
+    )
+
+
+def _latencies(
+    found: Mapping[str, Mapping[int, float]], streets: Streets, began: float, ended: float, moves: int
+) -> Latencies:
+    """One entry for each query and second in which its district had vehicles; what never came took for ever."""
+    at: list[float] = []
+    latency: list[float] = []
+    for second in range(int(np.ceil(began)), int(ended) - 2):
+        for district in np.flatnonzero(streets.vehicles[second]).tolist():
+            for kind in KINDS:
+                at.append(second - began)
+                latency.append(found[stream_of(kind, district)].get(second, np.inf))
+    return Latencies(np.array(at), np.array(latency), moves)
