@@ -276,7 +276,7 @@ class _Run:
         start = time.perf_counter()
         waiting = list(timeline.groups)
         last = waiting[-1][0] if waiting else 0.0
-        patience = start + last + max(30.0, last)
+        patience = start + last + max(30.0, last, 30.0 * len(waiting) if self.options.in_turn else 0.0)
         turns = self.options.in_turn
         while (waiting or self.loop.pending) and time.perf_counter() < patience:
             now = time.perf_counter()
