@@ -61,6 +61,7 @@ class Latencies:
     latency_s: Floats
     """Infinite when there was no result until the end."""
     moves: int
+    ended_s: float
 
     def within(self, bound_s: float) -> float:
         """The share of results that took no longer."""
@@ -72,11 +73,11 @@ class Latencies:
         return float(ordered[min(len(ordered) - 1, int(share * len(ordered)))])
 
     def over_time(self, every_s: float = 1.0) -> tuple[Floats, Floats]:
-        """The average latency of what came in within each second (eq. 5); of what had a result."""
+        """The average latency of what came in within each second (eq. 5); what has no result took until the end."""
         seconds = np.floor(self.at_s / every_s).astype(np.int64)
-        known = np.isfinite(self.latency_s)
-        total = np.bincount(seconds[known], self.latency_s[known])
-        count = np.bincount(seconds[known])
+        latency = np.where(np.isfinite(self.latency_s), self.latency_s, self.ended_s - self.at_s)
+        total = np.bincount(seconds, latency)
+        count = np.bincount(seconds)
         there = count > 0
         starts = np.flatnonzero(there).astype(np.float64)
         return starts * every_s, total[there] / count[there]
@@ -124,18 +125,19 @@ class Model:
         self._mail: list[dict[int, int]] = [{} for _ in range(slots)]
         self._barrier: dict[int, int] | None = None
         self._received = np.zeros(count, np.int64)
+        self._below = np.where(self.fragments % 2 == 0, self.fragments + 1, -1)
         self._events: list[tuple[float, int, int, int]] = []
         self._number = 0
 
     def run(self) -> Latencies:
         """Until all input has come, and a bit longer."""
-        end = self.ticks * TICK_S
+        ended = 1.2 * self.ticks * TICK_S + 2
         for slot in range(self.slots):
             self._at(0.0, _START, slot)
         self._at(self.setting.period_s, _DECIDE, 0)
         while self._events:
             now, what, _, slot = heapq.heappop(self._events)
-            if now > 1.2 * end + 2:
+            if now > ended:
                 break
             if what == _DECIDE:
                 self._decide(now)
@@ -147,7 +149,7 @@ class Model:
                     self._finish(now, slot)
                 self._begin(now, slot)
         came = (1 + np.arange(self.ticks)) * TICK_S
-        return Latencies(np.tile(came, self.queries), (self.done_s - came).ravel(), self.moves)
+        return Latencies(np.tile(came, self.queries), (self.done_s - came).ravel(), self.moves, ended)
 
     def _at(self, time_s: float, what: int, slot: int) -> None:
         self._number += 1
@@ -221,15 +223,11 @@ class Model:
 
     def _decide(self, now: float) -> None:
         ready = self._ready(now)
-        held = np.zeros(self.fragments.size, np.bool_)
-        for mine in self._busy:
-            if mine is not None:
-                held[mine] = True
         pending = self._tuples(self.fragments, np.maximum(ready, self.reached))
         received = self.total[self.fragments // 2, np.maximum(ready, self.reached)]
         arrived, self._received = received - self._received, received
         tuple_s = self.measures.tuple_s(self.fragments)
-        loads = Loads(self.fragments, self.bound.copy(), pending, arrived, tuple_s, self.template)
+        loads = Loads(self.fragments, self.bound.copy(), pending, arrived, tuple_s, self.template, self._below)
         wanted = self.policy.decide(loads, self.slots, self._rng)
         changed = np.flatnonzero(wanted != self.bound).tolist()
         self.moves += len(changed)

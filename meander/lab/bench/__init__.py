@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meander.lab.bench import dataplane, isqd, isqp, nova, tcep, topology
+from meander.lab.bench import dataplane, isqd, isqp, nova, rebinding, tcep, topology
 from meander.lab.bench.report import Report
 from meander.model.errors import unknown
 
@@ -25,6 +25,11 @@ BENCHES: tuple[Bench, ...] = (
     Bench("isqd", "changes under running queries against restarts: makespan, latency, moved state", isqd.run),
     Bench("nova", "joins over up to a million nodes: speed, events, overload, latency against published", nova.run),
     Bench("dataplane", "the data plane against plain Spark: throughput, latency, fragments, memory", dataplane.run),
+    Bench(
+        "rebinding",
+        "150 queries whose binding to slots does not fit the load: static, shared queue, moved",
+        rebinding.run,
+    ),
     Bench("tcep", "mechanisms by demand, learning, and a day of transitions; not yet on the data plane", tcep.run),
 )
 

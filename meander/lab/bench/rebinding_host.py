@@ -29,14 +29,16 @@ from meander.run.exchange.base import ChannelAppend
 from meander.run.frames import FRAGMENT, NEWEST, with_hidden
 from meander.run.host import Host, HostOptions
 from meander.run.prepared import PreparedRunner
+from meander.run.rebinding.measures import Measures
 from meander.run.rebinding.options import RebindingOptions
 from meander.run.runner import Runner
 from meander.run.template import Stage
+from meander.run.work import Batch
 
 SLOTS = 2
 TICKS_PER_COMMIT = 3
 START_S = 90.0
-WARM_S = 3.0
+WARM_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Paced:
 
     def __init__(self, runner: Runner, tuple_s: Mapping[int, float], fragments: Iterable[int]) -> None:
         self.runner = runner
+        self.waited_s = 0.0
         self._tuple_s = np.zeros(1 + max(fragments))
         self._tuple_s[list(tuple_s)] = list(tuple_s.values())
 
@@ -87,8 +90,22 @@ class Paced:
         result = self.runner.run(stage, tables)
         work = sum(float(self._tuple_s[t.column(FRAGMENT).to_numpy()].sum()) for t in tables[: len(stage.reads)])
         if work > 0:
+            self.waited_s += work
             time.sleep(work)
         return result
+
+
+class Timed(Measures):
+    """Measures that know what they cost."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__(window)
+        self.cost_s = 0.0
+
+    def note_batch(self, batch: Batch, seconds: float) -> None:
+        started = time.perf_counter()
+        super().note_batch(batch, seconds)
+        self.cost_s += time.perf_counter() - started
 
 
 @dataclass
@@ -160,15 +177,16 @@ class Streets(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run; `step_s`, `jobs` and `tuples` are averages per step, `idle` is the share of time without one."""
+    """One run."""
 
     latencies: Latencies
     step_s: float
-    jobs: float
-    tuples: float
-    steps: int
-    look_s: float
+    job_s: float
+    """A job with its part of the step, without the emulated work."""
+    measuring: float
+    """Time for measuring and deciding, to the time of steps."""
     behind_s: float
+    """How late the input was at most: this process did not get the cores in time."""
     problems: tuple[str, ...]
 
 
@@ -191,6 +209,7 @@ def drive(
     streets = Streets(host, queries, traffic)
     rebinder = host.rebinder
     assert rebinder is not None
+    measures = rebinder.measures = host.stepper.measures = Timed(options.window)
     try:
         host.install(queries.plan.installation)
         host.routing.rebind({f: i % SLOTS for i, f in enumerate(queries.fragments)})
@@ -199,10 +218,10 @@ def drive(
         host.deliver(queries.plan.outlets, around, sinks)
         streets.start()
         deadline = time.monotonic() + START_S
-        while not all(s.found for s in sinks.values()) and time.monotonic() < deadline:
+        while not any(s.found for s in sinks.values()) and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(WARM_S)
-        before = replace(host.totals)
+        before, waited_s = replace(host.totals), paced.waited_s
         began = time.time()
         time.sleep(seconds)
         ended = time.time()
@@ -210,19 +229,18 @@ def drive(
         streets.join()
         totals = host.totals
         found = {o.query: sinks[o.name].found for o in queries.plan.outlets}
-        problems = host.status().problems
+        problems, waited = host.status().problems, paced.waited_s
     finally:
         streets.ended.set()
         host.stop()
         prepared.close()
-    steps = max(1, totals.steps - before.steps)
+    took = totals.seconds - before.seconds
+    jobs = max(1, totals.jobs - before.jobs)
     return Outcome(
         _latencies(found, streets, began, ended, rebinder.moves),
-        (totals.seconds - before.seconds) / steps,
-        (totals.jobs - before.jobs) / steps,
-        (totals.tuples_in - before.tuples_in) / steps,
-        steps,
-        rebinder.seconds / max(1, rebinder.looks),
+        took / max(1, totals.steps - before.steps),
+        max(0.0, took - (waited - waited_s)) / jobs,
+        (measures.cost_s + rebinder.seconds) / max(totals.seconds, 1e-9),
         streets.behind_s,
         problems,
     )
@@ -239,4 +257,4 @@ def _latencies(
             for kind in KINDS:
                 at.append(second - began)
                 latency.append(found[stream_of(kind, district)].get(second, np.inf))
-    return Latencies(np.array(at), np.array(latency), moves)
+    return Latencies(np.array(at), np.array(latency), moves, ended - began)

@@ -27,6 +27,8 @@ class Loads:
     """Time per tuple over its last tuples (eq. 2)."""
     templates: Int64s
     """Fragments with the same number run as one frame when they are bound to the same slot."""
+    below: Int64s | None = None
+    """The row of the fragment that reads a fragment's results, -1 for none here."""
 
     @property
     def waiting_s(self) -> Floats:

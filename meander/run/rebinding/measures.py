@@ -16,7 +16,7 @@ from meander.model.ids import FragmentId
 from meander.run.exchange.base import Exchange, Int64s
 from meander.run.frames import FRAGMENT
 from meander.run.rebinding.loads import Floats, Loads
-from meander.run.routing import Routing
+from meander.run.routing import Installed, Routing
 from meander.run.work import Batch
 
 WINDOW = 10_000
@@ -84,7 +84,8 @@ class Measures:
         keys = {key: n for n, key in enumerate(dict.fromkeys(f.bound.template.key for f in running))}
         templates = np.array([keys[f.bound.template.key] for f in running], np.int64)
         bound = np.array([f.slot for f in running], np.int64)
-        return Loads(numbers, bound, pending, arrived, self.tuple_s(numbers), templates)
+        below = _below(running)
+        return Loads(numbers, bound, pending, arrived, self.tuple_s(numbers), templates, below)
 
     def _rows_of(self, fragments: Int64s) -> Sequence[int]:
         rows = self._rows
@@ -108,6 +109,13 @@ class Measures:
                 new = np.zeros(room, old.dtype)
                 new[: len(kept)] = old[rows]
                 setattr(self, name, new)
+
+
+def _below(running: Sequence[Installed]) -> Int64s:
+    """For each fragment the row of the first one that reads its results."""
+    reader = {channel: row for row, f in enumerate(running) for channel in f.ports}
+    found = (next((reader[w.channel] for out in f.outputs for w in out if w.channel in reader), -1) for f in running)
+    return np.fromiter(found, np.int64, len(running))
 
 
 def _counts(numbers: Int64s, of_rows: Int64s) -> Int64s:

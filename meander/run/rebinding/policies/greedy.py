@@ -34,19 +34,21 @@ class Greedy:
         average = sum(of_slots) / slots
         shuffled = rng.permutation(work.size)
         order = shuffled[np.argsort(work[shuffled], kind="stable")]
-        least = [(load, slot) for slot, load in enumerate(of_slots)]
+        least = [(load, slot) for slot, load in enumerate(of_slots) if load <= average]
         heapq.heapify(least)
         found = loads.bound.tolist()
-        ordered = order.tolist()
         bound, weights = loads.bound[order].tolist(), work[order].tolist()
-        for at, old, weight in zip(ordered, bound, weights, strict=True):
+        for at, old, weight in zip(order.tolist(), bound, weights, strict=True):
             if of_slots[old] > average:
-                while least[0][0] != of_slots[least[0][1]]:  # an entry of before its slot changed
+                while least and least[0][0] != of_slots[least[0][1]]:  # an entry of before its slot changed
                     heapq.heappop(least)
+                if not least:  # only rounding can bring all slots above their average
+                    break
                 new = least[0][1]
                 found[at] = new
                 of_slots[new] += weight
                 of_slots[old] -= weight
                 heapq.heapreplace(least, (of_slots[new], new))
-                heapq.heappush(least, (of_slots[old], old))
+                if of_slots[old] <= average:
+                    heapq.heappush(least, (of_slots[old], old))
         return np.array(found, np.int64)
