@@ -96,6 +96,16 @@ class _Course:
     def new(self) -> dict[FragmentId, Installed]:
         return {f.fragment: f for f in self.installation.fragments}
 
+    @property
+    def travelling(self) -> list[Handover]:
+        return [h for h in self.reconfiguration.handovers if h.travels]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all old fragments have stopped, and the state of every operator that travels has arrived."""
+        arrived = all(h in self.moves and self.moves[h].done for h in self.travelling)
+        return self.drained is not None and arrived
+
     def staging(self, handover: Handover) -> FragmentId:
         place = self.reconfiguration.handovers.index(handover)
         return FragmentId(STAGING + self.number * MOST_HANDOVERS + place)
@@ -235,7 +245,7 @@ class Reconfigurator:
             problem = self._advance(course)
             if problem is not None:
                 outcomes.append(self.abort(course.number, problem))
-            elif course.drained is not None and all(m.done for m in course.moves.values()):
+            elif course.is_complete:
                 ready.append(course)
         if ready:
             outcomes += self._take_effect(ready)
@@ -244,8 +254,10 @@ class Reconfigurator:
     def _advance(self, course: _Course) -> str | None:
         """Starts the moves that can start; says what makes going on impossible."""
         routing = self.host.routing
-        for handover in course.reconfiguration.handovers:
-            if handover.travels and handover not in course.moves and handover.source in routing.drained:
+        if course.drained is None and all(f in routing.drained for f in course.old):
+            course.drained = self._clock()
+        for handover in course.travelling:
+            if handover not in course.moves and handover.source in routing.drained:
                 move = self._move(course, handover)
                 if move is not None:
                     course.moves[handover] = move
@@ -255,10 +267,7 @@ class Reconfigurator:
                 move.poll()
             if move.state in (MoveState.FAILED, MoveState.CANCELLED):
                 return move.error or "its state could not be moved"
-        travelling = [h for h in course.reconfiguration.handovers if h.travels]
-        if course.drained is None and all(f in routing.drained for f in course.old):
-            course.drained = self._clock()
-        if course.drained is not None and len(course.moves) < len(travelling):
+        if course.drained is not None and len(course.moves) < len(course.travelling):
             return self._overdue(course, "there is no way for the state of an operator to its new node")
         if course.drained is None:
             return self._overdue(course, "a fragment did not reach its markers")

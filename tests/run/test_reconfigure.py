@@ -17,6 +17,7 @@ from meander.run.backup import Backup
 from meander.run.commit import Commit
 from meander.run.commit import Outcome as CommitOutcome
 from meander.run.installation import OUTSIDE
+from meander.run.paths import Paths
 from meander.run.prepared import PreparedRunner
 from meander.run.routing import Installed
 from meander.run.store import Store
@@ -251,3 +252,25 @@ def test_state_that_is_lost_with_its_node_is_built_anew_from_what_senders_kept(
     plane.check_deployment()
     assert not plane.host.store.notes("lost ")
     assert sum(rebuilt) > 0
+
+
+def test_nothing_takes_effect_before_all_state_has_a_way(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(12)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, disorder_ms=300)
+    plane.feed(rng, 0)
+    plane.step()
+    (aggregate,) = (o for o, r in plane.catalog.plan.operators.items() if isinstance(r.spec, WindowAggregate))
+    with monkeypatch.context() as patch:
+        patch.setattr(Paths, "hops", lambda paths, origin, destination: None)
+        plane.apply(PlacementChanged(0, aggregate, "e2"))
+        for moment in range(1, 4):
+            plane.feed(rng, moment * 500)
+            plane.step()
+            plane.poll()
+            assert plane.loop.deployer.under_way
+    plane.finish()
+    assert not plane.loop.deployer.failures
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
