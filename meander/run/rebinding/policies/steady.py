@@ -3,8 +3,9 @@
 It counts what waits and what will come until the next look, so a slot that keeps up only just is seen before it falls
 behind, and fragments that happen to be empty at the moment count too. Moving begins when the most loaded slot is well
 above the average and ends when it is near (two thresholds: small differences do not swing). A move is from the most to
-the least loaded slot, of the fragment that evens the two out best, and only if the time that it saves is more than what
-it costs: the move itself, and the frame that the new slot has to run for a template that it did not run before.
+the least loaded slot, of the fragment that evens the two out best, and only if the time that it saves is more than the
+move costs. A frame that the new slot has to run for a template that it did not run before counts as load there, and is
+begun only where the two slots differ by enough to make up for it.
 Fragments with little to do go where their reader is: a tuple then crosses both in one step instead of waiting for two.
 """
 
@@ -64,13 +65,13 @@ class Steady:
                 break
             at = _nearest(weights[most], gap / 2)
             row, weight = movable[most].pop(at), weights[most].pop(at)
-            cost = self.move_s + (0.0 if templates[row] in runs[least] else self.opening_s)
-            if min(weight, gap - weight) <= cost:
+            opening_s = 0.0 if templates[row] in runs[least] else self.opening_s
+            if min(weight, gap - weight) <= self.move_s or gap / 2 <= opening_s:
                 break
             found[row] = least
             runs[least].add(templates[row])
             of_slots[most] -= weight
-            of_slots[least] += weight
+            of_slots[least] += weight + opening_s
         return found[lead]
 
     def _leads(self, loads: Loads, slots: int) -> Int64s:
