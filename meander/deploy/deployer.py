@@ -94,7 +94,7 @@ class Deployer:
                 self._rerouted.update(
                     ((channel.upstream, reader), None)
                     for reader in self.deployment.fragments[channel.receiver].operators
-                    if channel.upstream in self.placed.plan[reader].inputs
+                    if reader in plan.operators and channel.upstream in plan[reader].inputs
                 )
             else:
                 now[key] = channel

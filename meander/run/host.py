@@ -176,6 +176,10 @@ class Host:
         """Prepares the plans of fragments that are to come. What is prepared already costs nothing."""
         self.stepper.runner.warm_up(stage for f in fragments for stage in f.bound.template.stages)
 
+    def is_prepared(self, fragments: Iterable[Installed]) -> bool:
+        """Whether the plans of these fragments are ready."""
+        return self.stepper.runner.is_warm(stage for f in fragments for stage in f.bound.template.stages)
+
     def wake(self, slots: Iterable[int] | None = None) -> None:
         """Asks slots (all of them by default) for a step."""
         for number in range(len(self.slots)) if slots is None else slots:

@@ -86,7 +86,7 @@ def install(
     `late` names the sinks that want to know which tuples came too late for the operators above them.
     """
     delays_ms = delays_ms or {}
-    specs = [between(plan, c, delays_ms.get(c.id, 0)) for c in channels.values()]
+    specs = [_between(plan, c, delays_ms.get(c.id, 0)) for c in channels.values()]
     by_sender: dict[OperatorId, list[Channel]] = {}
     for channel in channels.values():
         by_sender.setdefault(channel.upstream, []).append(channel)
@@ -159,7 +159,7 @@ def _late_wires(
     return found
 
 
-def between(plan: GlobalPlan, channel: Channel, delay_ms: int) -> ChannelSpec:
+def _between(plan: GlobalPlan, channel: Channel, delay_ms: int) -> ChannelSpec:
     """A channel from fragment to fragment as the store knows it."""
     schema: pa.Schema = channel_schema(by_position(plan[channel.upstream].schema))
     return ChannelSpec(channel.id, schema, channel.sender, channel.receiver, delay_ms)

@@ -80,6 +80,10 @@ class PreparedRunner:
             if stage.key not in self._idle and stage.key not in self._refused:
                 self.run(stage, [schema.empty_table() for schema in stage.frame_schemas])
 
+    def is_warm(self, stages: Iterable[Stage]) -> bool:
+        """Whether all of these ran before, or need no preparation."""
+        return all(s.key in self._idle or s.key in self._refused for s in stages)
+
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         parts = self._parts(stage, tables)
         if len(parts) == 1:

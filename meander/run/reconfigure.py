@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,7 @@ from meander.run.commit import Commit, RemoveChannel, Rewire, StateCopy, StateDr
 from meander.run.exchange.base import ChannelAppend
 from meander.run.frames import END
 from meander.run.host import Host
-from meander.run.installation import OUTSIDE, Installation, between, install
+from meander.run.installation import OUTSIDE, Installation, install
 from meander.run.migration import Job, MoveState, StateMove, state_strategy
 from meander.run.paths import Paths
 from meander.run.patience import floor_note
@@ -87,6 +88,8 @@ class _Course:
     marked: float = 0.0
     drained: float | None = None
     moves: dict[Handover, StateMove] = field(default_factory=dict)
+    preparing: Future[None] | None = None
+    """While its plans are made ready: no marker is under way then."""
 
     @property
     def number(self) -> int:
@@ -133,6 +136,7 @@ class Reconfigurator:
         self._strategy = state_strategy(strategy)
         self._clock, self._background = clock, background
         self._courses: dict[int, _Course] = {}
+        self._preparer = ThreadPoolExecutor(1, "preparer")
         self.backup: Backup | None = None
         if not replicas:
             self.backup = Backup(host.store, host.routing, host.stepper.runner, clock)
@@ -149,10 +153,13 @@ class Reconfigurator:
             return
         started = self._clock()
         courses = [self._course(r, started) for r in reconfigurations]
-        self.host.prepare(f for c in courses for f in c.installation.fragments)
-        numbers = [deployment.next_fragment, deployment.next_channel, next_number]
-        self._mark(courses, {NUMBERS: numbers})
         self._courses.update((c.number, c) for c in courses)
+        numbers = [deployment.next_fragment, deployment.next_channel, next_number]
+        self.host.store.commit(Commit(notes={NUMBERS: numbers}))
+        fresh = [c for c in courses if not self.host.is_prepared(c.installation.fragments)]
+        self._mark([c for c in courses if c not in fresh])
+        for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
+            course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
 
     def _course(self, reconfiguration: Reconfiguration, started: float) -> _Course:
         change, routing = reconfiguration.change, self.host.routing
@@ -168,12 +175,14 @@ class Reconfigurator:
         )
         return _Course(reconfiguration, installation, old, started)
 
-    def _mark(self, courses: Sequence[_Course], notes: Mapping[str, Any]) -> None:
+    def _mark(self, courses: Sequence[_Course]) -> None:
         """Opens new channels and puts the markers in, each sender being between two steps."""
+        if not courses:
+            return
         exchange, routing = self.host.store.exchange, self.host.routing
         known = set(exchange.channels())
         appends, specs = [], []
-        records: dict[str, Any] = dict(notes)
+        records: dict[str, Any] = {}
         wires: dict[FragmentId, tuple[tuple[Wire, ...], ...]] = {}
         senders: set[FragmentId] = set()
         for course in courses:
@@ -184,7 +193,8 @@ class Reconfigurator:
             senders.update(c.sender for c in r.entering())
             ingest = [p for f in course.old.values() for p in f.ports if p >= OUTSIDE]
             appends += [ChannelAppend.one(c, marker=r.marker) for c in (*entering, *ingest)]
-            specs += [between(self.plan, c, self.paths.delay_ms(c)) for c in r.opened.values()]
+            opened = {c.id for c in r.opened.values()}
+            specs += [s for s in course.installation.channels if s.channel in opened]
             records[_note(r.number)] = change_to_json(r.change)
             wires = self._with(wires, r)
         cut = [Rewire(c.id, c.receiver, is_cut=True) for k in courses for c in _cut(k) if c.id not in known]
@@ -241,7 +251,10 @@ class Reconfigurator:
             self.backup.tick()
         outcomes: list[Outcome] = []
         ready: list[_Course] = []
+        self._mark_prepared()
         for course in list(self._courses.values()):
+            if course.preparing is not None:
+                continue
             problem = self._advance(course)
             if problem is not None:
                 outcomes.append(self.abort(course.number, problem))
@@ -250,6 +263,18 @@ class Reconfigurator:
         if ready:
             outcomes += self._take_effect(ready)
         return outcomes
+
+    def _mark_prepared(self) -> None:
+        """Sends the markers of reconfigurations whose plans are ready now."""
+        prepared = [c for c in self._courses.values() if c.preparing is not None and self._is_done(c.preparing)]
+        for course in prepared:
+            course.preparing = None
+        self._mark(prepared)
+
+    def _is_done(self, preparing: Future[None]) -> bool:
+        if not self._background:
+            preparing.exception()
+        return preparing.done()
 
     def _advance(self, course: _Course) -> str | None:
         """Starts the moves that can start; says what makes going on impossible."""
@@ -394,6 +419,8 @@ class Reconfigurator:
         for move in course.moves.values():
             move.cancel()
         r = course.reconfiguration
+        if course.preparing is not None:  # nothing of it has begun
+            return self._outcome(course, self._clock(), reason)
         opened = list(r.opened.values()) if course.old else []
         with self._boundaries({c.sender for c in opened}):
             remove = tuple(RemoveChannel(c.id, discard=True) for c in opened)

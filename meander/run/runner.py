@@ -17,6 +17,9 @@ class Runner(Protocol):
 
     def warm_up(self, stages: Iterable[Stage]) -> None: ...
 
+    def is_warm(self, stages: Iterable[Stage]) -> bool:
+        """Whether warming up would do nothing."""
+
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
@@ -30,6 +33,9 @@ class PlainRunner:
 
     def warm_up(self, stages: Iterable[Stage]) -> None:
         """Nothing can be prepared."""
+
+    def is_warm(self, stages: Iterable[Stage]) -> bool:
+        return True
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return stage.plan([frame(self.spark, t) for t in tables]).toArrow()

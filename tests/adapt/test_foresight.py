@@ -58,7 +58,7 @@ def running(seed: int, names: tuple[str, ...] = ("q", "other"), **options: float
 def test_a_forecast_comes_true_when_the_query_switches(seed: int, name: str) -> None:
     catalog, engine = running(seed)
     before = dict(catalog.placement.nodes)
-    forecast = CatalogForesight(catalog, LIBRARY, seed=1).forecast(Q, name)
+    forecast = CatalogForesight(catalog, LIBRARY, seed=1, time_limit_s=60).forecast(Q, name)
     assert catalog.placement.nodes == before, "nothing was changed"
     if isinstance(forecast, Refusal):
         assert not forecast.fault
@@ -68,7 +68,7 @@ def test_a_forecast_comes_true_when_the_query_switches(seed: int, name: str) -> 
     assert not report.unplaced
     assert {o: catalog.placement.nodes[o] for o in forecast.nodes} == forecast.nodes
     assert not violations(catalog.plan, catalog.placement, catalog.topology)
-    now = CatalogForesight(catalog, LIBRARY).now(Q)
+    now = CatalogForesight(catalog, LIBRARY, time_limit_s=60).now(Q)
     for metric, value in now.values.items():
         assert forecast.values[metric] == pytest.approx(value), metric
     assert longest_way(channels_of(catalog.plan, catalog.placement, Q, 1000)) == forecast.values[Metric.HOPS]
@@ -76,7 +76,7 @@ def test_a_forecast_comes_true_when_the_query_switches(seed: int, name: str) -> 
 
 def test_operators_whose_node_does_not_change_are_not_counted_as_moves() -> None:
     catalog, _ = running(3)
-    same = CatalogForesight(catalog, LIBRARY).forecast(Q, "bottom_up")
+    same = CatalogForesight(catalog, LIBRARY, time_limit_s=60).forecast(Q, "bottom_up")
     assert isinstance(same, Forecast)
     assert same.moves == 0
 
@@ -94,7 +94,7 @@ def test_a_mechanism_that_finds_no_place_is_not_at_fault() -> None:
             return Proposal(unplaced=dict.fromkeys(problem.free, "no idea"))
 
     catalog, _ = running(3)
-    found = CatalogForesight(catalog, {"helpless": Helpless()}).forecast(Q, "helpless")
+    found = CatalogForesight(catalog, {"helpless": Helpless()}, time_limit_s=60).forecast(Q, "helpless")
     assert found == Refusal("mechanism helpless cannot place all of it: no idea")
 
 
@@ -108,7 +108,7 @@ def test_queries_that_share_operators_are_known() -> None:
     catalog = world(1, slots=9, bandwidth_mbps=1000)
     engine = Engine(catalog, PerQuery(LIBRARY, "bottom_up"))
     engine.run([QueryAdded(0, query(5, "a")), QueryAdded(0, query(5, "b")), QueryAdded(0, query(8, "c"))])
-    foresight = CatalogForesight(catalog, LIBRARY)
+    foresight = CatalogForesight(catalog, LIBRARY, time_limit_s=60)
     assert foresight.sharing(QueryId("a")) == {"b"}
     assert "a" not in foresight.sharing(QueryId("c"))
 
@@ -118,7 +118,9 @@ def test_a_query_that_is_too_large_for_a_mechanism_is_not_offered_it() -> None:
         metadata = Metadata((), "", most_operators=0)
 
     catalog, _ = running(3)
-    assert list(CatalogForesight(catalog, {"small": Small(), "broken": Broken()}).mechanisms(Q)) == ["broken"]
+    assert list(CatalogForesight(catalog, {"small": Small(), "broken": Broken()}, time_limit_s=60).mechanisms(Q)) == [
+        "broken"
+    ]
 
 
 def test_a_broken_mechanism_does_not_stop_the_query_and_is_told() -> None:

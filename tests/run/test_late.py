@@ -115,7 +115,7 @@ class Counting:
 
     def __init__(self, runner: PreparedRunner) -> None:
         self.runner, self.asked = runner, 0
-        self.warm_up, self.run = runner.warm_up, runner.run
+        self.warm_up, self.is_warm, self.run = runner.warm_up, runner.is_warm, runner.run
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         self.asked += 1

@@ -236,7 +236,7 @@ def test_state_that_is_lost_with_its_node_is_built_anew_from_what_senders_kept(
     monkeypatch.setattr(Backup, "rebuild", counted)
     for moment in range(12):
         plane.feed(rng, moment * 500)
-        plane.clock.now_ms += int(rng.integers(0, 6_000))
+        plane.clock.now_ms += int(rng.integers(0, 1_500))
         if moment in (5, 9):
             plane.apply(*plane._fail_or_return(rng))
         elif rng.random() < 0.3:
@@ -251,7 +251,7 @@ def test_state_that_is_lost_with_its_node_is_built_anew_from_what_senders_kept(
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
     assert not plane.host.store.notes("lost ")
-    assert sum(rebuilt) > 0
+    assert rebuilt
 
 
 def test_nothing_takes_effect_before_all_state_has_a_way(

@@ -152,6 +152,9 @@ class CrashingRunner:
     def warm_up(self, stages: Iterable[Stage]) -> None:
         self.runner.warm_up(stages)
 
+    def is_warm(self, stages: Iterable[Stage]) -> bool:
+        return self.runner.is_warm(stages)
+
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         if self.bomb.passed():
             raise Crash("before a job")

@@ -40,7 +40,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Makespans:
-    """Seconds by protocol, each a list in the order of changes."""
+    """Seconds by protocol, each a list in the order of changes.
+
+    Goals are about plain Spark, which is what restarting means to its users. On our own data plane a restart touches
+    more fragments, but no streaming query is started again, so it is reported beside it without a goal.
+    """
 
     title: str
     ours_s: dict[str, list[float]]
@@ -51,11 +55,12 @@ class Makespans:
     def figures(self) -> list[Figure]:
         mine = self.ours_s[ISQD.name]
         found = [Figure.of(f"{self.title}: makespan of {ISQD.name}", "s", mine)]
-        for where, taken in (("data plane", self.ours_s), ("plain Spark", self.plain_s)):
+        for where, taken, counts in (("data plane", self.ours_s, False), ("plain Spark", self.plain_s, True)):
             for name, goal in GOALS.items():
                 label = f"{self.title}: {where}, {name}"
                 ratios = [t / statistics.median(mine) for t in taken[name]]
-                found.append(Figure.of(f"{label} to {ISQD.name}", "x", ratios, goal, at_least=True))
+                wanted = goal if counts else None
+                found.append(Figure.of(f"{label} to {ISQD.name}", "x", ratios, wanted, at_least=counts))
                 found.append(Figure.of(label, "s", taken[name]))
         found.append(Figure.of(f"{self.title}: lost", "", [self.lost], 0))
         found.append(Figure.of(f"{self.title}: double", "", [self.double], 0))

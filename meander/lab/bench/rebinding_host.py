@@ -83,6 +83,9 @@ class Paced:
     def warm_up(self, stages: Iterable[Stage]) -> None:
         self.runner.warm_up(stages)
 
+    def is_warm(self, stages: Iterable[Stage]) -> bool:
+        return self.runner.is_warm(stages)
+
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return self.runner.late(stage, tables)
 
