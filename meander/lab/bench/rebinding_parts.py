@@ -87,7 +87,7 @@ NOTES = (
     "goals about latency are set for the model: two slots hold at most twice the load of one, so a load that static "
     "binding cannot hold leaves each more than half busy, and steps are more than twice as long as unloaded ones",
     "the model's times are assumed, not measured on this host, and its load was chosen, after trying heavier ones, so "
-    "that static binding just fails; with 10% more, 'steady' kept less than 99% in time (30 s runs of an earlier version)",
+    "that static binding just fails; with 10% more, 'steady' missed 99% (an earlier version, 30 s)",
     "unloaded latency: the 99th percentile with a tenth of the vehicles and the static binding; results that never "
     "came count as too late; runs are counted from their first moment, before the first rebinding",
     "non-blocking to blocking is a goal for greedy, which moves fragments at every look; steady hardly moves any once "
