@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from meander.deploy.contexts import Handover, Reconfiguration
@@ -23,29 +22,23 @@ from meander.deploy.records import (
     change_to_json,
     channel_to_json,
     deployment_from,
-    fragment_to_json,
     reconfiguration_from_json,
 )
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
-from meander.run.backup import Backup, base_of, has_state
-from meander.run.commit import Commit, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
+from meander.run.backup import Backup
+from meander.run.commit import Commit, RemoveChannel, Rewire
+from meander.run.course import Course, cut_from_the_start, gone_ports, to_be_drained
+from meander.run.effect import effect, forgotten, reconfiguration_note
 from meander.run.exchange.base import ChannelAppend
-from meander.run.frames import END
 from meander.run.host import Host
-from meander.run.installation import OUTSIDE, Installation, install
+from meander.run.installation import OUTSIDE, install
 from meander.run.migration import Job, MoveState, StateMove, state_strategy
 from meander.run.paths import Paths
-from meander.run.patience import floor_note
-from meander.run.routing import Installed, Wire
-from meander.run.step import STATES_PER_STAGE
-from meander.run.template import Bound
+from meander.run.routing import Wire
 from meander.run.work import drained_note
 
 _log = logging.getLogger(__name__)
-STAGING = 1 << 40
-"""State that arrives waits under a fragment number from here on until its reconfiguration takes effect."""
-MOST_HANDOVERS = 10_000
 TIMEOUT_S = 60.0
 NUMBERS = "deployment numbers"
 GONE = "its node is gone"
@@ -77,43 +70,6 @@ class Outcome:
         return self.contexts_s + self.markers_s + self.state_s
 
 
-@dataclass
-class _Course:
-    """One reconfiguration under way."""
-
-    reconfiguration: Reconfiguration
-    installation: Installation
-    old: Mapping[FragmentId, Installed]
-    started: float
-    marked: float = 0.0
-    drained: float | None = None
-    moves: dict[Handover, StateMove] = field(default_factory=dict)
-    preparing: Future[None] | None = None
-    """While its plans are made ready: no marker is under way then."""
-
-    @property
-    def number(self) -> int:
-        return self.reconfiguration.number
-
-    @property
-    def new(self) -> dict[FragmentId, Installed]:
-        return {f.fragment: f for f in self.installation.fragments}
-
-    @property
-    def travelling(self) -> list[Handover]:
-        return [h for h in self.reconfiguration.handovers if h.travels]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all old fragments have stopped, and the state of every operator that travels has arrived."""
-        arrived = all(h in self.moves and self.moves[h].done for h in self.travelling)
-        return self.drained is not None and arrived
-
-    def staging(self, handover: Handover) -> FragmentId:
-        place = self.reconfiguration.handovers.index(handover)
-        return FragmentId(STAGING + self.number * MOST_HANDOVERS + place)
-
-
 class Reconfigurator:
     """Carries reconfigurations out on one host. `poll` does what is due; nobody waits inside."""
 
@@ -135,7 +91,7 @@ class Reconfigurator:
         self.timeout_s = timeout_s
         self._strategy = state_strategy(strategy)
         self._clock, self._background = clock, background
-        self._courses: dict[int, _Course] = {}
+        self._courses: dict[int, Course] = {}
         self._preparer = ThreadPoolExecutor(1, "preparer")
         self.backup: Backup | None = None
         if not replicas:
@@ -161,7 +117,7 @@ class Reconfigurator:
         for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
             course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
 
-    def _course(self, reconfiguration: Reconfiguration, started: float) -> _Course:
+    def _course(self, reconfiguration: Reconfiguration, started: float) -> Course:
         change, routing = reconfiguration.change, self.host.routing
         old = {f: routing.fragments[f] for f in change.fragments_before}
         before = {o: f.id for f in change.fragments_before.values() for o in f.operators}
@@ -173,9 +129,9 @@ class Reconfigurator:
         installation = install(
             self.plan, change.fragments_after.values(), change.channels_after, slots, delays, self.late
         )
-        return _Course(reconfiguration, installation, old, started)
+        return Course(reconfiguration, installation, old, started)
 
-    def _mark(self, courses: Sequence[_Course]) -> None:
+    def _mark(self, courses: Sequence[Course]) -> None:
         """Opens new channels and puts the markers in, each sender being between two steps."""
         if not courses:
             return
@@ -195,10 +151,12 @@ class Reconfigurator:
             appends += [ChannelAppend.one(c, marker=r.marker) for c in (*entering, *ingest)]
             opened = {c.id for c in r.opened.values()}
             specs += [s for s in course.installation.channels if s.channel in opened]
-            records[_note(r.number)] = change_to_json(r.change)
+            records[reconfiguration_note(r.number)] = change_to_json(r.change)
             wires = self._with(wires, r)
-        cut = [Rewire(c.id, c.receiver, is_cut=True) for k in courses for c in _cut(k) if c.id not in known]
-        cut += [Rewire(c.id, c.receiver, is_cut=False) for k in courses for c in _to_be_drained(k)]
+        cut = [
+            Rewire(c.id, c.receiver, is_cut=True) for k in courses for c in cut_from_the_start(k) if c.id not in known
+        ]
+        cut += [Rewire(c.id, c.receiver, is_cut=False) for k in courses for c in to_be_drained(k)]
         with self._boundaries(senders | set(wires)):
             for course in courses:
                 routing.wait_for(course.reconfiguration.marker)
@@ -250,7 +208,7 @@ class Reconfigurator:
         if self.backup is not None:
             self.backup.tick()
         outcomes: list[Outcome] = []
-        ready: list[_Course] = []
+        ready: list[Course] = []
         self._mark_prepared()
         for course in list(self._courses.values()):
             if course.preparing is not None:
@@ -276,7 +234,7 @@ class Reconfigurator:
             preparing.exception()
         return preparing.done()
 
-    def _advance(self, course: _Course) -> str | None:
+    def _advance(self, course: Course) -> str | None:
         """Starts the moves that can start; says what makes going on impossible."""
         routing = self.host.routing
         if course.drained is None and all(f in routing.drained for f in course.old):
@@ -298,28 +256,27 @@ class Reconfigurator:
             return self._overdue(course, "a fragment did not reach its markers")
         return None
 
-    def _overdue(self, course: _Course, reason: str) -> str | None:
+    def _overdue(self, course: Course, reason: str) -> str | None:
         return f"{reason} within {self.timeout_s:g} s" if self._clock() - course.started > self.timeout_s else None
 
-    def _move(self, course: _Course, handover: Handover) -> StateMove | None:
+    def _move(self, course: Course, handover: Handover) -> StateMove | None:
         hops = self.paths.hops(handover.origin, handover.destination)
         if hops is None:
             return None
-        keys = _keys(handover.operator, course.old[handover.source].bound, course.new[handover.target].bound)
+        keys = course.keys(handover)
         staging, store = course.staging(handover), self.host.store
         job = Job(store, handover.source, store, staging, f"reconfiguration {course.number}", keys, hops)
         return self._strategy.begin(job, background=self._background)
 
     # ---------------------------------------------------------------- ending
 
-    def _take_effect(self, courses: Sequence[_Course]) -> list[Outcome]:
+    def _take_effect(self, courses: Sequence[Course]) -> list[Outcome]:
         """One commit for everything that changes, then the routing table, each sender being between two steps."""
         host, routing = self.host, self.host.routing
         closed = [c for course in courses for c in course.reconfiguration.closed.values()]
-        host.stop_feeding({p for course in courses for p in _gone_ports(course)})
+        host.stop_feeding({p for course in courses for p in gone_ports(course)})
         with self._boundaries({c.sender for c in closed}):
-            commit = self._effect(courses)
-            host.store.commit(commit)
+            host.store.commit(effect(courses, host.store, self.paths, backed_up=self.backup is not None))
             gone = {f for course in courses for f in course.old}
             added = [f for course in courses for f in course.installation.fragments]
             routing.exchange(gone - {f.fragment for f in added}, added)
@@ -334,85 +291,6 @@ class Reconfigurator:
         ended = self._clock()
         return [self._outcome(course, ended) for course in courses]
 
-    def _effect(self, courses: Sequence[_Course]) -> Commit:
-        exchange = self.host.store.exchange
-        known = set(exchange.channels())
-        notes: dict[str, Any] = {}
-        add: dict[ChannelId, Any] = {}
-        rewire: list[Rewire] = []
-        remove: list[RemoveChannel] = []
-        renames: list[StateRename] = []
-        drops: list[StateDrop] = []
-        retire: list[FragmentId] = []
-        backed = [f for c in courses for f in c.installation.fragments if self.backup is not None and has_state(f)]
-        rewire += [Rewire(p, f.fragment, keeps=True) for f in backed for p in f.ports]
-        for course in courses:
-            change, new = course.reconfiguration.change, course.new
-            add.update((s.channel, s) for s in course.installation.channels if s.channel not in known)
-            rewire += [
-                Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut, c.sender)
-                for c in change.channels_after.values()
-            ]
-            for f in new.values():
-                rewire += [Rewire(p, f.fragment) for p in f.ports if p >= OUTSIDE and p in known]
-                results = [w.channel for out in f.outputs for w in out if w.channel >= OUTSIDE]
-                rewire += [Rewire(p, None, sender=f.fragment) for p in results if p in known]
-            remove += [RemoveChannel(c.id, discard=True) for c in course.reconfiguration.closed.values()]
-            remove += [RemoveChannel(p, discard=True) for p in _gone_ports(course)]
-            renames += self._renames(course)
-            drops += _drops(course, renames)
-            retire += [f for f in course.old if f not in new]
-            retire += [course.staging(h) for h in course.moves]
-            retire += [base_of(f) for f in course.old if self.backup is not None]
-            notes |= {f"fragment {f}": None for f in change.fragments_before}
-            notes |= {f"channel {c.id}": None for c in change.channels_before.values()}
-            notes |= {f"fragment {f.id}": fragment_to_json(f) for f in change.fragments_after.values()}
-            notes |= {f"channel {c.id}": channel_to_json(c) for c in change.channels_after.values()}
-            notes |= self._floors(course)
-            notes |= self._forgotten(course)
-        return Commit(
-            add=tuple(add.values()),
-            rewire=tuple(rewire),
-            remove=tuple(remove),
-            state_drops=tuple(drops),
-            state_renames=tuple(renames),
-            retire=tuple(retire),
-            state_copies=tuple(StateCopy(f.fragment, base_of(f.fragment)) for f in backed),
-            forget=tuple(p for f in backed for p in f.ports),
-            notes=notes,
-        )
-
-    def _floors(self, course: _Course) -> dict[str, Any]:
-        """Floors go along with operators: a window that was closed without a missing input stays closed."""
-        change, store = course.reconfiguration.change, self.host.store
-        floors = {f: store.note(floor_note(f)) for f in change.fragments_before}
-        notes: dict[str, Any] = {floor_note(f): None for f, floor in floors.items() if floor is not None}
-        for fragment in change.fragments_after.values() if notes else ():
-            mine = set(fragment.operators)
-            known = [floors[f] for f, old in change.fragments_before.items() if floors[f] and mine & set(old.operators)]
-            if known:
-                notes[floor_note(fragment.id)] = max(known)
-        return notes
-
-    @staticmethod
-    def _forgotten(course: _Course) -> dict[str, Any]:
-        """Notes about what was under way: they are of no use afterwards."""
-        if not course.old:
-            return {}
-        return {_note(course.number): None, **{drained_note(course.number, f): None for f in course.old}}
-
-    @staticmethod
-    def _renames(course: _Course) -> list[StateRename]:
-        found: list[StateRename] = []
-        for handover in course.reconfiguration.handovers:
-            keys = _keys(handover.operator, course.old[handover.source].bound, course.new[handover.target].bound)
-            for old, new in keys.items():
-                if handover.travels:
-                    found.append(StateRename(course.staging(handover), new, handover.target, new))
-                elif (handover.source, old) != (handover.target, new):
-                    found.append(StateRename(handover.source, old, handover.target, new))
-        return found
-
     def abort(self, number: int, reason: str) -> Outcome:
         """Takes a reconfiguration back: what ran before goes on from where it stopped."""
         course = self._courses.pop(number)
@@ -425,8 +303,8 @@ class Reconfigurator:
         with self._boundaries({c.sender for c in opened}):
             remove = tuple(RemoveChannel(c.id, discard=True) for c in opened)
             retire = tuple(course.staging(h) for h in course.moves)
-            cut = tuple(Rewire(c.id, c.receiver, is_cut=True) for c in _to_be_drained(course))
-            self.host.store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=self._forgotten(course)))
+            cut = tuple(Rewire(c.id, c.receiver, is_cut=True) for c in to_be_drained(course))
+            self.host.store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=forgotten(course)))
             wires = self._without(opened)
             if wires:
                 self.host.routing.rewire(wires)
@@ -435,7 +313,7 @@ class Reconfigurator:
         _log.warning("reconfiguration %d was taken back: %s", number, reason)
         return self._outcome(course, self._clock(), reason)
 
-    def _outcome(self, course: _Course, ended: float, reason: str | None = None) -> Outcome:
+    def _outcome(self, course: Course, ended: float, reason: str | None = None) -> Outcome:
         change = course.reconfiguration.change
         marked = course.marked or ended
         drained = course.drained or ended
@@ -536,62 +414,3 @@ class Reconfigurator:
 
 def _gone_note(node: NodeId) -> str:
     return f"gone {node}"
-
-
-def _note(number: int) -> str:
-    return f"reconfiguration {number}"
-
-
-def _cut(course: _Course) -> list[Channel]:
-    return [c for c in course.reconfiguration.opened.values() if c.is_cut] if course.old else []
-
-
-def _to_be_drained(course: _Course) -> list[Channel]:
-    """Cut channels that the old fragments must empty although there is no way: nobody reads them as they are later.
-
-    What is in them is at the sender's, and so will be the operator that has to read it: the old fragment stands in for
-    it. A channel that simply gets another reader is left alone; the new reader finds everything there.
-    """
-    change = course.reconfiguration.change
-    inside = change.fragments_before
-    kept = Counter(c.upstream for c in change.channels_after.values() if c.sender not in change.fragments)
-    readers = Counter(c.upstream for c in change.channels_before.values() if c.receiver in inside)
-    found: list[Channel] = []
-    for channel in change.channels_before.values():
-        if channel.is_cut and channel.receiver in inside:
-            one_to_one = readers[channel.upstream] == 1 and kept[channel.upstream] == 1
-            if channel.sender in inside or not one_to_one:
-                found.append(channel)
-    return found
-
-
-def _gone_ports(course: _Course) -> list[ChannelId]:
-    """Channels of sources that nobody reads any more."""
-    kept = {p for f in course.installation.fragments for p in f.ports}
-    return [p for f in course.old.values() for p in f.ports if p >= OUTSIDE and p not in kept]
-
-
-def _keys(operator: OperatorId, old: Bound, new: Bound) -> dict[int, int]:
-    """Old to new numbers of an operator's state tables."""
-    first = next(stage for stage, o in old.stateful.items() if o == operator)
-    then = next(stage for stage, o in new.stateful.items() if o == operator)
-    tables = range(len(old.template.stages[first].states))
-    return {first * STATES_PER_STAGE + t: then * STATES_PER_STAGE + t for t in tables}
-
-
-def _drops(course: _Course, renames: Sequence[StateRename]) -> list[StateDrop]:
-    """State of updated fragments that belongs to operators which ended or went elsewhere."""
-    moved = {(r.fragment, r.operator) for r in renames}
-    stay = {
-        (h.source, old)
-        for h in course.reconfiguration.handovers
-        if not h.travels
-        for old in _keys(h.operator, course.old[h.source].bound, course.new[h.target].bound)
-    }
-    found: list[StateDrop] = []
-    for fragment, installed in course.old.items():
-        for stage in installed.bound.template.stages if fragment in course.new else ():
-            keys = [stage.number * STATES_PER_STAGE + t for t in range(len(stage.states))]
-            gone = [k for k in keys if (fragment, k) not in moved and (fragment, k) not in stay]
-            found += [StateDrop.of(k, [fragment], [END], below=True) for k in gone]
-    return found
