@@ -206,7 +206,12 @@ class MovingPlane:
             quiet = not any(self.host.stepper.has_work(s) for s in range(self.slots))
             if quiet and not self.loop.deployer.has_open_changes:
                 return
-        raise AssertionError(f"not done after 100 steps: {self.loop.deployer}")
+        routing = self.host.routing
+        waiting = {f: (routing.fragments[f].slot, routing.fragments[f].ports) for f in routing.awaiting}
+        raise AssertionError(
+            f"not done after 100 steps: under way {sorted(self.loop.deployer.under_way)}, drained {routing.drained}, "
+            f"stop at markers {waiting}, paused {routing.paused}, {self.loop.deployer.has_waiting_changes}"
+        )
 
     # Checks
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from meander.run.boundary import Boundary
 from meander.run.exchange.base import Exchange
+from meander.run.marks import Marks
 from meander.run.rebinding.requests import Requests
-from meander.run.routing import Installed, Routing
+from meander.run.routing import Group, Installed, Routing
 
 
 class SharedQueue(Requests):
@@ -68,4 +69,14 @@ class SharedQueue(Requests):
             return []
         starts, ends = self.exchange.bounds([c for f in mine for c in f.ports])
         owners = np.repeat(np.arange(len(mine)), [len(f.ports) for f in mine])
-        return [mine[i] for i in np.unique(owners[ends > starts]).tolist()]
+        found = [mine[i] for i in np.unique(owners[ends > starts]).tolist()]
+        return [f for f in found if f.fragment not in routing.awaiting or self._can_go_on(f)]
+
+    def _can_go_on(self, fragment: Installed) -> bool:
+        """Whether a fragment that is to stop at a marker has something before it, or is there in every port."""
+        marks = Marks(Group(fragment.bound.template, (fragment,)), self.routing, self.exchange)
+        ports = range(len(fragment.ports))
+        bounds = {p: self.exchange.bounds([fragment.ports[p]]) for p in ports}
+        marks.limit(bounds)
+        starts = {p: int(bounds[p][0][0]) for p in ports}
+        return any(bounds[p][1][0] > starts[p] for p in ports) or marks.are_reached(0, starts)
