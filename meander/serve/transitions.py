@@ -8,7 +8,7 @@ moved moves back: the query runs throughout.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from meander.adapt.decisions import Outcome, Transition
 from meander.adapt.per_query import place_again
@@ -35,8 +35,8 @@ class Cost:
     steps: int
     moved: int
     state_bytes: int
-    control_messages: int
-    """Contexts sent to nodes and markers put into channels."""
+    contexts: int
+    """Deployment contexts that nodes got, also of steps that were taken back."""
 
 
 @dataclass(slots=True)
@@ -52,11 +52,15 @@ class _Course:
     steps: int = 0
     moved: int = 0
     state_bytes: int = 0
-    messages: int = 0
-    retries: int = 0
+    contexts: int = 0
     returning: str | None = None
     """Why it goes back, once it does."""
-    failures: list[str] = field(default_factory=list)
+
+    def count(self) -> None:
+        """Adds what the step that ends took."""
+        outcomes = self.applied.outcomes if self.applied is not None else []
+        self.state_bytes += sum(o.state_bytes for o in outcomes)
+        self.contexts += sum(o.deployed + o.updated + o.undeployed for o in outcomes)
 
 
 class Transitions:
@@ -75,16 +79,24 @@ class Transitions:
         return tuple(self._courses)
 
     def start(self, transition: Transition) -> None:
-        """Places the query anew and begins to move it. Raises when it cannot; then nothing has changed."""
+        """Places the query anew and begins to move it. Raises when it cannot; the old mechanism has it again then."""
         if transition.query in self._courses:
             raise InputError(f"query {transition.query!r} is in a transition already; wait until it has ended")
         course = self._placed(transition, transition.target)
         if course.report.unplaced:
             operator, reason = next(iter(course.report.unplaced.items()))
-            self._placed(transition, transition.source)
+            self._give_back(transition)
             raise InputError(f"{transition.target} finds no place for operator {operator}: {reason}")
         self._courses[transition.query] = course
         self._next(course)
+
+    def _give_back(self, transition: Transition) -> None:
+        """The old mechanism places the query again; where that differs from what runs, it moves as for any change."""
+        back = self._placed(transition, transition.source)
+        moving = [operator for level in back.waiting for operator in level]
+        for operator in moving:
+            self.loop.deployer.placed.held.pop(operator, None)
+        self.loop.follow(moving, back.report, self.loop.clock())
 
     def _placed(self, transition: Transition, mechanism: str) -> _Course:
         """The course to where a mechanism wants the query; its operators are held where they are."""
@@ -120,17 +132,14 @@ class Transitions:
         for query, course in list(self._courses.items()):
             applied = course.applied
             assert applied is not None
-            problem = next((o.reason for o in applied.outcomes if o.reason is not None), None)
-            if problem is not None and problem not in course.failures and course.returning is None:
-                course.failures.append(problem)
-                course.retries += 1
-                if course.retries > MOST_RETRIES:
-                    self._return(course, problem)
-                    continue
+            problems = [o.reason for o in applied.outcomes if o.reason is not None]
+            if len(problems) > MOST_RETRIES and course.returning is None:
+                course.count()
+                self._return(course, problems[-1])
+                continue
             if applied.ended is None:
                 continue
-            course.state_bytes += sum(o.state_bytes for o in applied.outcomes)
-            course.messages += sum(2 * o.undeployed + 2 * o.updated + o.deployed for o in applied.outcomes)
+            course.count()
             if course.waiting:
                 self._next(course)
             else:
@@ -141,6 +150,7 @@ class Transitions:
         """Back to the old mechanism's placement: operators that have not moved stay, the others move back."""
         back = self._placed(course.transition, course.transition.source)
         back.returning, back.started = reason, course.started
+        back.state_bytes, back.contexts, back.steps = course.state_bytes, course.contexts, course.steps
         self._courses[course.transition.query] = back
         self._next(back)
 
@@ -153,7 +163,7 @@ class Transitions:
             course.steps,
             course.moved,
             course.state_bytes,
-            course.messages,
+            course.contexts,
         )
         done = course.returning is None
         return Outcome(done, course.returning or "", seconds, float(course.state_bytes))

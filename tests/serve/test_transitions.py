@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.adapt.decisions import Transition
+from meander.adapt.decisions import Outcome, Transition
 from meander.adapt.per_query import PerQuery
 from meander.deploy.protocols.mfgs import levels, one_by_one
 from meander.model.errors import InputError
@@ -17,9 +17,11 @@ from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved
 from meander.model.ids import QueryId
 from meander.model.topology import Link
 from meander.place.mechanisms import mechanism
+from meander.place.mechanisms.bottom_up import BottomUp
+from meander.place.problem import Problem, Proposal
 from meander.run.prepared import PreparedRunner
 from meander.serve.metering import Meter
-from meander.serve.transitions import ORDERS, Transitions
+from meander.serve.transitions import MOST_RETRIES, ORDERS, Transitions
 from tests.run.moving import MovingPlane
 from tests.run.test_step import QUERIES
 
@@ -106,3 +108,59 @@ def test_what_runs_is_metered(spark: SparkSession, runner: PreparedRunner, tmp_p
     second = meter.read(2_000, 1_000)
     assert sum(c.bytes for m in second.queries.values() for c in m.channels) == 0
     assert second.world.changes == 0
+
+
+class Helpless(BottomUp):
+    """Finds no place for anything."""
+
+    name = "helpless"
+
+    def place(self, problem: Problem) -> Proposal:
+        return Proposal({}, dict.fromkeys(problem.free, "no idea"))
+
+
+def test_a_mechanism_that_finds_no_place_leaves_the_query_with_the_old_one(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(2)
+    library = PerQuery({"random": mechanism("random"), "helpless": Helpless()}, "random")
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, disorder_ms=300, chosen=library)
+    transitions = Transitions(plane.loop)
+    plane.feed(rng, 0)
+    plane.step()
+    with pytest.raises(InputError, match="helpless finds no place for operator"):
+        transitions.start(transition("load", "random", "helpless"))
+    assert not transitions.under_way
+    assert not plane.loop.deployer.placed.held
+    assert not plane.loop.waiting()
+    plane.feed(rng, 500)
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+
+
+def test_a_transition_that_is_taken_back_again_and_again_returns_to_the_old_mechanism(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(4)
+    plane = plane_at(tmp_path, spark, runner)
+    transitions = Transitions(plane.loop, "at_once")
+    plane.feed(rng, 0)
+    plane.step()
+    transitions.start(transition("load", "bottom_up", "top_down"))
+    abort = plane.loop.reconfigurator.abort
+    for _ in range(1 + MOST_RETRIES):
+        (number, *_) = plane.loop.deployer.under_way
+        plane.loop._take_note(abort(number, "out of luck"))
+        plane.loop._begin()
+    ended: dict[QueryId, Outcome] = {}
+    for moment in range(1, 12):
+        plane.feed(rng, moment * 500)
+        ended |= transitions.poll()
+        plane.step()
+        plane.poll()
+    assert [(outcome.done, outcome.reason) for outcome in ended.values()] == [(False, "out of luck")]
+    assert not plane.loop.deployer.placed.held
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
