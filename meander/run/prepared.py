@@ -19,14 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from meander.model.operators import UserFunction
-from meander.run.frames import FRAGMENT, HIDDEN
+from meander.run.frames import FRAGMENT
+from meander.run.lean import Lean, is_lean
 from meander.run.process import is_running
 from meander.run.runner import PlainRunner
 from meander.run.session import usable_cores
@@ -62,6 +61,7 @@ class PreparedRunner:
         self.spark = spark
         self.plain = PlainRunner(spark)
         self._idle: dict[str, list[PreparedPlan]] = {}
+        self._lean: dict[str, Lean | None] = {}
         self._refused: dict[str, str] = {}
         self._failures: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -102,10 +102,10 @@ class PreparedRunner:
         if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:
             return self.plain.run(stage, tables)
         given = [t.cast(s) for t, s in zip(tables, stage.frame_schemas, strict=True)]
-        lean = is_lean(stage)
         try:
-            plan = self._take(stage)
-            result = with_hidden_of(given, plan.run(numbered(given))) if lean else plan.run(given)
+            lean = self._lean_of(stage)
+            plan = self._take(stage, lean)
+            result = plan.run(given) if lean is None else lean.whole(given, plan.run(lean.outgoing(given)))
         except (NotRepeatableError, Py4JError, pa.ArrowException, OSError, AttributeError, TypeError) as error:
             self._failed(stage, error)
             return self.plain.run(stage, tables)
@@ -133,14 +133,18 @@ class PreparedRunner:
             self._refused[stage.key] = reason
         _log.info("a batch of a stage runs unprepared: %s", reason)
 
-    def _take(self, stage: Stage) -> PreparedPlan:
+    def _lean_of(self, stage: Stage) -> Lean | None:
+        if stage.key not in self._lean:
+            self._lean[stage.key] = Lean.of(stage) if is_lean(stage) else None
+        return self._lean[stage.key]
+
+    def _take(self, stage: Stage, lean: Lean | None) -> PreparedPlan:
         with self._lock:
             idle = self._idle.setdefault(stage.key, [])
             if idle:
                 return idle.pop()
-        if is_lean(stage):
-            schemas = [lean_schema(s) for s in stage.frame_schemas]
-            return PreparedPlan(self.spark, lambda frames: lean_plan(stage, frames), schemas)
+        if lean is not None:
+            return PreparedPlan(self.spark, lean.plan, lean.schemas)
         return PreparedPlan(self.spark, lambda frames: stage.plan(frames), stage.frame_schemas)
 
 
@@ -228,45 +232,6 @@ class PreparedPlan:
     def _object(self, name: str) -> Any:
         """A Scala object."""
         return self._loader.loadClass(f"{name}$").getField("MODULE$").get(None)
-
-
-def is_lean(stage: Stage) -> bool:
-    """Whether hidden columns can stay here: filters and maps only carry them, so a row's number is enough."""
-    return stage.stateful is None and not any(isinstance(n.operator, UserFunction) for n in stage.nodes)
-
-
-def lean_schema(schema: pa.Schema) -> pa.Schema:
-    """A frame without hidden columns; the row's number is where the fragment's was."""
-    return pa.schema([f for f in schema if f.name not in HIDDEN])
-
-
-def lean_plan(stage: Stage, frames: Sequence[DataFrame]) -> DataFrame:
-    """The stage's plan; columns are in a frame's order, as a union goes by their place."""
-    nothing = [f"0L AS {name}" for name in HIDDEN]
-    whole = [f.selectExpr(FRAGMENT, *nothing, *(c for c in f.columns if c != FRAGMENT)) for f in frames]
-    return stage.plan(whole).drop(*HIDDEN)
-
-
-def numbered(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Tables without hidden columns, their rows numbered through."""
-    found, first = [], 0
-    for table in tables:
-        numbers = pa.array(np.arange(first, first + len(table), dtype=np.int32))
-        body = table.drop_columns(list(HIDDEN))
-        found.append(body.set_column(body.column_names.index(FRAGMENT), FRAGMENT, numbers))
-        first += len(table)
-    return found
-
-
-def with_hidden_of(tables: Sequence[pa.Table], result: pa.Table) -> pa.Table:
-    """The result with fragment and hidden columns of the rows that its numbers stand for."""
-    rows = result.column(FRAGMENT).to_numpy()
-    columns = {}
-    for name in (FRAGMENT, *HIDDEN):
-        whole = np.concatenate([t.column(name).to_numpy() for t in tables])
-        columns[name] = pa.array(whole[rows])
-    names = [n for n in result.column_names if n != FRAGMENT]
-    return pa.table({**columns, **{n: result.column(n) for n in names}})
 
 
 def _write_stream(path: Path, table: pa.Table) -> None:

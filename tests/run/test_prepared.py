@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from meander.run import prepared
 from meander.run.frames import FRAGMENT, HIDDEN, TS, frame_schema
-from meander.run.prepared import PreparedRunner, is_lean, numbered, with_hidden_of
+from meander.run.lean import Lean, is_lean
+from meander.run.prepared import PreparedRunner
 from meander.run.runner import PlainRunner
 from meander.run.template import bind
 from tests.run.harness import STREAMS, queries, rows_of
@@ -51,13 +52,42 @@ def test_prepared_equals_plain(spark: SparkSession, monkeypatch: pytest.MonkeyPa
     assert len(found) == len(wanted)
 
 
+def lean_of(text: str) -> Lean:
+    (query,) = queries(text)
+    (stage,) = bind(query.plan.operators, query.plan.inputs).template.stages
+    return Lean.of(stage)
+
+
+@pytest.mark.parametrize(
+    ("text", "needed", "handed_on"),
+    [
+        (TEXTS[0], [{"c3"}], {"c0": ("c1",), "c2": ("c2",)}),
+        (TEXTS[1], [{"c1"}, set()], {"c0": ("c2", "c1"), "c1": ("c3", "c2")}),
+        (TEXTS[2], [{"c1"}], {"c0": ("c0",), "c2": ("c2",), "c3": ("c3",)}),
+        ("SELECT road, id FROM cars INTO one", [set()], {"c0": ("c2",), "c1": ("c1",)}),
+        (
+            "SELECT speed AS a, id AS b FROM cars UNION ALL SELECT speed, id + 1 FROM cars INTO one",
+            [{"c1"}],
+            {"c0": ("c3",)},
+        ),
+        ("SELECT id AS a FROM cars UNION ALL SELECT id * 2 FROM cars WHERE speed > 1 INTO one", [{"c1", "c3"}], {}),
+    ],
+)
+def test_only_what_is_read_travels(text: str, needed: list[set[str]], handed_on: dict[str, tuple[str, ...]]) -> None:
+    lean = lean_of(text)
+    assert [set(n) for n in lean.needed] == needed
+    assert dict(lean.handed_on) == handed_on
+
+
 def test_numbers_stand_for_rows_of_all_tables() -> None:
+    lean = lean_of(TEXTS[1])
     tables = [given("cars", 3), given("rain", 2)]
-    first, second = numbered(tables)
+    first, second = lean.outgoing(tables)
     assert first.column(FRAGMENT).to_pylist() == [0, 1, 2]
     assert second.column(FRAGMENT).to_pylist() == [3, 4]
-    result = pa.table({FRAGMENT: pa.array([4, 0], pa.int32()), "c0": ["x", "y"]})
-    back = with_hidden_of(tables, result)
+    assert second.column_names == [FRAGMENT]
+    back = lean.whole(tables, pa.table({FRAGMENT: pa.array([4, 0], pa.int32())}))
     assert back.column(TS).to_pylist() == [tables[1].column(TS)[1].as_py(), tables[0].column(TS)[0].as_py()]
-    assert back.column_names == [FRAGMENT, *HIDDEN, "c0"]
+    assert back.column("c1").to_pylist() == [tables[1].column("c2")[1].as_py(), tables[0].column("c3")[0].as_py()]
+    assert back.column_names == [FRAGMENT, *HIDDEN, "c0", "c1"]
     assert back.schema.field(FRAGMENT).type == pa.int32()

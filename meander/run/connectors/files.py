@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
@@ -161,13 +162,12 @@ class Files:
             if at >= total:
                 read.setdefault(name, at)
                 return None
-            first = 0
-            for group in range(file.num_row_groups):
-                size = file.metadata.row_group(group).num_rows
-                if at < first + size:
-                    break
-                first += size
-            table = file.read_row_group(group).slice(at - first, most_rows)
+            ends = np.cumsum([file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)])
+            group = int(np.searchsorted(ends, at, side="right"))
+            beyond = int(np.searchsorted(ends, at + most_rows)) + 1
+            first = int(ends[group - 1]) if group else 0
+            groups = range(group, min(beyond, file.num_row_groups))
+            table = file.read_row_groups(groups).slice(at - first, most_rows)
         read[name] = at + len(table)
         return self._format.typed(table)
 
