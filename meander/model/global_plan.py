@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from meander.model.errors import InputError, unknown
-from meander.model.ids import NodeId, OperatorId, QueryId, SharedPlanId
+from meander.model.ids import FragmentId, NodeId, OperatorId, QueryId, SharedPlanId
 from meander.model.operators import Operator
 from meander.model.plan import Query
 from meander.model.schema import Schema
@@ -104,6 +104,8 @@ class GlobalPlan:
         self._plans: dict[SharedPlanId, set[OperatorId]] = {}
         self._doubts: dict[SharedPlanId, dict[OperatorId, None]] = {}
         """Shared plans that removals may have split, with at least one operator of every part."""
+        self.former: dict[tuple[FragmentId, int], object] = {}
+        """What fragments that run are made of, by id and version: kept for those who run them."""
         self._next_operator = 1
         self._next_plan = 1
 

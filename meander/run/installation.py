@@ -80,10 +80,12 @@ def install(
     slots: Mapping[FragmentId, int],
     delays_ms: Mapping[ChannelId, int] | None = None,
     late: Iterable[OperatorId] = (),
+    known: Mapping[tuple[FragmentId, int], Bound] | None = None,
 ) -> Installation:
     """Channels and bound fragments; `channels` are those from and to the fragments, `delays_ms` emulate their paths.
 
-    `late` names the sinks that want to know which tuples came too late for the operators above them.
+    `late` names the sinks that want to know which tuples came too late for the operators above them. `known` are
+    fragments, by id and version, that have been bound before, when the plan may have been another one.
     """
     delays_ms = delays_ms or {}
     specs = [_between(plan, c, delays_ms.get(c.id, 0)) for c in channels.values()]
@@ -96,7 +98,7 @@ def install(
     aside = [output for sink in dict.fromkeys(late) for output in _late_outputs(plan, sink)]
     specs += [ChannelSpec(o.channel, _late_schema(plan, o)) for o in aside]
     for fragment in fragments:
-        bound = _bound(plan, fragment)
+        bound = (known or {}).get((fragment.id, fragment.version)) or _bound(plan, fragment)
         inside = set(fragment.operators)
         ports: list[ChannelId] = []
         for operator in bound.ports:

@@ -34,8 +34,10 @@ from meander.run.exchange.base import ChannelAppend
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE, install
 from meander.run.migration import Job, MoveState, StateMove, state_strategy
+from meander.run.past import bounds_of, forget, remember, with_former
 from meander.run.paths import Paths
 from meander.run.routing import Wire
+from meander.run.template import Bound
 from meander.run.work import drained_note
 
 _log = logging.getLogger(__name__)
@@ -109,6 +111,8 @@ class Reconfigurator:
             return
         started = self._clock()
         courses = [self._course(r, started) for r in reconfigurations]
+        for course in courses:
+            remember(self.plan, course.installation.fragments, course.reconfiguration.change.fragments_after)
         self._courses.update((c.number, c) for c in courses)
         numbers = [deployment.next_fragment, deployment.next_channel, next_number]
         self.host.store.commit(Commit(notes={NUMBERS: numbers}))
@@ -117,7 +121,13 @@ class Reconfigurator:
         for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
             course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
 
-    def _course(self, reconfiguration: Reconfiguration, started: float) -> Course:
+    def _course(
+        self,
+        reconfiguration: Reconfiguration,
+        started: float,
+        plan: GlobalPlan | None = None,
+        known: Mapping[tuple[FragmentId, int], Bound] | None = None,
+    ) -> Course:
         change, routing = reconfiguration.change, self.host.routing
         old = {f: routing.fragments[f] for f in change.fragments_before}
         before = {o: f.id for f in change.fragments_before.values() for o in f.operators}
@@ -127,7 +137,7 @@ class Reconfigurator:
             slots[fragment.id] = fragment.id % routing.slots if earlier is None else old[earlier].slot
         delays = {c.id: self.paths.delay_ms(c) for c in change.channels_after.values()}
         installation = install(
-            self.plan, change.fragments_after.values(), change.channels_after, slots, delays, self.late
+            plan or self.plan, change.fragments_after.values(), change.channels_after, slots, delays, self.late, known
         )
         return Course(reconfiguration, installation, old, started)
 
@@ -286,6 +296,7 @@ class Reconfigurator:
             host.store.state.begin_epoch()
         for course in courses:
             host.take_in(course.installation.ingest)
+            forget(self.plan, course.reconfiguration.change.fragments_before.values())
             del self._courses[course.number]
         host.wake()
         ended = self._clock()
@@ -297,6 +308,7 @@ class Reconfigurator:
         for move in course.moves.values():
             move.cancel()
         r = course.reconfiguration
+        forget(self.plan, r.change.fragments_after.values())
         if course.preparing is not None:  # nothing of it has begun
             return self._outcome(course, self._clock(), reason)
         opened = list(r.opened.values()) if course.old else []
@@ -375,18 +387,19 @@ class Reconfigurator:
         deployment = deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
         bindings = slots or {f: f % routing.slots for f in deployment.fragments}
         delays = {c.id: self.paths.delay_ms(c) for c in deployment.channels.values()}
+        plan, known = with_former(self.plan), bounds_of(self.plan)
         installation = install(
-            self.plan, deployment.fragments.values(), deployment.channels, bindings, delays, self.late
+            plan, deployment.fragments.values(), deployment.channels, bindings, delays, self.late, known
         )
         self.host.install(installation)
         self._recover_failures(deployment)
         found = [
-            reconfiguration_from_json(int(key.rsplit(" ", 1)[1]), data, self.plan)
+            reconfiguration_from_json(int(key.rsplit(" ", 1)[1]), data, plan)
             for key, data in sorted(store.notes("reconfiguration ").items())
         ]
         started = self._clock()
         for r in found:
-            course = self._course(r, started)
+            course = self._course(r, started, plan, known)
             course.marked = started
             routing.rewire(self._with({}, r))
             routing.wait_for(r.marker)
