@@ -1,0 +1,103 @@
+// What a person can do to the infrastructure from the page. Each is an event as in an event file, sent at once.
+
+import type { Link, NodeInfo } from "./model";
+import { attempt, notice } from "./notices";
+import type { Store } from "./store";
+
+interface Outcome {
+  moves: { operator: unknown; from: string | null; to: string | null }[];
+  fragments: number;
+  rerouted: number;
+  unplaced: Record<string, string>;
+}
+
+type ChangeEvent = Record<string, unknown>;
+
+export function removal(node: string): ChangeEvent[] {
+  return [{ event: "node_removed", node }];
+}
+
+export function cut(link: Link): ChangeEvent[] {
+  return [{ event: "link_removed", source: link.a, target: link.b }];
+}
+
+function added(link: Link): ChangeEvent {
+  const event: ChangeEvent = { event: "link_added", source: link.a, target: link.b };
+  if (typeof link.latency_ms === "number") event.latency_ms = link.latency_ms;
+  if (typeof link.bandwidth_mbps === "number") event.bandwidth_mbps = link.bandwidth_mbps;
+  return event;
+}
+
+/** A node that comes back with the links it had, as far as their other ends live. */
+export function revival(store: Store, node: NodeInfo): ChangeEvent[] {
+  const event: ChangeEvent = { event: "node_added", name: node.name, kind: node.kind };
+  const slots = node.slots ?? node.capacity;
+  if (typeof slots === "number") event.slots = slots;
+  if (typeof node.capacity_tps === "number") event.capacity_tps = node.capacity_tps;
+  if (typeof node.memory_mb === "number") event.memory_mb = node.memory_mb;
+  if (node.mobile) event.mobile = true;
+  return [event, ...linksToRestore(store, node.name).map(added)];
+}
+
+/** Links that a node had when it went. Things on the move find their own way back, or bring the newest link along. */
+export function linksToRestore(store: Store, name: string): Link[] {
+  const found = [...store.gone.values()].filter(({ a, b }) => {
+    const other = store.nodes.get(a === name ? b : b === name ? a : "");
+    return other !== undefined && other.alive && !other.mobile;
+  });
+  return store.nodes.get(name)?.mobile ? found.slice(-1) : found;
+}
+
+/** Links that were cut between nodes that are there and stay in place. */
+export function cutLinks(store: Store, name: string): Link[] {
+  const stays = (end: string): boolean => {
+    const node = store.nodes.get(end);
+    return node !== undefined && node.alive && !node.mobile;
+  };
+  return [...store.gone.values()].filter((l) => (l.a === name || l.b === name) && stays(l.a) && stays(l.b));
+}
+
+export async function preview(store: Store, events: ChangeEvent[]): Promise<string> {
+  const outcome = await store.api.post<Outcome>("/events?dry_run=true", { events: stamped(events) });
+  return sentence(outcome, "would");
+}
+
+function sentence(outcome: Outcome, verb: "would" | "did"): string {
+  const will = verb === "would";
+  const parts: string[] = [];
+  const moves = outcome.moves?.length ?? 0;
+  if (moves) parts.push(`${moves} ${moves === 1 ? "operator" : "operators"} ${will ? "would move" : "on the move"}`);
+  if (outcome.rerouted) parts.push(`${outcome.rerouted} ${outcome.rerouted === 1 ? "channel" : "channels"} ${will ? "would take" : "take"} another way`);
+  const lost = Object.keys(outcome.unplaced ?? {}).length;
+  if (lost) parts.push(`${lost} ${lost === 1 ? "operator has" : "operators have"} no place: ${Object.values(outcome.unplaced)[0]}`);
+  return parts.length ? parts.join(", ") : will ? "nothing would have to move" : "nothing has to move";
+}
+
+/** Events that happen now: a time of 0 stands for "when it arrives". */
+function stamped(events: ChangeEvent[]): ChangeEvent[] {
+  return events.map((e) => ({ at_ms: 0, ...e }));
+}
+
+async function send(store: Store, events: ChangeEvent[], told: string, undo?: () => void): Promise<void> {
+  await attempt(async () => {
+    const outcome = await store.api.post<Outcome>("/events", { events: stamped(events) });
+    notice(`${told}: ${sentence(outcome, "did")}`, "info", undo && { label: "Undo", run: undo });
+  });
+}
+
+export function kill(store: Store, node: NodeInfo): Promise<void> {
+  for (const [key, link] of store.links) if (link.a === node.name || link.b === node.name) store.gone.set(key, link);
+  return send(store, removal(node.name), `${node.name} is down`, () => void restore(store, node));
+}
+
+export function restore(store: Store, node: NodeInfo): Promise<void> {
+  return send(store, revival(store, node), `${node.name} is back`);
+}
+
+export function cutLink(store: Store, link: Link): Promise<void> {
+  return send(store, cut(link), `Link ${link.a} – ${link.b} is cut`, () => void mendLink(store, link));
+}
+
+export function mendLink(store: Store, link: Link): Promise<void> {
+  return send(store, [added(link)], `Link ${link.a} – ${link.b} is back`);
+}

@@ -1,0 +1,167 @@
+// What the coordinator sends, in the words of its HTTP reference.
+
+export interface Point {
+  x: number;
+  y: number;
+}
+
+export interface NodeInfo {
+  name: string;
+  kind: string;
+  capacity: number | null;
+  used: number;
+  alive: boolean;
+  x?: number | null;
+  y?: number | null;
+  slots?: number;
+  capacity_tps?: number | null;
+  memory_mb?: number | null;
+  mobile?: boolean;
+}
+
+export interface Link {
+  a: string;
+  b: string;
+  latency_ms?: number;
+  bandwidth_mbps?: number | null;
+}
+
+export interface Topology {
+  version: number;
+  nodes: NodeInfo[];
+  links: Link[];
+}
+
+export interface TopologyChange {
+  version: number;
+  nodes_changed?: NodeInfo[];
+  nodes_removed?: string[];
+  links_added?: Link[];
+  links_removed?: Link[];
+}
+
+export interface Demand {
+  text: string;
+  met: boolean | null;
+  value?: number | null;
+  unit?: string | null;
+}
+
+export interface Latency {
+  p50?: number | null;
+  p95?: number | null;
+  p99?: number | null;
+}
+
+export interface Query {
+  id: string;
+  text: string;
+  status: string;
+  reason?: string | null;
+  mechanism: string;
+  demands: Demand[];
+  operators: number;
+  fragments: number;
+  results: number;
+  rate_tps: number;
+  latency_ms: Latency | null;
+  dag?: Dag;
+}
+
+export interface DagOperator {
+  id: string | number;
+  kind: string;
+  label: string;
+  node: string | null;
+  fragment?: string | number | null;
+  slot?: string | number | null;
+  shared?: boolean;
+  why?: string | null;
+}
+
+export interface Dag {
+  operators: DagOperator[];
+  edges: [string | number, string | number][];
+}
+
+export interface Placement {
+  operator: string | number;
+  label: string;
+  kind?: string;
+  queries: string[];
+  node: string | null;
+  why?: string | null;
+}
+
+export interface Move {
+  operator: string | number;
+  query?: string;
+  from: string | null;
+  to: string | null;
+  reconfiguration?: number | null;
+}
+
+export const PHASES = ["placement", "contexts", "markers", "state"] as const;
+export type Phase = (typeof PHASES)[number];
+
+export interface Reconfiguration {
+  number: number;
+  began_ms: number;
+  ended_ms: number | null;
+  cause: string;
+  phases_ms: Partial<Record<Phase, number>>;
+  fragments: number;
+  moves: Move[];
+  state_bytes: number;
+  pause_ms: number | null;
+  status: string;
+  reason?: string | null;
+}
+
+export interface Decision {
+  at_ms: number;
+  query: string;
+  action: string;
+  from?: string | null;
+  to?: string | null;
+  reason: string;
+}
+
+export interface Metrics {
+  at_ms: number;
+  queries: Record<string, { rate_tps: number; latency_ms: Latency | null; results: number; queue?: number }>;
+  host: {
+    tuples_in_tps: number;
+    tuples_out_tps: number;
+    pending: number;
+    state_bytes: number;
+    steps_per_s: number;
+    slots: { name: string; busy: number }[];
+  };
+  links?: { a: string; b: string; tps: number }[];
+}
+
+export interface Health {
+  status: string;
+  problems: string[];
+  version?: string;
+  uptime_s?: number;
+}
+
+export interface Mechanism {
+  name: string;
+  optimises: string[] | string;
+  needs?: string[] | string;
+  summary?: string;
+}
+
+export interface Stream {
+  name: string;
+  schema: Record<string, string> | { name: string; type: string }[] | string;
+  nodes: string[];
+}
+
+export interface Sample {
+  title: string;
+  text: string;
+}
