@@ -11,7 +11,7 @@ const INPUTS = ["src", "build.mjs", "package.json", "package-lock.json", "tsconf
 rmSync("dist", { recursive: true, force: true });
 mkdirSync("dist/assets", { recursive: true });
 
-await build({
+const { metafile } = await build({
   entryPoints: { app: "src/main.ts", style: "src/style/index.css" },
   outdir: "dist/assets",
   bundle: true,
@@ -19,14 +19,24 @@ await build({
   format: "esm",
   target: ["es2022"],
   loader: { ".woff2": "file" },
-  assetNames: "[name]",
+  entryNames: "[name]-[hash]",
+  assetNames: "[name]-[hash]",
+  metafile: true,
   legalComments: "none",
   logLevel: "warning",
 });
-cpSync("src/index.html", "dist/index.html");
-cpSync("src/icon.svg", "dist/assets/icon.svg");
+const icon = `icon-${hash("src/icon.svg").slice(0, 8).toUpperCase()}.svg`;
+cpSync("src/icon.svg", `dist/assets/${icon}`);
+writeFileSync("dist/index.html", withFingerprints(readFileSync("src/index.html", "utf8")));
 writeFileSync("dist/LICENSES.txt", PACKAGES.map(licence).join("\n\n" + "-".repeat(80) + "\n\n"));
 writeFileSync("dist/manifest.json", JSON.stringify({ sources: hashes(INPUTS), built: hashes(["dist"]) }, null, 1) + "\n");
+
+/** The server lets browsers keep assets for ever, so their names change with their contents. */
+function withFingerprints(html) {
+  const built = Object.entries(metafile.outputs).filter(([, about]) => about.entryPoint);
+  const named = built.map(([path, about]) => [about.entryPoint.endsWith(".css") ? "style.css" : "app.js", relative("dist/assets", path)]);
+  return [...named, ["icon.svg", icon]].reduce((text, [plain, name]) => text.replace(`assets/${plain}`, `assets/${name}`), html);
+}
 
 function licence(name) {
   const about = JSON.parse(readFileSync(join("node_modules", name, "package.json"), "utf8"));
@@ -37,7 +47,11 @@ function licence(name) {
 
 function hashes(roots) {
   const files = roots.flatMap(walk).filter((f) => !f.endsWith("manifest.json")).sort();
-  return Object.fromEntries(files.map((f) => [f, createHash("sha256").update(readFileSync(f)).digest("hex")]));
+  return Object.fromEntries(files.map((f) => [f, hash(f)]));
+}
+
+function hash(file) {
+  return createHash("sha256").update(readFileSync(file)).digest("hex");
 }
 
 function walk(path) {

@@ -161,6 +161,11 @@ export interface Stream {
   nodes: string[];
 }
 
+export interface Sink {
+  name: string;
+  node: string;
+}
+
 export interface Sample {
   title: string;
   text: string;

@@ -14,6 +14,7 @@ import type {
   Query,
   Reconfiguration,
   Sample,
+  Sink,
   Stream,
   Topology,
   TopologyChange,
@@ -62,6 +63,7 @@ export class Store {
   mechanisms: Mechanism[] = [];
   streams: Stream[] = [];
   samples: Sample[] = [];
+  sinks: Sink[] = [];
   lastMoves: Move[] = [];
   selection: Selection = { query: null, node: null, link: null };
   /** Links that went since the page was opened, and those of nodes that went: what "restore" brings back. */
@@ -122,9 +124,10 @@ export class Store {
     this.loading = true;
     try {
       const { api } = this;
-      const [health, topology, positions, placements, queries, changes, decisions, mechanisms, streams, samples] =
+      this.health = await api.get<Health>("/health");
+      this.tell("health");
+      const [topology, positions, placements, queries, changes, decisions, mechanisms, streams, samples, sinks] =
         await Promise.all([
-          api.get<Health>("/health"),
           api.get<Topology>("/topology"),
           api.get<Record<string, Point>>("/positions").catch(() => ({})),
           api.get<Placement[]>("/placements"),
@@ -134,8 +137,8 @@ export class Store {
           api.get<Mechanism[]>("/mechanisms"),
           api.get<Stream[]>("/streams"),
           api.get<Sample[]>("/samples").catch(() => []),
+          api.get<Sink[]>("/sinks").catch(() => []),
         ]);
-      this.health = health;
       this.nodes = new Map(topology.nodes.map((n) => [n.name, n]));
       this.links = new Map(topology.links.map((l) => [linkKey(l.a, l.b), l]));
       this.positions = new Map(Object.entries(positions));
@@ -143,7 +146,7 @@ export class Store {
       this.queries = new Map(queries.map((q) => [q.id, q]));
       this.changes = [...changes].sort((x, y) => y.number - x.number);
       this.decisions = [...decisions].sort((x, y) => y.at_ms - x.at_ms);
-      Object.assign(this, { mechanisms, streams, samples, loaded: true });
+      Object.assign(this, { mechanisms, streams, samples, sinks, loaded: true });
       this.tell("health", "topology", "positions", "placements", "queries", "changes", "decisions", "connection");
     } catch (error) {
       if (error instanceof Problem && (error.status === 401 || error.status === 403)) {
@@ -194,6 +197,7 @@ export class Store {
         break;
       case "health":
         this.health = data as Health;
+        if (!this.loaded && this.health.status === "ok") void this.load();
         this.tell("health");
         break;
     }

@@ -27,7 +27,7 @@ export function addQuery(store: Store): void {
     editor.element,
     h("div", { class: "field" }, h("label", { for: "query-name" }, "Name"), name),
   );
-  const right = h("aside", { class: "streams", "aria-label": "Streams" }, h("h3", {}, "Streams"), ...store.streams.map((stream) => streamCard(stream, editor)));
+  const right = h("aside", { class: "streams", "aria-label": "Streams" }, h("h3", {}, "Streams"), ...store.streams.map((stream) => streamCard(stream, editor)), store.sinks.length > 0 && h("h3", { class: "spaced" }, "Sinks"), h("ul", {}, ...store.sinks.map((sink) => h("li", {}, h("button", { type: "button", class: "link", onclick: () => editor.insert(sink.name) }, sink.name), h("span", { class: "muted" }, ` at ${sink.node}`)))));
   const { element, close } = dialog("Add a query", [left, right], [add], () => void submit(), true);
   editor.area.focus();
 
