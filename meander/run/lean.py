@@ -42,17 +42,12 @@ class Lean:
     @staticmethod
     def of(stage: Stage) -> Lean:
         """Follows every output column back to where it comes from."""
-        origins: dict[int, Origins] = {
-            -1 - i: {c: frozenset({(i, c)}) for c in schema.names} for i, schema in enumerate(stage.schemas)
-        }
-        for number, node in enumerate(stage.nodes):
-            origins[number] = _handed_on(stage, node, [origins[i] for i in node.inputs])
         last = len(stage.nodes) - 1 if stage.nodes else -1
         handed_on = {}
-        for name, found in origins[last].items():
-            of_leaf = dict(found or ())
-            if found and len(of_leaf) == len(found) == len(stage.schemas):
-                handed_on[name] = tuple(of_leaf[i] for i in range(len(stage.schemas)))
+        for name, found in origins(stage)[last].items():
+            own = column_of_each_leaf(stage, found)
+            if own is not None:
+                handed_on[name] = own
         wanted = frozenset(stage.schema.names) - handed_on.keys()
         return Lean(stage, _needed(stage, last, wanted), handed_on)
 
@@ -103,6 +98,24 @@ class Lean:
         return pa.table(found)
 
 
+def origins(stage: Stage) -> dict[int, Origins]:
+    """For every node and every leaf of a stage what its columns hand on."""
+    found: dict[int, Origins] = {
+        -1 - i: {c: frozenset({(i, c)}) for c in schema.names} for i, schema in enumerate(stage.schemas)
+    }
+    for number, node in enumerate(stage.nodes):
+        found[number] = _handed_on(stage, node, [found[i] for i in node.inputs])
+    return found
+
+
+def column_of_each_leaf(stage: Stage, found: frozenset[tuple[int, str]] | None) -> tuple[str, ...] | None:
+    """What is handed on, as one column of each leaf, if it is that."""
+    of_leaf = dict(found or ())
+    if not found or not len(of_leaf) == len(found) == len(stage.schemas):
+        return None
+    return tuple(of_leaf[i] for i in range(len(stage.schemas)))
+
+
 def _handed_on(stage: Stage, node: Node, below: Sequence[Origins]) -> Origins:
     """For each column of a node what it hands on. A column whose type changes is computed."""
     types = dict(zip(node.schema.names, node.schema.types, strict=True))
@@ -119,11 +132,11 @@ def _handed_on(stage: Stage, node: Node, below: Sequence[Origins]) -> Origins:
         case Union():
             schemas = [stage.nodes[i].schema if i >= 0 else stage.schemas[-1 - i] for i in node.inputs]
             same = all(s.types == node.schema.types for s in schemas)
-            return {c: _united([b[c] for b in below]) if same else None for c in node.schema.names}
+            return {c: united([b[c] for b in below]) if same else None for c in node.schema.names}
     return dict.fromkeys(node.schema.names)
 
 
-def _united(found: Sequence[frozenset[tuple[int, str]] | None]) -> frozenset[tuple[int, str]] | None:
+def united(found: Sequence[frozenset[tuple[int, str]] | None]) -> frozenset[tuple[int, str]] | None:
     known = [f for f in found if f is not None]
     return frozenset().union(*known) if len(known) == len(found) else None
 
@@ -140,9 +153,17 @@ def _needed(stage: Stage, last: int, wanted: frozenset[str]) -> tuple[frozenset[
                 read = read | columns(predicate)
             case Map(named):
                 read = {name for c in named if c.name in read for name in columns(c.expression)}
+            case Union():
+                pass
+            case _:
+                read = {name for i in node.inputs for name in _names(stage, i)}
         for below in node.inputs:
             wants[below] |= read
     return tuple(frozenset(wants[-1 - i]) for i in range(len(stage.schemas)))
+
+
+def _names(stage: Stage, number: int) -> tuple[str, ...]:
+    return tuple((stage.nodes[number].schema if number >= 0 else stage.schemas[-1 - number]).names)
 
 
 def _columns(schema: Schema, needed: frozenset[str]) -> list[str]:

@@ -24,6 +24,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from meander.run.cutting import cut
 from meander.run.frames import FRAGMENT
 from meander.run.lean import Lean, is_lean
 from meander.run.process import is_running
@@ -44,9 +45,6 @@ MOST_FAILURES = 3
 
 LARGEST_BYTES = 100_000_000
 """Input travels inside a task's description; larger batches go the plain way."""
-
-LEAST_PART_ROWS = 50_000
-"""Rows that are worth a job of their own."""
 
 
 class NotRepeatableError(Exception):
@@ -85,18 +83,10 @@ class PreparedRunner:
         return all(s.key in self._idle or s.key in self._refused for s in stages)
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
-        parts = self._parts(stage, tables)
+        parts = [list(tables)] if stage.key in self._refused else cut(stage, tables, self._cores)
         if len(parts) == 1:
             return self._run(stage, tables)
         return pa.concat_tables(self._pool.map(lambda part: self._run(stage, part), parts))
-
-    def _parts(self, stage: Stage, tables: Sequence[pa.Table]) -> list[Sequence[pa.Table]]:
-        """A large batch without memory is cut, so that every core has a part of it."""
-        count = min(self._cores, sum(map(len, tables)) // LEAST_PART_ROWS)
-        if stage.stateful is not None or count < 2 or stage.key in self._refused:
-            return [tables]
-        cuts = [[len(t) * i // count for i in range(count + 1)] for t in tables]
-        return [[t.slice(c[i], c[i + 1] - c[i]) for t, c in zip(tables, cuts, strict=True)] for i in range(count)]
 
     def _run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:

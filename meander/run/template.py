@@ -99,18 +99,19 @@ class Stage:
     @cached_property
     def stateful(self) -> Stateful | None:
         """The operator with memory, prepared for its schemas."""
-        node = self._remembering
+        node = self.remembering
         return None if node is None else STATEFUL[type(node.operator)](node.operator, self._inputs_of(node))
 
     @property
-    def _remembering(self) -> Node | None:
+    def remembering(self) -> Node | None:
+        """The node of the operator with memory."""
         found = [n for n in self.nodes if isinstance(n.operator, STATEFUL_OPERATORS)]
         return found[0] if found else None
 
     @cached_property
     def read_directly(self) -> tuple[tuple[int, ...], ...] | None:
         """For each input of the operator with memory the edges that it reads, if only unions lie between."""
-        node = self._remembering
+        node = self.remembering
         found = [self._leaves(i) for i in node.inputs] if node else [None]
         return None if None in found else tuple(leaves for leaves in found if leaves is not None)
 
@@ -158,7 +159,7 @@ class Stage:
     def plan(self, frames: Sequence[DataFrame]) -> DataFrame:
         """The frame of a step, output and state rows together. It depends on nothing but the schemas of the frames."""
         inputs, states = frames[: len(self.reads)], frames[len(self.reads) :]
-        node = self._remembering
+        node = self.remembering
         if node is None:
             carried = (FRAGMENT, *HIDDEN)
             return self._frames(inputs, carried)[-1] if self.nodes else inputs[0].selectExpr(*carried, *self._columns())
@@ -168,7 +169,7 @@ class Stage:
 
     def late(self, frames: Sequence[DataFrame]) -> DataFrame:
         """The tuples that came too late for the operator with memory, as it would have read them."""
-        node = self._remembering
+        node = self.remembering
         assert self.stateful is not None
         assert node is not None
         return self.stateful.late(self._below(frames[: len(self.reads)], node))
@@ -190,8 +191,8 @@ class Stage:
 
     def _after(self, frame: DataFrame, carried: Sequence[str]) -> DataFrame:
         """Filters and maps behind the operator with memory; rows of state pass untouched."""
-        assert self._remembering is not None
-        for node in self.nodes[self.nodes.index(self._remembering) + 1 :]:
+        assert self.remembering is not None
+        for node in self.nodes[self.nodes.index(self.remembering) + 1 :]:
             if isinstance(node.operator, Filter):
                 frame = frame.where(f"{TAG} <> 0 OR {predicate(node.operator)}")
             else:
@@ -215,8 +216,8 @@ class Stage:
 
     def split_late(self, result: pa.Table) -> tuple[pa.Table, ...]:
         """Late tuples by the input they came from: fragment, hidden columns, columns of that input."""
-        assert self._remembering is not None
-        inputs = self._inputs_of(self._remembering)
+        assert self.remembering is not None
+        inputs = self._inputs_of(self.remembering)
         if TAG not in result.column_names:
             return (result.select([FRAGMENT, *HIDDEN, *inputs[0].names]),)
         tags = result.column(TAG)

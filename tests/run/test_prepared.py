@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.run import prepared
-from meander.run.frames import FRAGMENT, HIDDEN, TS, frame_schema
+from meander.run import cutting
+from meander.run.frames import AFTER, FRAGMENT, HIDDEN, TS, frame_schema
 from meander.run.lean import Lean, is_lean
 from meander.run.prepared import PreparedRunner
 from meander.run.runner import PlainRunner
@@ -19,6 +19,7 @@ TEXTS = (
     "SELECT id, speed * 3.6 AS kmh, road FROM cars WHERE speed > 10 INTO one",
     "SELECT road, speed AS v FROM cars WHERE id < 2 UNION ALL SELECT road, mm AS v FROM rain INTO one",
     "SELECT * FROM cars UNION ALL SELECT ts, id + 1 AS id, road, speed FROM cars WHERE id < 2 INTO one",
+    "SELECT a.id, a.speed * 2 AS w, b.mm FROM cars AS a, rain AS b MATCH a OR b INTO one",
 )
 
 
@@ -34,7 +35,7 @@ def given(stream: str, rows: int) -> pa.Table:
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("rows", [0, 7, 90])
 def test_prepared_equals_plain(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str, rows: int) -> None:
-    monkeypatch.setattr(prepared, "LEAST_PART_ROWS", 20)
+    monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 20)
     (query,) = queries(text)
     bound = bind(query.plan.operators, query.plan.inputs)
     (stage,) = bound.template.stages
@@ -91,3 +92,40 @@ def test_numbers_stand_for_rows_of_all_tables() -> None:
     assert back.column("c1").to_pylist() == [tables[1].column("c2")[1].as_py(), tables[0].column("c3")[0].as_py()]
     assert back.column_names == [FRAGMENT, *HIDDEN, "c0", "c1"]
     assert back.schema.field(FRAGMENT).type == pa.int32()
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("SELECT road, count(*) AS n FROM cars WHERE id < 3 GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one", 1),
+        ("SELECT a.id, b.mm FROM cars AS a JOIN rain AS b ON a.road = b.road WITHIN 1 s INTO one", 2),
+        ("SELECT count(*) AS n FROM cars WINDOW TUMBLING(ts, 1 s) INTO one", 0),
+        ("SELECT upper(road) AS r, count(*) AS n FROM cars GROUP BY upper(road) WINDOW TUMBLING(ts, 1 s) INTO one", 0),
+    ],
+)
+def test_equal_keys_are_in_one_part(monkeypatch: pytest.MonkeyPatch, text: str, columns: int) -> None:
+    """Rows and state are cut by the same key; where there is none, the batch stays whole."""
+    monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 20)
+    (query,) = queries(text)
+    (stage,) = bind(query.plan.operators, query.plan.inputs).template.stages
+    inputs = [given(stream, 300) for stream in ("cars", "rain")[: len(stage.reads)]]
+    inputs = [t.append_column(AFTER, pa.array([0] * 300)) if stage.watermark else t for t in inputs]
+    states = [spec.frame_schema.empty_table() for spec in stage.states]
+    parts = cutting.cut(stage, [*inputs, *states], cores=3)
+    if not columns:
+        assert len(parts) == 1
+        return
+    assert len(parts) == 3
+    assert sum(len(t) for part in parts for t in part) == 300 * len(inputs)
+    roads = [
+        {
+            r
+            for t in part
+            for n in ("c1", "c2")
+            if n in t.column_names
+            for r in t.column(n).to_pylist()
+            if isinstance(r, str)
+        }
+        for part in parts
+    ]
+    assert sum(map(len, roads)) == len(set().union(*roads)) == 2

@@ -19,7 +19,18 @@ from meander.model.operators import WindowAggregate
 from meander.model.windows import Count
 from meander.run.frames import AFTER, BEGIN, BUCKET, FRAGMENT, NEWEST, TAG, TS, WM, Longs
 from meander.run.operators.partials import Aggregation, kept
-from meander.run.operators.state import Move, Post, Ranges, StateColumn, StateTable, floor, npt_bool, nulls_for, when
+from meander.run.operators.state import (
+    Cut,
+    Move,
+    Post,
+    Ranges,
+    StateColumn,
+    StateTable,
+    floor,
+    npt_bool,
+    nulls_for,
+    when,
+)
 from meander.run.operators.time_window import CARRIED, state_names
 
 BUCKET_MS = 1000
@@ -43,6 +54,10 @@ class CountWindow:
             watermark=True,
         )
         self.states = (self.waiting, self.open)
+
+    @property
+    def cut_by(self) -> Cut | None:
+        return self.aggregation.cut_by(len(self.states))
 
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame:
         a = self.aggregation

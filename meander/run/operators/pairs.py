@@ -18,7 +18,18 @@ from meander.model.expressions import Expression
 from meander.model.schema import Schema
 from meander.run.expressions import spark_sql, type_text
 from meander.run.frames import BUCKET, FRAGMENT, HIDDEN, NEWEST, TAG, TS, WM, Longs, arrow_type, positions
-from meander.run.operators.state import Move, Post, Ranges, StateColumn, StateTable, floor, npt_bool, nulls_for, when
+from meander.run.operators.state import (
+    Cut,
+    Move,
+    Post,
+    Ranges,
+    StateColumn,
+    StateTable,
+    floor,
+    npt_bool,
+    nulls_for,
+    when,
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,13 @@ class Pairs:
             )
             for name, schema in zip(("left", "right"), inputs, strict=True)
         )
+
+    @property
+    def cut_by(self) -> Cut | None:
+        if not self.keys:
+            return None
+        left, right = self.keys[0]
+        return Cut((left, f"c{self.right.index(right)}"), (f"s{left}", f"s{right}"))
 
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame:
         left, right = (

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from meander.model.expressions import Call, Literal
+from meander.model.expressions import Call, Column, Literal
 from meander.model.operators import WindowAggregate
 from meander.model.schema import DataType, Kind
 from meander.run.expressions import spark_sql, type_text, typed
 from meander.run.frames import TS, arrow_type
 from meander.run.operators.exact import Lets, deviation, digits, double_sum, halves, whole_sum
-from meander.run.operators.state import StateColumn
+from meander.run.operators.state import Cut, StateColumn
 
 HASHES = 1024
 """Hashes kept for a distinct count: exact below, about 3 % standard error above."""
@@ -209,6 +209,13 @@ class Aggregation:
             StateColumn(name, type_text(k.expression.type), arrow_type(k.expression.type))
             for k, name in zip(self.operator.keys, self.keys, strict=True)
         ]
+
+    def cut_by(self, tables: int) -> Cut | None:
+        """The first key that is a column of the input as it is, which every one of the state tables has as well."""
+        for key, name in zip(self.operator.keys, self.keys, strict=True):
+            if isinstance(key.expression, Column):
+                return Cut((key.expression.name,), (name,) * tables)
+        return None
 
     def partial_columns(self) -> list[StateColumn]:
         return [StateColumn(name, p.spark, p.arrow) for p, name in self.partials.items()]

@@ -19,7 +19,7 @@ from meander.model.operators import WindowAggregate
 from meander.model.windows import Session
 from meander.run.frames import AFTER, BEGIN, FRAGMENT, NEWEST, TS, WM, Longs
 from meander.run.operators.partials import Aggregation
-from meander.run.operators.state import Move, Post, Ranges, StateColumn, StateTable, floor, npt_bool, when
+from meander.run.operators.state import Cut, Move, Post, Ranges, StateColumn, StateTable, floor, npt_bool, when
 from meander.run.operators.time_window import CARRIED, state_names, tagged
 
 
@@ -34,6 +34,10 @@ class SessionWindow:
         times = (StateColumn(name, "BIGINT", pa.int64()) for name in (NEWEST, "first", "last"))
         columns = (*times, *self.aggregation.key_columns(), *self.aggregation.partial_columns())
         self.states = (StateTable("sessions", columns, consumed=True, watermark=True, mergeable=True),)
+
+    @property
+    def cut_by(self) -> Cut | None:
+        return self.aggregation.cut_by(len(self.states))
 
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame:
         a, (table,) = self.aggregation, self.states

@@ -59,6 +59,14 @@ class StateTable:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """One of an operator's keys: its column in each input, by position, and in each state table."""
+
+    inputs: tuple[str, ...]
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Move:
     """What a step brings to each fragment: its watermark before and after, and the event times of its new tuples.
 
@@ -91,6 +99,10 @@ class Stateful(Protocol):
     @property
     def lag_ms(self) -> int:
         """How far the watermark behind the operator stays back, so that its results are never late."""
+
+    @property
+    def cut_by(self) -> Cut | None:
+        """A key by which rows and state may be told apart: rows with different ones have nothing to do with another."""
 
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame: ...
 

@@ -18,7 +18,7 @@ from meander.model.operators import WindowAggregate
 from meander.model.windows import Sliding, Tumbling
 from meander.run.frames import AFTER, BEGIN, BUCKET, FRAGMENT, NEWEST, TAG, TS, WM, Longs
 from meander.run.operators.partials import Aggregation, kept
-from meander.run.operators.state import Move, Post, Ranges, StateColumn, StateTable, floor, npt_bool, when
+from meander.run.operators.state import Cut, Move, Post, Ranges, StateColumn, StateTable, floor, npt_bool, when
 
 CARRIED = (TAG, FRAGMENT, BUCKET, TS, WM, NEWEST)
 
@@ -36,6 +36,10 @@ class TimeWindow:
         time = (StateColumn(NEWEST, "BIGINT", pa.int64()), StateColumn("w", "BIGINT", pa.int64()))
         columns = (*time, *self.aggregation.key_columns(), *self.aggregation.partial_columns())
         self.states = (StateTable("windows", columns, consumed=True, watermark=True, mergeable=True),)
+
+    @property
+    def cut_by(self) -> Cut | None:
+        return self.aggregation.cut_by(len(self.states))
 
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame:
         a, (table,) = self.aggregation, self.states
