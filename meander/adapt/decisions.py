@@ -17,6 +17,7 @@ class Trigger(Enum):
     ENVIRONMENT = "environment changed"
     PERIODIC = "periodic"
     TRANSITION = "transition ended"
+    ASKED = "asked for"
 
 
 class Action(Enum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meander.model.ids import NodeId
 
@@ -53,6 +53,10 @@ class PathCache:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PathCache:
+        """A copy of a topology finds its paths anew."""
+        return PathCache()
 
     def get(self, start: NodeId, goal: NodeId, topology: Topology) -> tuple[bool, Path | None]:
         """Whether the answer is known, and the answer."""

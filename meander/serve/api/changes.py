@@ -1,0 +1,52 @@
+"""Change events, and operators that are moved by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from meander.serve.api import models
+from meander.serve.api.answers import answered, shown
+from meander.serve.api.guards import KeyOf, ServiceOf, may_change
+from meander.serve.changes import LARGEST_TIME
+from meander.serve.history import NEWEST
+
+router = APIRouter()
+
+
+@router.post(
+    "/events",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": models.Batch}},
+    response_class=Response,
+)
+async def change(service: ServiceOf, body: models.Events, key: KeyOf, dry_run: bool = False) -> Response:
+    """Apply events, all of them or none; with `dry_run`, only say what they would do.
+
+    Requests that wait at the same time are carried out as one batch; the answer is about the whole batch.
+    """
+    return await answered(service.rehearse(body.events) if dry_run else service.change(body.events, key))
+
+
+@router.get("/events", responses={200: {"model": list[models.PastEvent]}}, response_class=Response)
+def events(
+    service: ServiceOf,
+    since: Annotated[int, Query(ge=-1, le=LARGEST_TIME, description="Only those after this number.")] = NEWEST,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Response:
+    """Events with what came of them, oldest first; without `since`, the newest."""
+    return shown(service.history.events(since, limit))
+
+
+@router.post(
+    "/moves",
+    status_code=202,
+    dependencies=[Depends(may_change)],
+    responses={202: {"model": models.Batch}},
+    response_class=Response,
+)
+async def move(service: ServiceOf, body: models.MoveWish, key: KeyOf) -> Response:
+    """Put an operator on a node, where it stays. The node must be there, have room and be reachable."""
+    return await answered(service.move(body.operator, body.node, key))

@@ -1,0 +1,32 @@
+"""Health and metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from meander.serve.api.answers import shown
+from meander.serve.api.guards import ServiceOf
+from meander.serve.api.models import Health
+from meander.serve.metrics import CONTENT_TYPE, exposition
+
+open_router = APIRouter()
+router = APIRouter()
+metrics_router = APIRouter()
+
+
+@open_router.get("/health", responses={200: {"model": Health}}, response_class=Response)
+async def health(service: ServiceOf) -> Response:
+    """Whether the coordinator runs, and what is wrong if something is. Needs no token."""
+    return shown(service.health())
+
+
+@router.get(
+    "/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}, response_class=Response
+)
+def metrics(service: ServiceOf) -> Response:
+    """Metrics in Prometheus' text format; also at `/metrics`."""
+    return Response(exposition(service), media_type=CONTENT_TYPE)
+
+
+metrics_router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)

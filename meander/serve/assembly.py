@@ -1,0 +1,204 @@
+"""Assembly: catalog, engine, loop, adaptation and decision core on one host, new or as the last process left them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meander.adapt.foresight import CatalogForesight
+from meander.adapt.knowledge import Knowledge
+from meander.adapt.per_query import assign
+from meander.deploy.protocols import protocol
+from meander.lang.topology_file import TopologyFile
+from meander.model.ids import OperatorId, QueryId
+from meander.place.sharing import forget
+from meander.run.connectors.base import Outlet, Surroundings
+from meander.run.connectors.latency import Latency
+from meander.run.host import Host
+from meander.run.installation import OUTSIDE
+from meander.serve.adaptation import LIVELY, Adaptation, per_query
+from meander.serve.board import Board
+from meander.serve.changes import Reader
+from meander.serve.core import Core, ObservedEngine
+from meander.serve.history import History
+from meander.serve.hub import Hub
+from meander.serve.ledger import Ledger
+from meander.serve.loop import Loop
+from meander.serve.measuring import Measuring
+from meander.serve.outlets import Outlets
+from meander.serve.recovery import Recovered, known_to, rebuild, reopen
+from meander.serve.telling import Teller
+from meander.serve.wishes import Form
+
+if TYPE_CHECKING:
+    from meander.serve.coordinator import Options
+
+FORECAST_S = 0.5
+"""How long a mechanism may think about a forecast: everybody else waits meanwhile."""
+SETTLE_S = 60.0
+KNOWLEDGE = "knowledge.json"
+
+
+@dataclass(slots=True)
+class Assembly:
+    """All parts, put together."""
+
+    host: Host
+    around: Surroundings
+    ledger: Ledger
+    loop: Loop
+    core: Core
+    measuring: Measuring
+    knowledge: Path
+    started: float
+
+    def settle(self) -> None:
+        """Lets what is under way take effect, so that tuples find fragments that run."""
+        self.core.teller.reconfigurations(self.loop.settle(SETTLE_S), self.core.clock())
+
+    def close(self) -> None:
+        self.core.adaptation.mapek.knowledge.save(self.knowledge)
+        self.loop.engine.close()
+        self.ledger.close()
+
+    def summary(self) -> dict[str, Any]:
+        """What was done since the process began."""
+        totals, status = self.core.teller.totals, self.host.status()
+        delivery = self.host.delivery
+        everything = Latency()
+        for latency in delivery.latencies().values() if delivery is not None else ():
+            everything = everything.plus(latency)
+        found = everything.percentiles()
+        shown = {"p50": found.p50_ms, "p95": found.p95_ms, "p99": found.p99_ms}
+        return {
+            "changes": totals.batches,
+            "events": totals.events,
+            "refused": totals.refused,
+            "moves": totals.moves,
+            "reconfigurations": totals.reconfigurations,
+            "taken_back": totals.taken_back,
+            "fragments_moved": totals.fragments,
+            "state_bytes": totals.state_bytes,
+            "decisions": totals.decisions,
+            "queries": len(self.core.teller.texts),
+            "tuples_in": status.ingest.rows if status.ingest else 0,
+            "tuples_out": status.delivery.rows if status.delivery else 0,
+            "results": {name: o.rows for name, o in (status.delivery.outlets if status.delivery else {}).items()},
+            "latency_ms": {share: None if np.isnan(ms) else ms for share, ms in shown.items()},
+            "problems": list(status.problems),
+            "uptime_s": round(time.monotonic() - self.started, 1),
+        }
+
+
+def assemble(
+    host: Host, world: TopologyFile, ledger_path: Path, around: Surroundings, hub: Hub, options: Options
+) -> Assembly:
+    """Puts everything together; what the ledger and the host's store hold is taken up."""
+    ledger = Ledger(ledger_path)
+    fresh = not ledger.has_topology()
+    recovered = rebuild(ledger, world, known_to(host.store))
+    catalog = recovered.catalog
+    if fresh:
+        with ledger.transaction():
+            ledger.save_topology(catalog.topology)
+    engine = ObservedEngine(catalog, per_query(options.mechanism))
+    loop = Loop(
+        catalog,
+        engine,
+        host,
+        emulated=options.emulate,
+        protocol=protocol(options.protocol),
+        replicas=world.resilience.replicas,
+    )
+    knowledge = ledger_path.with_name(KNOWLEDGE)
+    adaptation = _adaptation(loop, knowledge, options)
+    outlets = Outlets(loop, host, ledger, around, options.sink_of)
+    teller = Teller(loop, adaptation, ledger, Board(loop), outlets, hub)
+    core = Core(teller)
+    _take_up(core, recovered, knowledge_of=ledger.mechanisms())
+    parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())
+    _finish(core, Reader(world.streams, world.sinks))
+    if fresh:
+        _first(core, Reader(world.streams, world.sinks), options.first)
+    return parts
+
+
+def _adaptation(loop: Loop, knowledge: Path, options: Options) -> Adaptation:
+    settings = LIVELY if options.adapt else replace(LIVELY, dry_run=True)
+    adaptation = Adaptation(loop, settings=settings, knowledge=Knowledge.load(knowledge))
+    if isinstance(adaptation.mapek.foresight, CatalogForesight):
+        adaptation.mapek.foresight.time_limit_s = FORECAST_S
+    return adaptation
+
+
+def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) -> None:
+    """What the last process left: plan and placement from the ledger, fragments and channels from the host's store."""
+    loop, teller, ledger = core.loop, core.teller, core.ledger
+    engine, plan, now = loop.engine, loop.catalog.plan, core.clock()
+    teller.board.why.update(recovered.why)
+    teller.texts.update((str(q), text) for q, text in recovered.texts.items())
+    for query, running in plan.queries.items():
+        name = knowledge_of.get(query, core.adaptation.chosen.fallback)
+        if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
+            assign(engine, query, name)
+        core.adaptation.mapek.watch(query, running.query.demands, name, now)
+        teller.board.show_query(query)
+    teller.mechanisms = dict(core.adaptation.mechanisms())
+    core.restore(loop.catalog.placement.nodes)
+    history = History(ledger.path)
+    teller.courses.adopt(history.reconfigurations(1_000))
+    history.close()
+    _take_up_outlets(core)
+    loop.recover()
+    if recovered.ghosts:
+        forget(loop.catalog, recovered.ghosts)
+        loop.deployer.note(recovered.ghosts)
+    teller.board.show_whole_topology()
+
+
+def _take_up_outlets(core: Core) -> None:
+    """Outlets of queries that run, and of those that were being stopped."""
+    outlets, sinks = core.outlets, core.loop.catalog.sinks
+    running = {OperatorId(s) for r in core.loop.catalog.plan.queries.values() for s in r.sinks}
+    with core.ledger.transaction():
+        for channel, query, sink in core.ledger.outlets():
+            if sink in sinks:
+                outlets.adopt(Outlet(query, sinks[sink], channel))
+                if OperatorId(channel - OUTSIDE) not in running:
+                    outlets.stop(QueryId(query))
+                    core.teller.texts.setdefault(query, "")
+        for query in core.loop.catalog.plan.queries:
+            if not outlets.names(query):
+                outlets.expect(query)
+
+
+def _finish(core: Core, reader: Reader) -> None:
+    """Batches that were accepted and not applied are applied now; their requests get the answers they had to get."""
+    loop = core.loop
+    reopen(loop.catalog, loop.engine.log)
+    waiting = core.ledger.unfinished()
+    for number, values in waiting:
+        changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
+        batch = core.apply(number, changes.events, {})
+        with core.ledger.transaction():
+            for key, form in core.ledger.unanswered(number):
+                core.ledger.answered(key, *Form.of_json(form).answer(core, batch))
+    if not waiting and (loop.engine.log.entries or loop.deployer.has_waiting_changes):
+        report = loop.engine.run([])
+        loop.follow([m.operator for m in report.moves], report, loop.clock())
+        core.follow()
+
+
+def _first(core: Core, reader: Reader, texts: Mapping[str, str]) -> None:
+    """The first queries of a new directory."""
+    from meander.serve.service import submission
+
+    wishes = [submission(reader, text, name) for name, text in texts.items()]
+    core.take(wishes)
+    for wish in wishes:
+        wish.answer.result()

@@ -1,0 +1,241 @@
+"""The coordinator: everything put together on one directory. Start it, talk to it over HTTP or in Python, stop it.
+
+    with running(Path("here"), Path("ring.yaml")) as coordinator:
+        coordinator.submit("SELECT id FROM train WHERE speed < 5 INTO alerts", "slow")
+        coordinator.events([{"event": "link_removed", "source": "train-1", "target": "station-1"}])
+
+A directory that was used before goes on where it was, however the process before ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from meander.deploy.protocols import protocol
+from meander.lang.topology_file import TopologyFile, load
+from meander.model.errors import InputError
+from meander.model.events import ChangeEvent
+from meander.model.streams import Stream
+from meander.place.catalog import Catalog
+from meander.place.mechanisms import mechanism as find_mechanism
+from meander.run.connectors import sink_for, source_for
+from meander.run.connectors.base import Outlet, SinkConnector, SourceConnector, Surroundings
+from meander.run.connectors.latency import Latency
+from meander.run.host import Host, HostOptions
+from meander.run.journal import JournalError
+from meander.run.session import start_session
+from meander.serve.assembly import Assembly, assemble
+from meander.serve.changes import Reader
+from meander.serve.history import History
+from meander.serve.home import Home, announce, create, held, withdraw
+from meander.serve.hub import Hub
+from meander.serve.server import Server
+from meander.serve.service import Service
+from meander.serve.tokens import Tokens
+
+_log = logging.getLogger(__name__)
+WARM_UP_S = 60.0
+"""How long slots may take to make their first step."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a coordinator runs."""
+
+    mechanism: str = "bottom_up"
+    protocol: str = "isqd"
+    slots: int = 1
+    emulate: bool = False
+    """Whether tuples are delayed by the latency of their path."""
+    adapt: bool = True
+    """Whether mechanisms are switched when demands are not met; otherwise that is only suggested in the log."""
+    host: str = "127.0.0.1"
+    port: int = 8420
+    """0 for any that is free."""
+    first: Mapping[str, str] = field(default_factory=dict)
+    """Queries (name to SQL) that run in a new directory before the first tuple is taken in."""
+    source_of: Callable[[Stream, Surroundings], SourceConnector] = source_for
+    sink_of: Callable[[Outlet, Surroundings], SinkConnector] = sink_for
+    samples: Sequence[tuple[str, str]] = ()
+    """Titles and texts of queries that the page offers."""
+
+    def check(self) -> None:
+        find_mechanism(self.mechanism)
+        protocol(self.protocol)
+
+
+class Coordinator:
+    """Use `running`."""
+
+    def __init__(self, home: Home, world: TopologyFile, options: Options, spark: SparkSession | None) -> None:
+        self.home, self.world, self.options = home, world, options
+        tokens = Tokens.load(home.tokens)
+        self.token, self.reader_token = tokens.operator, tokens.reader
+        self.hub = Hub(secrets.token_hex(4))
+        self.service = Service(self.hub, tokens, Reader(world.streams, world.sinks), options.samples, options.adapt)
+        self.server = Server(self.service, options.host, options.port)
+        self._spark, self._own_spark = spark, spark is None
+        self._parts: Assembly | None = None
+        self._host: Host | None = None
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Listens at once; takes up what ran before and begins to run as soon as Spark is there."""
+        self.server.start()
+        announce(self.home, self.address)
+        started = time.monotonic()
+        if self._spark is None:
+            self._spark = start_session("meander")
+        parts = self._assemble()
+        host = parts.host
+        host.start()
+        host.warm_up()
+        host.deliver((), parts.around)
+        parts.settle()
+        parts.core.carry_on()
+        sources = {name: self.options.source_of(s, parts.around) for name, s in self.world.streams.items()}
+        host.feed(self.world.streams.values(), parts.around, sources)
+        parts.core.start()
+        parts.measuring.start()
+        self.service.ready(parts.core, History(self.home.ledger))
+        _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
+
+    def _assemble(self) -> Assembly:
+        assert self._spark is not None
+        options, world = self.options, self.world
+        self.home.results.mkdir(exist_ok=True)
+        host_options = HostOptions(self.home.host, options.slots, patience_ms=world.resilience.patience_ms)
+        try:
+            self._host = Host(host_options, self._spark)
+        except JournalError as error:
+            raise InputError(str(error)) from None
+        around = Surroundings(self.home.results, self.home.host)
+        self._parts = assemble(self._host, world, self.home.ledger, around, self.hub, options)
+        return self._parts
+
+    def stop(self) -> None:
+        """Stops at once; what was taken in goes on at the next start."""
+        self.service.stopping()
+        if self._parts is not None:
+            self._parts.measuring.stop()
+            self._parts.core.stop()
+        if self._host is not None:
+            self._host.stop()
+        self.hub.close()
+        self.server.stop()
+        if self._parts is not None:
+            self._parts.close()
+        self.service.close()
+        withdraw(self.home)
+        if self._own_spark and self._spark is not None:
+            self._spark.stop()
+
+    # ---------------------------------------------------------------- asking
+
+    @property
+    def address(self) -> str:
+        return self.server.address
+
+    @property
+    def page(self) -> str:
+        """The page's address, with what it needs to change things."""
+        return f"{self.address}/#token={self.token}"
+
+    @property
+    def parts(self) -> Assembly:
+        assert self._parts is not None, "the coordinator was not started"
+        return self._parts
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "the coordinator was not started"
+        return self._spark
+
+    @property
+    def catalog(self) -> Catalog:
+        """Not to be touched while the coordinator runs, but for looking at streams and sinks."""
+        return self.parts.loop.catalog
+
+    @property
+    def first_outlets(self) -> list[Outlet]:
+        """Where the results of the first queries come out, of those that were never stopped."""
+        first = set(self.options.first)
+        return [o for o in self.parts.core.outlets.known.values() if o.query in first and o.query not in self.stopped]
+
+    @property
+    def stopped(self) -> set[str]:
+        return self.parts.core.outlets.stopping
+
+    def submit(self, text: str, name: str | None = None) -> dict[str, Any]:
+        """Adds a query; gives it as `GET /queries/{id}` does."""
+        return self.service.wait(self.service.submit(text, name))
+
+    def stop_query(self, query: str) -> dict[str, Any]:
+        return self.service.wait(self.service.stop(query))
+
+    def events(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> dict[str, Any]:
+        """Applies change events as one batch; gives what came of it."""
+        return self.service.wait(self.service.change(events))
+
+    def demands(self, query: str, demands: Sequence[str]) -> dict[str, Any]:
+        return self.service.wait(self.service.demand(query, demands))
+
+    def positions(self, positions: Mapping[str, tuple[float, float]]) -> None:
+        """Where moving things are now."""
+        self.service.move_things({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
+
+    def latencies(self) -> dict[str, Latency]:
+        """Event-time latency by query since the process began."""
+        delivery = self.parts.host.delivery
+        return delivery.latencies() if delivery is not None else {}
+
+    def summary(self) -> dict[str, Any]:
+        """What was done since the process began."""
+        return self.parts.summary()
+
+    def drain(self, timeout_s: float = 60.0) -> bool:
+        """Stops the sources, ends the streams and waits until everything is delivered; no more changes afterwards."""
+        parts = self.parts
+        parts.core.stop()
+        deadline = time.monotonic() + timeout_s
+        transitions = parts.core.adaptation.transitions
+        while transitions.under_way and time.monotonic() < deadline:
+            parts.loop.settle(1.0)
+            transitions.poll()
+        parts.loop.settle(max(1.0, deadline - time.monotonic()))
+        drained = parts.host.drain(end_streams=True, timeout_s=max(1.0, deadline - time.monotonic()))
+        parts.core.measured(parts.measuring.measure())
+        parts.core.carry_on()
+        return drained
+
+
+@contextmanager
+def running(
+    directory: Path, topology: Path | None = None, options: Options | None = None, spark: SparkSession | None = None
+) -> Iterator[Coordinator]:
+    """A coordinator on a directory, which is made when it is new; it needs a topology then."""
+    chosen = options or Options()
+    chosen.check()
+    home = Home(directory)
+    if not home.exists:
+        if topology is None:
+            home.check()
+        else:
+            create(directory, topology)
+    with held(home):
+        coordinator = Coordinator(home, load(home.topology), chosen, spark)
+        try:
+            coordinator.start()
+            yield coordinator
+        finally:
+            coordinator.stop()

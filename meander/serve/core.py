@@ -1,0 +1,397 @@
+"""The decision core: one thread that owns everything that decides. Others put wishes into its queue and get answers.
+
+A wish is written into the ledger before it is carried out, and once more with what came of it. Wishes that wait at the
+same time are carried out as one batch; one that cannot be is refused on its own. Whoever only wants to look reads the
+board and does not come here.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import Any
+
+from meander.model.errors import InputError
+from meander.model.events import (
+    CapacityChanged,
+    ChangeEvent,
+    DemandChanged,
+    LinkAdded,
+    LinkRemoved,
+    NodeAdded,
+    NodeRemoved,
+    QueryAdded,
+    QueryRemoved,
+    RateChanged,
+)
+from meander.model.ids import NodeId, OperatorId, QueryId
+from meander.place.admission import admit
+from meander.place.engine import BatchReport, Engine
+from meander.run.store import wall_clock_ms
+from meander.serve.board import pair_of
+from meander.serve.ledger import Placing
+from meander.serve.measuring import Measured
+from meander.serve.problems import RefusedError, conflict
+from meander.serve.telling import Teller
+from meander.serve.wishes import Act, Answer, Batch, Wish
+
+_log = logging.getLogger(__name__)
+BUSY_S, IDLE_S = 0.01, 0.05
+MOST_AT_ONCE = 1_000
+"""Events in one batch at most."""
+
+
+class ObservedEngine(Engine):
+    """An engine whose reports can be read afterwards, whoever ran it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reports: list[BatchReport] = []
+
+    def run(self, events: Sequence[ChangeEvent]) -> BatchReport:
+        report = super().run(events)
+        self.reports.append(report)
+        return report
+
+    def told(self) -> list[BatchReport]:
+        """The reports since the last time."""
+        found, self.reports = self.reports, []
+        return found
+
+
+class Core:
+    """Made and started by the coordinator."""
+
+    def __init__(self, teller: Teller, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.teller, self.clock = teller, clock
+        self.loop, self.ledger, self.outlets = teller.loop, teller.ledger, teller.outlets
+        self.adaptation = teller.adaptation
+        self.failure: str | None = None
+        """Why the core cannot be relied on, if it cannot."""
+        self._queue: queue.SimpleQueue[Wish | Act | None] = queue.SimpleQueue()
+        self._measures: deque[Measured] = deque(maxlen=1)
+        self._placed: dict[OperatorId, NodeId] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="core", daemon=True)
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after what it is doing; wishes that wait are refused."""
+        self._stopping.set()
+        self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def ask(self, wish: Wish | Act) -> Future[Answer]:
+        """Puts a wish into the queue, from any thread."""
+        self._queue.put(wish)
+        if not self._thread.is_alive() and self._stopping.is_set():
+            self._refuse_all()
+        return wish.answer
+
+    def measured(self, found: Measured) -> None:
+        """New measures, from another thread."""
+        self._measures.append(found)
+
+    def restore(self, placed: Mapping[OperatorId, NodeId]) -> None:
+        """What the ledger has of placements."""
+        self._placed = dict(placed)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            wishes = self._gather()
+            try:
+                self.take(wishes)
+                self.carry_on()
+            except Exception as error:
+                _log.exception("the decision core failed; it goes on with what comes next")
+                self.failure = f"the decision core failed: {type(error).__name__}: {error}"
+                for wish in wishes:
+                    if not wish.answer.done():
+                        wish.answer.set_exception(error)
+        self._refuse_all()
+
+    def _gather(self) -> list[Wish | Act]:
+        """What waits; sleeps for a moment when there is nothing."""
+        found: list[Wish | Act] = []
+        busy = self.loop.pending or self.loop.deployer.under_way or self.adaptation.transitions.under_way
+        try:
+            wish = self._queue.get(timeout=BUSY_S if busy else IDLE_S)
+            while wish is not None:
+                found.append(wish)
+                wish = self._queue.get_nowait()
+        except queue.Empty:
+            pass
+        return found
+
+    def _refuse_all(self) -> None:
+        try:
+            while True:
+                wish = self._queue.get_nowait()
+                if wish is not None:
+                    reason = "the coordinator is stopping; try again when it runs"
+                    wish.answer.set_exception(RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason))
+        except queue.Empty:
+            pass
+
+    # ---------------------------------------------------------------- wishes
+
+    def take(self, wishes: Sequence[Wish | Act]) -> None:
+        """Carries wishes out, in their order; changes that follow each other become one batch."""
+        group: list[Wish] = []
+        for wish in wishes:
+            if isinstance(wish, Act):
+                self._change(group)
+                group = []
+                self._act(wish)
+                continue
+            same = wish.key is not None and any(w.key and w.key.key == wish.key.key for w in group)
+            if same or sum(len(w.changes.events) for w in group) + len(wish.changes.events) > MOST_AT_ONCE:
+                self._change(group)
+                group = []
+            if not self._seen_before(wish):
+                group.append(wish)
+        self._change(group)
+
+    def _seen_before(self, wish: Wish | Act) -> bool:
+        """Answers a request that was carried out before as it was answered then."""
+        key = wish.key
+        seen = self.ledger.remembered(key.key) if key is not None else None
+        if key is None or seen is None:
+            return False
+        if seen.fingerprint != key.fingerprint:
+            wish.answer.set_exception(conflict("this Idempotency-Key was used for another request; choose a new one"))
+        elif seen.status is None:
+            wish.answer.set_exception(
+                conflict("this request was not finished; look at what it did before you repeat it")
+            )
+        else:
+            wish.answer.set_result((seen.status, seen.body))
+        return True
+
+    def _act(self, act: Act) -> None:
+        if self._seen_before(act):
+            return
+        try:
+            answer = act.run(self)
+        except InputError as error:
+            act.answer.set_exception(error)
+            return
+        if act.key is not None:
+            with self.ledger.transaction():
+                self.ledger.expect(act.key.key, act.key.fingerprint, self.clock(), None, None)
+                self.ledger.answered(act.key.key, *answer)
+        act.answer.set_result(answer)
+
+    def _change(self, wishes: Sequence[Wish]) -> None:
+        """One batch: admitted, written down, applied, written down with what came of it, answered."""
+        good = self._admitted(wishes)
+        if not good:
+            return
+        now = self.clock()
+        events = [e for w in good for e in w.changes.events]
+        texts = {q: text for w in good for q, text in w.changes.texts.items()}
+        with self.ledger.transaction():
+            number = self.ledger.accept(now, [v for w in good for v in w.changes.values], _query_steps(events, texts))
+            for wish in good:
+                if wish.key is not None:
+                    self.ledger.expect(wish.key.key, wish.key.fingerprint, now, number, wish.form.as_json())
+        batch = self.apply(number, events, texts)
+        answers = [(wish, wish.form.answer(self, batch)) for wish in good]
+        with self.ledger.transaction():
+            for wish, answer in answers:
+                if wish.key is not None:
+                    self.ledger.answered(wish.key.key, *answer)
+        for wish, answer in answers:
+            wish.answer.set_result(answer)
+
+    def _admitted(self, wishes: Sequence[Wish]) -> list[Wish]:
+        """Those that can be carried out one after the other; the others are refused, each with its own reason."""
+        if self._all_fit(wishes):
+            return list(wishes)
+        good: list[Wish] = []
+        events: list[ChangeEvent] = []
+        for wish in wishes:
+            try:
+                self._admit(wish, events)
+            except InputError as error:
+                self.teller.totals.refused += 1
+                wish.answer.set_exception(error)
+            else:
+                good.append(wish)
+                events += wish.changes.events
+        return good
+
+    def _all_fit(self, wishes: Sequence[Wish]) -> bool:
+        """Whether several simple wishes can be carried out together: the usual case, looked at once."""
+        events = [e for w in wishes for e in w.changes.events]
+        if any(w.check for w in wishes) or any(isinstance(e, QueryAdded) for e in events):
+            return False
+        try:
+            admit(self.loop.catalog, events)
+        except InputError:
+            return False
+        return True
+
+    def _admit(self, wish: Wish, before: Sequence[ChangeEvent]) -> None:
+        """Raises when a wish cannot be carried out after these events."""
+        if wish.check is not None:
+            wish.check(self)
+        added = [e.query for e in wish.changes.events if isinstance(e, QueryAdded)]
+        for query in added:
+            self.loop.engine.applicator.preparation.prepare(query)
+        if not before:
+            admit(self.loop.catalog, wish.changes.events)
+        elif not self._fits_after(before, wish.changes.events):  # alone, so that the error counts its own events
+            admit(self.loop.catalog, wish.changes.events)
+            admit(self.loop.catalog, [*before, *wish.changes.events])
+        for query in added:
+            self.outlets.prepare(query)
+
+    def _fits_after(self, before: Sequence[ChangeEvent], events: Sequence[ChangeEvent]) -> bool:
+        try:
+            admit(self.loop.catalog, [*before, *events])
+        except InputError:
+            return False
+        return True
+
+    def apply(self, number: int, events: Sequence[ChangeEvent], texts: Mapping[QueryId, str]) -> Batch:
+        """Applies a batch that was accepted, and writes down what came of it."""
+        topology, now = self.loop.catalog.topology, self.clock()
+        names, links = self._touched(events)
+        applied = self.loop.apply(events)
+        self._told_reports()
+        self.adaptation.note(events, now)
+        nodes = {topology.known_id(name) for name in names}
+        pairs = {pair_of(topology.known_id(a), topology.known_id(b)) for a, b in links}
+        with self.ledger.transaction():
+            self._note(events, texts)
+            moves = self.teller.moves(applied.report)
+            fresh = [r for n, r in self.loop.deployer.under_way.items() if n not in self.teller.courses.open]
+            batch = Batch(number, applied, moves, sum(len(r.change.fragments) for r in fresh))
+            self.ledger.save_nodes(topology, nodes)
+            self.ledger.save_links(topology, pairs)
+            self._save_placements()
+            self.ledger.applied(number, batch.in_numbers())
+        self.teller.totals.batches += 1
+        self.teller.totals.events += len(events)
+        nodes |= {n for m in applied.report.moves for n in (m.source, m.target) if n is not None}
+        self.teller.placed(moves, nodes, pairs)
+        self.teller.queries([q for e in events if (q := _query_of(e)) is not None])
+        self.teller.reconfigurations((), now)
+        return batch
+
+    def _touched(self, events: Iterable[ChangeEvent]) -> tuple[set[str], set[tuple[str, str]]]:
+        """Names of nodes and ends of links that events are about to change."""
+        nodes: set[str] = set()
+        links: set[tuple[str, str]] = set()
+        for event in events:
+            match event:
+                case NodeAdded(node=node):
+                    nodes.add(node.name)
+                case CapacityChanged(node=name):
+                    nodes.add(name)
+                case NodeRemoved(node=name):
+                    nodes.add(name)
+                    links |= {(name, other) for other in self._neighbours(name)}
+                case LinkAdded(link=link):
+                    links.add((link.source, link.target))
+                case LinkRemoved(source=a, target=b):
+                    links.add((a, b))
+        return nodes, links
+
+    def _neighbours(self, name: str) -> list[str]:
+        topology = self.loop.catalog.topology
+        node = topology.find(name)
+        if node is None:
+            return []
+        ends = [topology.arcs.tip[a] for a in topology.arcs_from(node)]
+        ends += [topology.arcs.tail[a] for a in topology.arcs_to(node)]
+        return [topology.name(NodeId(int(n))) for n in ends]
+
+    def _note(self, events: Iterable[ChangeEvent], texts: Mapping[QueryId, str]) -> None:
+        """What is kept of events that were applied, besides topology and placements."""
+        for event in events:
+            match event:
+                case QueryAdded(query=query):
+                    self.teller.texts[query.id] = texts[query.id]
+                    self.outlets.expect(query.id)
+                    self.teller.board.show_query(query.id)
+                case QueryRemoved(query=name):
+                    self.outlets.stop(name)
+                    self.ledger.save_demands(name, None)
+                case DemandChanged(query=name, demands=demands):
+                    self.ledger.save_demands(name, [str(d) for d in demands])
+                case RateChanged(stream=stream):
+                    rates = self.loop.catalog.rates_tps
+                    self.ledger.save_rates({key: rate for key, rate in rates.items() if key[0] == stream})
+
+    def _save_placements(self) -> None:
+        """Writes down how placements differ from what was written last."""
+        nodes, plan = self.loop.catalog.placement.nodes, self.loop.catalog.plan
+        changed: dict[OperatorId, Placing | None] = {o: None for o in self._placed if o not in nodes}
+        for operator, node in nodes.items():
+            if self._placed.get(operator) != node:
+                record = plan[operator]
+                pinned = record.pin is not None and record.slots > 0
+                changed[operator] = Placing(node, pinned, self.teller.board.why.get(operator, ""))
+        self.ledger.save_placements(changed)
+        self._placed = dict(nodes)
+
+    # ---------------------------------------------------------------- carrying on
+
+    def carry_on(self) -> None:
+        """What is under way goes on; what happened is told."""
+        now = self.clock()
+        outcomes = self.loop.poll()
+        decided = self.adaptation.tick(now)
+        self.follow()
+        self.teller.reconfigurations(outcomes, now)
+        self.teller.decisions(decided)
+        for query in self.outlets.tick():
+            self.teller.gone(query)
+        if self._measures:
+            self.teller.measures(self._measures.pop())
+
+    def follow(self) -> None:
+        """Takes note of placements that somebody else than a batch changed, such as the adaptation loop."""
+        reports = self._told_reports()
+        if not reports:
+            return
+        moves = [m for report in reports for m in self.teller.moves(report)]
+        with self.ledger.transaction():
+            self._save_placements()
+        ends = (n for report in reports for m in report.moves for n in (m.source, m.target))
+        self.teller.placed(moves, {n for n in ends if n is not None}, ())
+
+    def _told_reports(self) -> list[BatchReport]:
+        engine = self.loop.engine
+        return engine.told() if isinstance(engine, ObservedEngine) else []
+
+
+def _query_of(event: ChangeEvent) -> str | None:
+    match event:
+        case QueryAdded(query=query):
+            return query.id
+        case QueryRemoved(query=name) | DemandChanged(query=name):
+            return name
+    return None
+
+
+def _query_steps(events: Iterable[ChangeEvent], texts: Mapping[QueryId, str]) -> list[tuple[str, str | None]]:
+    steps: list[tuple[str, str | None]] = []
+    for event in events:
+        if isinstance(event, QueryAdded):
+            steps.append((event.query.id, texts[event.query.id]))
+        elif isinstance(event, QueryRemoved):
+            steps.append((event.query, None))
+    return steps

@@ -1,0 +1,111 @@
+"""The ledger's tables, as numbered migrations: the number of the last one that ran is the file's `user_version`.
+
+A migration is never changed once it has been used; the next change of the tables is the next number.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from meander.model.errors import InputError
+
+FIRST = """
+CREATE TABLE nodes (
+    id INTEGER PRIMARY KEY,           -- the node's number in the topology: what runs refers to it
+    name TEXT NOT NULL UNIQUE,
+    kind INTEGER NOT NULL,
+    slots INTEGER NOT NULL,
+    capacity_tps REAL,                -- NULL: unlimited
+    memory_mb REAL,                   -- NULL: unlimited
+    lon REAL,
+    lat REAL,
+    mobile INTEGER NOT NULL,
+    alive INTEGER NOT NULL
+);
+CREATE TABLE arcs (
+    tail INTEGER NOT NULL,
+    tip INTEGER NOT NULL,
+    latency_ms REAL NOT NULL,
+    bandwidth_mbps REAL,              -- NULL: unlimited
+    PRIMARY KEY (tail, tip)
+) WITHOUT ROWID;
+CREATE TABLE rates (
+    stream TEXT NOT NULL,
+    node TEXT NOT NULL,
+    rate_tps REAL NOT NULL,
+    PRIMARY KEY (stream, node)
+) WITHOUT ROWID;
+CREATE TABLE batches (
+    number INTEGER PRIMARY KEY,
+    at_ms INTEGER NOT NULL,
+    applied INTEGER NOT NULL,         -- 0: accepted, but the process ended before it was applied
+    outcome TEXT                      -- JSON, once applied
+);
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    batch INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    event TEXT NOT NULL               -- JSON, as in an event file
+);
+CREATE INDEX events_of_batch ON events (batch);
+CREATE TABLE query_log (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    batch INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    query TEXT NOT NULL,
+    text TEXT                         -- NULL: the query was stopped
+);
+CREATE TABLE demands (
+    query TEXT PRIMARY KEY,
+    demands TEXT NOT NULL             -- JSON: a list of texts
+) WITHOUT ROWID;
+CREATE TABLE mechanisms (
+    query TEXT PRIMARY KEY,
+    mechanism TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE outlets (
+    channel INTEGER PRIMARY KEY,      -- until the query is stopped and the last result is delivered
+    query TEXT NOT NULL,
+    sink TEXT NOT NULL
+);
+CREATE TABLE placements (
+    operator INTEGER PRIMARY KEY,
+    node INTEGER NOT NULL,
+    pinned INTEGER NOT NULL,          -- 1: a person put it there
+    why TEXT NOT NULL
+);
+CREATE TABLE reconfigurations (
+    number INTEGER PRIMARY KEY,
+    status TEXT NOT NULL,
+    record TEXT NOT NULL              -- JSON
+);
+CREATE TABLE decisions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    query TEXT NOT NULL,
+    record TEXT NOT NULL              -- JSON
+);
+CREATE TABLE answers (
+    key TEXT PRIMARY KEY,             -- the Idempotency-Key
+    fingerprint TEXT NOT NULL,        -- of the request
+    at_ms INTEGER NOT NULL,
+    batch INTEGER,                    -- the batch that the request became part of
+    status INTEGER,                   -- NULL until it is answered
+    body TEXT                         -- JSON: the answer; until then, the form it will have
+) WITHOUT ROWID;
+CREATE INDEX answers_by_age ON answers (at_ms);
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST,)
+"""In order; the first is number 1."""
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Brings a file up to date, each migration as a whole or not at all."""
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found > len(MIGRATIONS):
+        raise InputError(
+            f"the ledger was written by a newer version (its tables have number {found}, this one knows "
+            f"{len(MIGRATIONS)}); install that version or restore a backup"
+        )
+    for number, script in enumerate(MIGRATIONS[found:], found + 1):
+        connection.executescript(f"BEGIN;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")

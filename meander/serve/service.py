@@ -1,0 +1,284 @@
+"""The service: everything that can be asked of a coordinator, whoever asks. The HTTP API and Python share it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+from meander.adapt.decisions import Action, Decision, Transition, Trigger
+from meander.adapt.foresight import Refusal
+from meander.lang.demands import parse_demands
+from meander.model.demands import check_consistent
+from meander.model.errors import InputError, unknown
+from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged, QueryAdded, QueryRemoved
+from meander.model.ids import OperatorId, QueryId
+from meander.model.plan import Query
+from meander.place.mechanisms import MECHANISMS
+from meander.serve.board import Views
+from meander.serve.changes import Changes, Reader, check_name
+from meander.serve.core import Core
+from meander.serve.history import History
+from meander.serve.hub import Hub
+from meander.serve.problems import RefusedError, conflict, not_found
+from meander.serve.rehearsal import rehearse
+from meander.serve.tokens import Tokens
+from meander.serve.transitions import Transitions
+from meander.serve.wishes import Act, Answer, Form, Key, Kind, Wish
+
+ANSWER_S = 60.0
+POSITIONS_S = 0.2
+"""Positions go out at most so often."""
+DEFAULT_PROTOCOL = "mfgs_concurrent"
+
+
+class Service:
+    """Answers from the board; passes wishes on to the core once it is there."""
+
+    def __init__(
+        self, hub: Hub, tokens: Tokens, reader: Reader, samples: Sequence[tuple[str, str]] = (), adapts: bool = True
+    ) -> None:
+        self.hub, self.tokens, self.reader, self.samples, self.adapts = hub, tokens, reader, tuple(samples), adapts
+        self.version = version("meander")
+        self._core: Core | None = None
+        self._history: History | None = None
+        self._stopping = False
+        self._started = time.monotonic()
+        self._things: dict[str, dict[str, float]] = {}
+        self._told_things = 0.0
+        self._numbers = threading.Lock()
+        self._number = 0
+
+    # ---------------------------------------------------------------- life
+
+    def ready(self, core: Core, history: History) -> None:
+        self._core, self._history = core, history
+        self.hub.publish("health", self.health())
+
+    def stopping(self) -> None:
+        self._stopping = True
+        self.hub.publish("health", self.health())
+
+    def close(self) -> None:
+        if self._history is not None:
+            self._history.close()
+
+    @property
+    def core(self) -> Core:
+        if self._core is None or self._stopping:
+            what = "stopping" if self._stopping else "starting"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"the coordinator is {what}; try again in a moment")
+        return self._core
+
+    @property
+    def history(self) -> History:
+        assert self.core is not None
+        assert self._history is not None
+        return self._history
+
+    @property
+    def views(self) -> Views:
+        return self.core.teller.board.views
+
+    # ---------------------------------------------------------------- looking
+
+    def health(self) -> dict[str, Any]:
+        core, problems = self._core, list[str]()
+        if core is not None:
+            measured = core.teller.board.views.measured
+            problems += measured.status.problems if measured else ()
+            problems += [core.failure] if core.failure else []
+        status = "starting" if core is None else "degraded" if problems else "ok"
+        return {
+            "status": "stopping" if self._stopping else status,
+            "problems": problems,
+            "version": self.version,
+            "uptime_s": round(time.monotonic() - self._started, 1),
+        }
+
+    def query(self, name: str) -> dict[str, Any]:
+        """A query with its operators and edges."""
+        views = self.views
+        if name not in views.queries:
+            raise not_found(unknown("query", name, views.queries, "queries"))
+        return {**views.queries[name], "dag": views.dag(name)}
+
+    def results(self, name: str, limit: int) -> dict[str, Any]:
+        views, tail = self.views, self.core.outlets.tails.get(name)
+        if name not in views.queries:
+            raise not_found(unknown("query", name, views.queries, "queries"))
+        return {"rows": tail.rows(limit) if tail else [], "total": views.queries[name]["results"]}
+
+    def placements(self) -> list[dict[str, Any]]:
+        keys = {"operator": "id", "label": "label", "kind": "kind", "queries": "queries", "node": "node", "why": "why"}
+        return [{name: found[key] for name, key in keys.items()} for found in self.views.operators.values()]
+
+    def mechanisms(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": m.name,
+                "optimises": [metric.value for metric in m.metadata.optimises],
+                "needs": {"cost_space": m.metadata.needs_cost_space, "most_operators": m.metadata.most_operators},
+                "summary": m.metadata.summary,
+            }
+            for m in MECHANISMS
+        ]
+
+    def streams(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": s.name,
+                "schema": {f.name: str(f.type) for f in s.schema},
+                "event_time": s.event_time,
+                "nodes": list(s.nodes),
+                "rate_tps": s.rate_tps,
+            }
+            for s in self.reader.streams.values()
+        ]
+
+    def sinks(self) -> list[dict[str, Any]]:
+        return [{"name": s.name, "node": s.node} for s in self.reader.sinks.values()]
+
+    def move_things(self, positions: Mapping[str, Mapping[str, float]]) -> None:
+        """Where moving things are now; told a few times a second."""
+        self._things = {**self._things, **{name: dict(place) for name, place in positions.items()}}
+        now = time.monotonic()
+        if now - self._told_things >= POSITIONS_S:
+            self._told_things = now
+            self.hub.publish("positions", self._things)
+
+    @property
+    def positions(self) -> dict[str, dict[str, float]]:
+        return self._things
+
+    # ---------------------------------------------------------------- changing
+
+    def wait(self, answer: Future[Answer]) -> dict[str, Any]:
+        """The body of an answer, for callers that can wait."""
+        body: dict[str, Any] = answer.result(ANSWER_S)[1]
+        return body
+
+    def change(self, events: Sequence[Mapping[str, Any] | ChangeEvent], key: Key | None = None) -> Future[Answer]:
+        return self.core.ask(Wish(self.reader.read(events), Form(Kind.BATCH), key=key))
+
+    def rehearse(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> Future[Answer]:
+        """What events would do, without doing it."""
+        changes = self.reader.read(events)
+        return self.core.ask(Act(lambda core: (HTTPStatus.OK, rehearse(core, changes))))
+
+    def submit(self, text: str, name: str | None, key: Key | None = None) -> Future[Answer]:
+        wish = submission(self.reader, text, name or self._fresh_name())
+        wish.key = key
+        return self.core.ask(wish)
+
+    def _fresh_name(self) -> str:
+        taken = self.core.teller.texts
+        with self._numbers:
+            while True:
+                self._number += 1
+                if f"query_{self._number}" not in taken:
+                    return f"query_{self._number}"
+
+    def stop(self, query: str, key: Key | None = None) -> Future[Answer]:
+        changes = self.reader.read([QueryRemoved(0, QueryId(query))])
+        return self.core.ask(Wish(changes, Form(Kind.STOPPED, query), _has_query(query), key))
+
+    def demand(self, query: str, demands: Sequence[str], key: Key | None = None) -> Future[Answer]:
+        found = tuple(d for text in demands for d in parse_demands(text))
+        check_consistent(found)
+        changes = self.reader.read([DemandChanged(0, QueryId(query), found)])
+        return self.core.ask(Wish(changes, Form(Kind.DEMANDS, query), _has_query(query), key))
+
+    def move(self, operator: int, node: str, key: Key | None = None) -> Future[Answer]:
+        """Puts one operator on a node, where it stays."""
+        moved = OperatorId(operator)
+        changes = self.reader.read([PlacementChanged(0, moved, node)])
+        return self.core.ask(Wish(changes, Form(Kind.MOVE), lambda core: _can_go(core, moved, node), key))
+
+    def switch(self, query: str, mechanism: str, protocol: str | None, key: Key | None = None) -> Future[Answer]:
+        """Lets another mechanism place a query, which moves while it runs."""
+        return self.core.ask(Act(lambda core: _switch(core, QueryId(query), mechanism, protocol), key))
+
+
+def submission(reader: Reader, text: str, name: str) -> Wish:
+    """The wish to add a query. A name that the text gives wins."""
+    check_name(name, "the query's name")
+    query = reader.query(text, name)
+    value = {"at_ms": 0, "event": "query_added", "query": query.id, "sql": text}
+    changes = Changes((QueryAdded(0, Query(query.id, query.plan, query.demands)),), (value,), {query.id: text})
+
+    def check(core: Core) -> None:
+        if query.id in core.teller.texts:
+            raise conflict(f"query {query.id!r} exists already; stop it first or choose another name")
+
+    return Wish(changes, Form(Kind.SUBMITTED, query.id), check)
+
+
+def _has_query(query: str) -> Any:
+    def check(core: Core) -> None:
+        known = core.loop.catalog.plan.queries
+        if QueryId(query) not in known:
+            raise not_found(unknown("query", query, known, "queries"))
+
+    return check
+
+
+def _can_go(core: Core, operator: OperatorId, node: str) -> None:
+    """Raises when a node cannot take an operator: it is gone, has no room, or cannot be reached."""
+    catalog = core.loop.catalog
+    plan, placed = catalog.plan, catalog.placement.nodes
+    record = plan.operators.get(operator)
+    if record is None:
+        raise not_found(InputError(f"no operator {operator}; `meander describe` shows the numbers"))
+    try:
+        target = catalog.topology.id(node)
+    except InputError as error:
+        raise not_found(error) from None
+    if placed.get(operator) == target:
+        return
+    if record.slots and not catalog.ledger.fits(target, record.slots, record.load_tps):
+        raise conflict(
+            f"node {node!r} has no room for operator {operator}; stop something there or choose another node"
+        )
+    for other in plan.neighbours(operator):
+        there = placed.get(other)
+        pair = (there, target) if other in record.inputs else (target, there)
+        if there is not None and catalog.topology.path(*pair) is None:
+            name = catalog.topology.name(there)
+            raise conflict(f"there is no way between {node!r} and {name!r}, where operator {other} runs")
+
+
+def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> Answer:
+    adaptation, now = core.adaptation, core.clock()
+    watched = adaptation.mapek.knowledge.queries.get(query)
+    if query not in core.loop.catalog.plan.queries or watched is None:
+        raise not_found(unknown("query", query, core.loop.catalog.plan.queries, "queries"))
+    if mechanism not in adaptation.chosen.library:
+        raise unknown("mechanism", mechanism, adaptation.chosen.library)
+    foresight = adaptation.mapek.foresight
+    sharing = foresight.sharing(query)
+    busy = [q for q in (query, *sharing) if q in adaptation.transitions.under_way]
+    if busy or watched.transition is not None:
+        raise conflict(f"query {(busy or [query])[0]!r} is in a transition; wait until it has ended")
+    forecast = foresight.forecast(query, mechanism)
+    if isinstance(forecast, Refusal):
+        raise conflict(forecast.reason)
+    transition = Transition(query, watched.mechanism, mechanism, dict(forecast.nodes), forecast.moves, sharing)
+    usual = adaptation.transitions.protocol
+    if protocol is not None:
+        adaptation.transitions.protocol = Transitions(core.loop, protocol).protocol
+    try:
+        adaptation.transitions.start(transition)
+    finally:
+        adaptation.transitions.protocol = usual
+    watched.transition = transition
+    reason = f"somebody asked for it; {forecast.moves} operators move"
+    decision = Decision(now, query, Trigger.ASKED, Action.SWITCH, watched.mechanism, reason, mechanism, transition)
+    core.follow()
+    core.teller.decisions([decision])
+    shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves}
+    return HTTPStatus.ACCEPTED, {"transition": shown | {"protocol": protocol or DEFAULT_PROTOCOL}}

@@ -1,0 +1,270 @@
+"""Telling: what the decision core did and found, put on the board and published to everybody who watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meander.adapt.analyse import readings
+from meander.adapt.decisions import Decision
+from meander.adapt.log import entry
+from meander.adapt.per_query import PerQuery
+from meander.model.demands import Demand
+from meander.model.ids import NodeId, OperatorId, QueryId
+from meander.model.operators import Sink, Source
+from meander.place.engine import BatchReport
+from meander.run.reconfigure import Outcome
+from meander.serve.adaptation import Adaptation
+from meander.serve.board import Board, Pair
+from meander.serve.condition import STOPPING, condition_of
+from meander.serve.courses import Courses
+from meander.serve.hub import Hub
+from meander.serve.ledger import Ledger
+from meander.serve.loop import Loop
+from meander.serve.measuring import Measured
+from meander.serve.outlets import Outlets
+
+Json = dict[str, Any]
+SHARES = ("p50", "p95", "p99")
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was done since the process began."""
+
+    batches: int = 0
+    events: int = 0
+    refused: int = 0
+    moves: int = 0
+    reconfigurations: int = 0
+    taken_back: int = 0
+    fragments: int = 0
+    """Fragments that reconfigurations in effect touched."""
+    state_bytes: int = 0
+    decisions: int = 0
+
+
+class Teller:
+    """Belongs to the core's thread."""
+
+    def __init__(
+        self, loop: Loop, adaptation: Adaptation, ledger: Ledger, board: Board, outlets: Outlets, hub: Hub
+    ) -> None:
+        self.loop, self.adaptation, self.ledger = loop, adaptation, ledger
+        self.board, self.outlets, self.hub = board, outlets, hub
+        self.courses = Courses(loop, self._cause)
+        self.totals = Totals()
+        self.texts: dict[str, str] = {}
+        """The queries there are, as people wrote them."""
+        self.mechanisms: dict[str, str] = {}
+        """The mechanism of each query, as the ledger has it."""
+        self.measured: Measured | None = None
+
+    # ---------------------------------------------------------------- placements
+
+    def moves(self, report: BatchReport) -> list[Json]:
+        """Placement changes of a batch, for people; remembers why operators are where they are."""
+        topology = self.loop.catalog.topology
+        found: list[Json] = []
+        for move in report.moves:
+            if move.target is not None:
+                self.board.why[move.operator] = self._reason(move.operator, move.cause)
+            queries = self.board.queries_of(move.operator)
+            found.append(
+                {
+                    "operator": int(move.operator),
+                    "query": queries[0] if queries else None,
+                    "queries": queries,
+                    "from": None if move.source is None else topology.name(move.source),
+                    "to": None if move.target is None else topology.name(move.target),
+                    "cause": move.cause,
+                }
+            )
+        self.totals.moves += len(found)
+        return found
+
+    def _reason(self, operator: OperatorId, cause: str) -> str:
+        record, chosen = self.loop.catalog.plan.operators.get(operator), self.loop.engine.mechanism
+        if record is not None and isinstance(record.spec, Source):
+            return "a source runs where its tuples are produced"
+        if record is not None and isinstance(record.spec, Sink):
+            return "a sink runs where its results are wanted"
+        if record is not None and record.pin is not None:
+            return "put there by hand"
+        name = chosen.by_operator.get(operator, chosen.fallback) if isinstance(chosen, PerQuery) else chosen.name
+        return f"{name} chose it after: {cause}"
+
+    def _cause(self, operators: Iterable[OperatorId]) -> str:
+        """Why operators are being changed, in short."""
+        wanted = set(operators)
+        moves = (m for applied in self.loop.pending for m in applied.report.moves)
+        causes = dict.fromkeys(m.cause for m in moves if m.operator in wanted)
+        return "; ".join(list(causes)[:3]) or "a change that had to wait"
+
+    def placed(self, moves: Sequence[Json], nodes: Iterable[NodeId], pairs: Iterable[Pair]) -> None:
+        """Operators moved, nodes and links changed."""
+        changed = self.board.show_topology(nodes, pairs)
+        if changed is not None:
+            self.hub.publish("topology", changed)
+        operators = [OperatorId(m["operator"]) for m in moves]
+        self.board.show_operators(operators)
+        self.queries({q for o in operators for q in self.board.queries_of(o)})
+
+    # ---------------------------------------------------------------- reconfigurations and decisions
+
+    def reconfigurations(self, outcomes: Iterable[Outcome], now_ms: int) -> None:
+        """What began and what ended since the last time."""
+        ended, begun = self.courses.ended(outcomes, now_ms), self.courses.begun(now_ms)
+        if not (ended or begun):
+            return
+        with self.ledger.transaction():
+            for record in (*ended, *begun):
+                self.ledger.save_reconfiguration(record)
+        operators = {OperatorId(m["operator"]) for record in (*ended, *begun) for m in record["moves"]}
+        for each in self.loop.deployer.under_way.values():
+            operators |= each.change.operators
+        for record in begun:
+            if record["moves"]:
+                self.hub.publish("moves", [self._move(m, record["number"]) for m in record["moves"]])
+        for record in (*ended, *begun):
+            self.hub.publish("reconfiguration", record)
+        self._count(ended)
+        self.board.show_operators(operators)
+        self.board.show_deployment(self.measured)
+        self.queries({q for o in operators for q in self.board.queries_of(o)})
+
+    def _move(self, move: Json, number: int) -> Json:
+        queries = self.board.queries_of(OperatorId(move["operator"]))
+        return {**move, "query": queries[0] if queries else None, "queries": queries, "reconfiguration": number}
+
+    def _count(self, ended: Iterable[Json]) -> None:
+        for record in ended:
+            self.totals.reconfigurations += 1
+            self.totals.taken_back += record["status"] == "taken_back"
+            self.totals.fragments += record["fragments"] if record["status"] == "in_effect" else 0
+            self.totals.state_bytes += record["state_bytes"]
+
+    def decisions(self, decided: Sequence[Decision]) -> None:
+        """What the adaptation loop decided."""
+        if not decided:
+            return
+        records = [entry(d) for d in decided]
+        records = [{**r, "from": r["mechanism"], "to": r.get("target")} for r in records]
+        mechanisms = dict(self.adaptation.mechanisms())
+        with self.ledger.transaction():
+            self.ledger.add_decisions(records)
+            if mechanisms != self.mechanisms:
+                self.ledger.save_mechanisms(mechanisms)
+        self.mechanisms = mechanisms
+        self.totals.decisions += len(records)
+        for record in records:
+            self.hub.publish("decision", record)
+        self.queries({str(d.query) for d in decided})
+
+    # ---------------------------------------------------------------- queries
+
+    def queries(self, names: Iterable[str]) -> None:
+        """Brings queries up to date on the board and publishes those that changed."""
+        shown, changed = dict(self.board.views.queries), []
+        for name in names:
+            if name in self.texts:
+                found = self.query(name)
+                if found != shown.get(name):
+                    shown[name] = found
+                    changed.append(found)
+        if changed:
+            self.board.show(queries=shown)
+            for found in changed:
+                self.hub.publish("query", found)
+
+    def gone(self, name: QueryId) -> None:
+        """A query that was stopped is freed."""
+        self.texts.pop(name, None)
+        self.board.drop_query(name)
+        self.hub.publish("query_removed", {"id": name})
+
+    def query(self, name: str) -> Json:
+        """A query as people see it."""
+        query, measured = QueryId(name), self.measured
+        shape = self.board.views.shapes.get(name)
+        operators = shape.operators if shape else ()
+        outlets = self.outlets.names(name)
+        stopping = name in self.outlets.stopping
+        status = measured.status if measured else None
+        condition = STOPPING if stopping else condition_of(self.loop, operators, outlets, status)
+        watched = self.adaptation.mapek.knowledge.queries.get(query)
+        running = self.loop.catalog.plan.queries.get(query)
+        owner = self.loop.deployer.deployment.owner
+        found: Json = {
+            "id": name,
+            "text": self.texts.get(name, ""),
+            "status": condition.status,
+            "mechanism": watched.mechanism if watched else self.adaptation.chosen.fallback,
+            "demands": self._demands(query, running.query.demands if running else ()),
+            "operators": len(operators),
+            "fragments": len({owner[o] for o in operators if o in owner}),
+            **self._results(name, outlets),
+        }
+        return found if condition.reason is None else found | {"reason": condition.reason}
+
+    def _results(self, name: str, outlets: Sequence[str]) -> Json:
+        measured = self.measured
+        latency = measured.latency.get(name) if measured else None
+        known = latency is not None and latency.count > 0
+        rows = [measured.rows.get(o, 0) for o in outlets] if measured else []
+        rates = [measured.rows_tps.get(o, 0.0) for o in outlets] if measured else []
+        return {
+            "results": max(rows, default=0),
+            "rate_tps": round(max(rates, default=0.0), 2),
+            "latency_ms": {share: getattr(latency, f"{share}_ms") if known else None for share in SHARES},
+        }
+
+    def _demands(self, query: QueryId, demands: Sequence[Demand]) -> list[Json]:
+        """Each demand with what is read of it now, and whether that is good enough."""
+        mapek = self.adaptation.mapek
+        watched = mapek.knowledge.queries.get(query)
+        metrics = [d.metric for d in demands]
+        read = readings(mapek.monitors, mapek.history, query, watched.since_ms, metrics) if watched else {}
+        found: list[Json] = []
+        for demand in demands:
+            value = read.get(demand.metric)
+            one: Json = {"text": str(demand), "met": None if value is None else demand.met(value)}
+            if value is not None:
+                one |= {"value": float(f"{value:.4g}"), "unit": demand.show(1.0).removeprefix("1").strip()}
+            found.append(one)
+        return found
+
+    # ---------------------------------------------------------------- measures
+
+    def measures(self, measured: Measured) -> None:
+        """Once a second: how everything is doing."""
+        self.measured = measured
+        self.board.show(measured=measured)
+        self.board.show_deployment(measured)
+        self.queries(list(self.texts))
+        status, views = measured.status, self.board.views
+        shown = {
+            name: {key: found[key] for key in ("rate_tps", "latency_ms", "results")} | {"queue": self._queue(name)}
+            for name, found in views.queries.items()
+        }
+        host = {
+            "tuples_in": status.ingest.rows if status.ingest else 0,
+            "tuples_out": status.delivery.rows if status.delivery else 0,
+            "tuples_in_tps": round(measured.tuples_in_tps, 2),
+            "tuples_out_tps": round(measured.tuples_out_tps, 2),
+            "pending": status.pending_tuples,
+            "state_bytes": status.state_bytes,
+            "steps_per_s": round(measured.steps_per_s, 2),
+            "slots": [{"name": f"slot {n}", "busy": round(measured.busy, 3)} for n in range(len(status.slots))],
+        }
+        links = self.board.link_rates(measured)
+        self.hub.publish("metrics", {"at_ms": measured.at_ms, "queries": shown, "host": host, "links": links})
+
+    def _queue(self, name: str) -> int:
+        """Tuples that wait before fragments of the query."""
+        shape, counters = self.board.views.shapes.get(name), self.measured.counters if self.measured else {}
+        owner, routing = self.loop.deployer.deployment.owner, self.loop.host.routing.fragments
+        fragments = {owner[o] for o in (shape.operators if shape else ()) if o in owner}
+        ports = {p for f in fragments if f in routing for p in routing[f].ports}
+        return sum(counters[p].pending_tuples for p in ports if p in counters)
