@@ -103,12 +103,21 @@ class Deployer:
 
     def _collides(self, change: Change) -> bool:
         """Whether it changes a fragment that another one changes or leans on, or leans on one that another changes."""
+        if self._lacks_input(change):
+            return True
         mine, near = change.fragments, change.neighbours
         for other in self.under_way.values():
             theirs = other.change.fragments
             if mine & theirs or near & theirs or mine & other.change.neighbours:
                 return True
         return False
+
+    def _lacks_input(self, change: Change) -> bool:
+        """Whether something in it reads an operator that does not run, because that one lost its place."""
+        inside = {o for f in change.fragments_after.values() for o in f.operators}
+        gone = {o for f in change.fragments_before.values() for o in f.operators} - inside
+        read = {i for o in inside for i in self.placed.plan[o].inputs} - inside
+        return any(i in gone or i not in self.deployment.owner for i in read)
 
     def finished(self, number: int) -> None:
         """A reconfiguration has taken effect."""
