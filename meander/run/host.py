@@ -37,6 +37,7 @@ from meander.run.runner import Runner
 from meander.run.slot import OnBatch, Slot
 from meander.run.step import MOST_ROWS, Stepper
 from meander.run.store import Store, StoreOptions, StoreStats, wall_clock_ms
+from meander.run.tiers import TieredRunner
 from meander.run.work import StepReport
 
 _log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Host:
         self.options, self.spark = options, spark
         self.store = Store.open(options.directory / "store", options.store, clock=clock)
         self.routing = Routing(options.slots)
-        self._prepared = PreparedRunner(spark)
+        self._prepared = TieredRunner(PreparedRunner(spark))
         self.stepper = Stepper(
             self.store, self.routing, runner or self._prepared, options.most_rows, options.patience_ms
         )

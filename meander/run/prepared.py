@@ -100,7 +100,7 @@ class PreparedRunner:
             self._failed(stage, error)
             return self.plain.run(stage, tables)
         with self._lock:
-            self._idle[stage.key].append(plan)
+            self._idle.setdefault(stage.key, []).append(plan)
         return result
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
@@ -130,7 +130,7 @@ class PreparedRunner:
 
     def _take(self, stage: Stage, lean: Lean | None) -> PreparedPlan:
         with self._lock:
-            idle = self._idle.setdefault(stage.key, [])
+            idle = self._idle.get(stage.key)
             if idle:
                 return idle.pop()
         if lean is not None:

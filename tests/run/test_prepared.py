@@ -7,12 +7,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.run import cutting
+from meander.run import cutting, tiers
 from meander.run.frames import AFTER, FRAGMENT, HIDDEN, TS, frame_schema
 from meander.run.lean import Lean, is_lean
 from meander.run.prepared import PreparedRunner
 from meander.run.runner import PlainRunner
 from meander.run.template import bind
+from meander.run.tiers import TieredRunner
 from tests.run.harness import STREAMS, queries, rows_of
 
 TEXTS = (
@@ -129,3 +130,38 @@ def test_equal_keys_are_in_one_part(monkeypatch: pytest.MonkeyPatch, text: str, 
         for part in parts
     ]
     assert sum(map(len, roads)) == len(set().union(*roads)) == 2
+
+
+def test_a_stage_of_known_operators_runs_at_once_and_gets_its_own_plan_later(spark: SparkSession) -> None:
+    """Operators that were apart come together: nobody waits for a new plan."""
+    apart = [
+        "SELECT id, road, speed FROM cars WHERE speed > 10 INTO one",
+        "SELECT road, max(speed) AS top FROM cars GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one",
+    ]
+    together = (
+        "SELECT road, max(speed) AS top FROM cars WHERE speed > 10 GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one"
+    )
+    known = [s for text in apart for q in queries(text) for s in bind(q.plan.operators, q.plan.inputs).template.stages]
+    (query,) = queries(together)
+    (stage,) = bind(query.plan.operators, query.plan.inputs).template.stages
+    runner = TieredRunner(PreparedRunner(spark))
+    assert not runner.is_warm([stage])
+    runner.warm_up(known)
+    runner.settle()
+    assert runner.is_warm([stage])
+    assert not runner.prepared.is_warm([stage])
+    rows = given("cars", 90)
+    after = np.arange(5)[rows.column(FRAGMENT).to_numpy()] * 10**11
+    table = rows.add_column(4, AFTER, pa.array(after))
+    tables = [table, *(spec.frame_schema.empty_table() for spec in stage.states)]
+    wanted = stage.split(PlainRunner(spark).run(stage, tables))
+    for _ in range(tiers.OFTEN):
+        found = stage.split(runner.run(stage, tables))
+        for mine, theirs in zip((found.output, *found.states), (wanted.output, *wanted.states), strict=True):
+            assert sorted(map(repr, mine.to_pylist())) == sorted(map(repr, theirs.to_pylist()))
+            assert mine.schema.types == theirs.schema.types
+        assert len(found.output) > 0
+        assert len(found.states[0]) > 0
+    runner.settle()
+    assert runner.prepared.is_warm([stage])
+    runner.close()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from meander.run import cutting
 from meander.run.commit import Commit
+from meander.run.pieces import run_in_pieces
 from meander.run.prepared import PreparedRunner
-from meander.run.runner import PlainRunner
+from meander.run.runner import PlainRunner, Runner
 from meander.run.store import Store
+from meander.run.template import Stage
 from tests.run.harness import STREAMS, Plane, VirtualClock, queries, rows_of
 
 QUERIES = """
@@ -45,6 +48,19 @@ def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
     prepared.close()
 
 
+class InPieces(PreparedRunner):
+    """Runs every stage operator by operator."""
+
+    def __init__(self, prepared: PreparedRunner) -> None:
+        self.prepared = prepared
+
+    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        return run_in_pieces(stage, tables, self.prepared.run) if stage.nodes else self.prepared.run(stage, tables)
+
+    def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        return self.prepared.late(stage, tables)
+
+
 @pytest.mark.parametrize(("seed", "slots"), [(1, 1), (2, 2), (3, 1), (4, 2), (5, 1), (6, 2)])
 def test_any_cut_and_any_crash_gives_the_oracles_output(
     spark: SparkSession,
@@ -57,7 +73,8 @@ def test_any_cut_and_any_crash_gives_the_oracles_output(
     if seed % 2:
         monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 5)
     rng = np.random.default_rng(seed)
-    plane = Plane(tmp_path, PlainRunner(spark) if seed == 1 else runner, queries(QUERIES), slots=slots, disorder_ms=300)
+    others: dict[int, Runner] = {1: PlainRunner(spark), 2: InPieces(runner), 5: InPieces(runner)}
+    plane = Plane(tmp_path, others.get(seed, runner), queries(QUERIES), slots=slots, disorder_ms=300)
     for moment in range(6):
         feed(plane, rng, moment * 700, 300)
         for slot in range(slots):
