@@ -12,20 +12,44 @@ from typing import Annotated, Any
 
 import typer
 
-from meander.commands import adapt, bench, demand, explain, nova, place, replay, run, status, topology
+from meander.commands import (
+    adapt,
+    bench,
+    changes,
+    demand,
+    demand_set,
+    explain,
+    init,
+    nova,
+    place,
+    queries,
+    replay,
+    run,
+    status,
+    top,
+    topology,
+    up,
+)
 from meander.model.errors import InputError
 
 USER_ERROR = 2
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
+    demo.register,
     explain.register,
     place.register,
     nova.register,
     demand.register,
+    demand_set.register,
     adapt.register,
     status.register,
     run.register,
     replay.register,
+    init.register,
+    up.register,
+    queries.register,
+    changes.register,
+    top.register,
     topology.register,
     bench.register,
 )
@@ -46,7 +70,6 @@ class App(typer.Typer):
 app = App(
     name="meander",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -10,6 +10,7 @@ import typer
 
 from meander.adapt.decisions import Action
 from meander.adapt.log import read, told
+from meander.commands.client import HERE, Directory, Token, Url, connect
 from meander.model.errors import unknown
 
 group = typer.Typer(no_args_is_help=True, help="What the adaptation loop decided, and why.")
@@ -26,17 +27,24 @@ def register(app: typer.Typer) -> None:
 
 @group.command()
 def log(
-    file: Annotated[Path, typer.Argument(help="Decision log (JSON lines).", show_default=False)],
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Decision log (JSON lines); without it, the coordinator's.", show_default=False),
+    ] = None,
     query: Annotated[str | None, typer.Option("--query", "-q", help="Only this query.")] = None,
     action: Annotated[str | None, typer.Option("--action", "-a", help=", ".join(a.value for a in Action))] = None,
     last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last so many.")] = None,
     details: Annotated[bool, typer.Option("--details", "-d", help="With the numbers behind each decision.")] = False,
+    directory: Directory = HERE,
+    url: Url = None,
+    token: Token = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show a decision log in words."""
+    """Show in words what was decided, by a running coordinator or as a log file has it."""
     if action is not None and action not in [a.value for a in Action]:
         raise unknown("action", action, [a.value for a in Action])
-    entries = [entry for entry in read(file) if query in (None, entry["query"]) and action in (None, entry["action"])]
+    found = read(file) if file is not None else connect(directory, url, token).get("/decisions", limit=1000)
+    entries = [entry for entry in found if query in (None, entry["query"]) and action in (None, entry["action"])]
     entries = entries[-last:] if last is not None else entries
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))

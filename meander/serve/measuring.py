@@ -106,7 +106,7 @@ class Measuring:
                     if c in before.counters
                 },
                 rows,
-                {name: max(0, count - before.rows.get(name, count)) / span for name, count in rows.items()},
+                {name: max(0, count - before.rows.get(name, 0)) / span for name, count in rows.items()},
                 _tps(status, before.status, "ingest", span),
                 _tps(status, before.status, "delivery", span),
                 (status.totals.steps - before.status.totals.steps) / span,

@@ -3,7 +3,7 @@
 
 import { cut, cutLink, cutLinks, kill, linksToRestore, mendLink, preview, removal, restore } from "./actions";
 import { queryColour } from "./colours";
-import { fill, h, icon } from "./dom";
+import { fill, h, icon, say } from "./dom";
 import { count, plural } from "./format";
 import type { Link, NodeInfo } from "./model";
 import { words } from "./notices";
@@ -15,8 +15,10 @@ const SHOWN_LINKS = 8;
 export class Inspector {
   readonly element = h("aside", { class: "card inspector", "aria-label": "Selection", hidden: true });
   private shown = "";
+  private where = h("p", { class: "muted where" });
 
   constructor(private store: Store) {
+    store.on(["positions", "selection"], () => this.locate());
     store.on(["selection", "topology", "placements"], () => this.update());
   }
 
@@ -27,6 +29,11 @@ export class Inspector {
     if (info) this.node(info);
     else if (link) this.link(link);
     else this.shown = "";
+  }
+
+  private locate(): void {
+    const point = this.store.positions.get(this.store.selection.node ?? "");
+    say(this.where, point ? `now at ${point.x.toFixed(4)}, ${point.y.toFixed(4)}` : "");
   }
 
   /** Rebuilt only when what it says has changed, so that focus stays where it is. */
@@ -54,6 +61,7 @@ export class Inspector {
     const key = JSON.stringify([node.name, node.alive, node.used, here.map((p) => p.operator), links, back.length, cutLinks(this.store, node.name).length]);
     this.show(key, () => [
       this.head(node.name, node.alive ? kindOf(node) : `${node.kind}, down`),
+      this.where,
       node.alive ? room(node) : h("p", { class: "status bad" }, back.length ? `Comes back with ${plural(back.length, "link")}.` : "Its links are not known here; it comes back without any."),
       operators(here),
       this.links(node.name, links),
