@@ -1,0 +1,109 @@
+"""What goes wrong in the demo, and is put right again: a node fails, a link is cut, a query asks for something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that happens at a time after the changes began."""
+
+    at_s: float
+    text: str
+    node: str | None = None
+    """A node that fails, or comes back."""
+    link: tuple[str, str] | None = None
+    """A link that is cut, or mended."""
+    over: bool = False
+    """Whether this is the end of an earlier one."""
+    query: str | None = None
+    demands: tuple[str, ...] = ()
+
+
+SCRIPT: tuple[Incident, ...] = (
+    Incident(8, "exchange-1 fails: windows and joins move to exchange-2 with their state", node="exchange-1"),
+    Incident(16, "exchange-1 is back", node="exchange-1", over=True),
+    Incident(22, "the link between base-9 and gateway-2 is cut", link=("base-9", "gateway-2")),
+    Incident(28, "the link between base-9 and gateway-2 is mended", link=("base-9", "gateway-2"), over=True),
+    Incident(
+        32,
+        "station_load asks for less network usage",
+        query="station_load",
+        demands=("latency < 3 s", "network_usage < 10 kB"),
+    ),
+)
+PERIOD_S = 60.0
+"""After this time the script begins again."""
+
+
+class Incidents:
+    """Turns the script into events, given what the world looks like when something happens."""
+
+    def __init__(self, script: Sequence[Incident] = SCRIPT) -> None:
+        self._script = script
+        self._next = 0
+        self._kept: dict[str, list[Event]] = {}
+        """What brings a node back, by its name."""
+
+    def due(self, elapsed_s: float, until_s: float | None) -> Incident | None:
+        """The next incident whose time has come. None begins whose end would be too late to be seen."""
+        turn, number = divmod(self._next, len(self._script))
+        incident = self._script[number]
+        if elapsed_s < turn * PERIOD_S + incident.at_s:
+            return None
+        self._next += 1
+        left_s = float("inf") if until_s is None else until_s - elapsed_s
+        begins = not incident.over and incident.query is None
+        return None if begins and left_s < self._lasts(number) else incident
+
+    def _lasts(self, number: int) -> float:
+        ends = [i for i in self._script[number:] if i.over]
+        return ends[0].at_s - self._script[number].at_s if ends else 0.0
+
+    def events(self, incident: Incident, topology: Mapping[str, Any]) -> list[Event]:
+        """Events that make it happen; none if somebody else was faster."""
+        if incident.node is not None:
+            return self._back(incident.node, topology) if incident.over else self._fails(incident.node, topology)
+        if incident.link is not None:
+            return self._link(incident, topology)
+        return []
+
+    def _fails(self, node: str, topology: Mapping[str, Any]) -> list[Event]:
+        about = next((n for n in topology["nodes"] if n["name"] == node and n["alive"]), None)
+        if about is None:
+            return []
+        links = [link for link in topology["links"] if node in (link["a"], link["b"])]
+        back: Event = {"event": "node_added", "name": node, "kind": about["kind"], "slots": about["capacity"]}
+        back |= {"lon": about["x"], "lat": about["y"]} if "x" in about else {}
+        self._kept[node] = [back, *(_added(link) for link in links)]
+        return [{"event": "node_removed", "node": node}]
+
+    def _back(self, node: str, topology: Mapping[str, Any]) -> list[Event]:
+        alive = {n["name"] for n in topology["nodes"] if n["alive"]}
+        events = self._kept.pop(node, [])
+        if node in alive:
+            return []
+        return [e for e in events if e["event"] == "node_added" or {e["source"], e["target"]} - {node} <= alive]
+
+    def _link(self, incident: Incident, topology: Mapping[str, Any]) -> list[Event]:
+        assert incident.link is not None
+        ends = set(incident.link)
+        there = next((link for link in topology["links"] if {link["a"], link["b"]} == ends), None)
+        key = " ".join(sorted(ends))
+        if incident.over:
+            alive = {n["name"] for n in topology["nodes"] if n["alive"]}
+            return [] if there or not ends <= alive else self._kept.pop(key, [])
+        if there is None:
+            return []
+        self._kept[key] = [_added(there)]
+        return [{"event": "link_removed", "source": there["a"], "target": there["b"]}]
+
+
+def _added(link: Mapping[str, Any]) -> Event:
+    known = {k: link[k] for k in ("latency_ms", "bandwidth_mbps") if k in link}
+    return {"event": "link_added", "source": link["a"], "target": link["b"], **known}

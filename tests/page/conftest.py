@@ -1,0 +1,89 @@
+"""A small demo that runs on the shared Spark session, and a real Chromium that looks at it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import SparkSession
+
+from meander.lab.demo import Demo, DemoOptions
+from meander.lab.demo_queries import QUERIES
+from meander.serve.coordinator import Coordinator
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+START_S = 120.0
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+class RunningDemo:
+    """A demo in a thread of its own."""
+
+    def __init__(self, directory: Path, spark: SparkSession) -> None:
+        queries = {name: QUERIES[name] for name in ("slow_trains", "station_load")}
+        options = DemoOptions(trains=4, port=0, incidents=False, queries=queries)
+        self.demo = Demo(directory, options, lambda text: None, spark=spark)
+        self.up = threading.Event()
+        self.failure: BaseException | None = None
+        self.coordinator: Coordinator | None = None
+        self.thread = threading.Thread(target=self._run, name="demo", daemon=True)
+
+    def start(self) -> Coordinator:
+        self.thread.start()
+        assert self.up.wait(START_S), "the demo did not start"
+        if self.failure is not None:
+            raise self.failure
+        assert self.coordinator is not None
+        return self.coordinator
+
+    def end(self) -> None:
+        self.demo.enough.set()
+        self.thread.join(START_S)
+
+    def _run(self) -> None:
+        try:
+            self.demo.run(self._shown)
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.up.set()
+
+    def _shown(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+        self.up.set()
+
+
+@pytest.fixture(scope="package")
+def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    running = RunningDemo(tmp_path_factory.mktemp("demo"), spark)
+    running.start()
+    yield running
+    running.end()
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window. `scripts/browser.sh` installs one where that is possible."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run make setup")
+    with playwright.sync_playwright() as tools:
+        path = chromium(tools.chromium.executable_path)
+        if path is None:
+            pytest.skip("no Chromium here; run scripts/browser.sh, or set MEANDER_CHROMIUM to one")
+        browser = tools.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def chromium(own: str) -> str | None:
+    """A Chromium: the one that was asked for, playwright's own, or the system's."""
+    asked = os.environ.get("MEANDER_CHROMIUM")
+    if asked:
+        return asked
+    return own if Path(own).exists() else next((p for n in NAMES if (p := shutil.which(n))), None)

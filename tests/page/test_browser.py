@@ -1,0 +1,165 @@
+"""The page in a real browser, looking at a real coordinator with trains that move and queries on Spark.
+
+Tests share one demo and leave it running; the last one ends it and compares every result with a batch run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.page.conftest import RunningDemo
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PATIENCE_MS = 30_000
+
+
+@pytest.fixture
+def page(browser: Browser, demo: RunningDemo) -> Iterator[Page]:
+    """A page that has been opened with the operator's token; it must not have failed in any way."""
+    assert demo.coordinator is not None
+    page = browser.new_page(viewport={"width": 1366, "height": 768})
+    page.set_default_timeout(PATIENCE_MS)
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.on("console", lambda m: failures.append(m.text) if "Content Security Policy" in m.text else None)
+    page.goto(demo.coordinator.page)
+    page.wait_for_selector("button.query")
+    yield page
+    page.close()
+    assert not failures
+
+
+def _choose(page: Page, node: str) -> None:
+    page.fill("input[type=search]", node)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f".inspector h2:text-is('{node}')")
+
+
+def test_the_page_shows_the_world(page: Page) -> None:
+    page.wait_for_selector("text=all well")
+    assert "token" not in page.url, "the token must not stay in the address"
+    assert page.locator("button.query strong").all_inner_texts() == ["slow_trains", "station_load"]
+    assert "nodes" in page.inner_text(".map-summary")
+    assert page.locator(".chart").count() == 4
+    page.wait_for_function("document.querySelector('.totals div:nth-child(2) dd').textContent !== '–'")
+
+
+def test_trains_move(page: Page) -> None:
+    _choose(page, "train-1")
+    before = page.inner_text(".inspector .where")
+    picture = page.evaluate("document.querySelector('canvas.map').toDataURL()")
+    page.wait_for_function("t => document.querySelector('.inspector .where').textContent !== t", arg=before)
+    assert before.startswith("now at 13.")
+    assert page.evaluate("document.querySelector('canvas.map').toDataURL()") != picture
+
+
+def test_a_query_submitted_in_the_page_yields_results(page: Page) -> None:
+    page.click("text=Add query")
+    page.click("dialog .chip:text('Fast trains')")
+    page.fill("#query-name", "fast")
+    page.fill(".editor textarea", "SELECT id, station, speed FROM train WHERE speed >= 0 INTO alerts")
+    page.click("dialog button.primary")
+    page.wait_for_selector(".query-view h2:text-is('fast')")
+    page.wait_for_selector(".query-view .results tbody tr")
+    assert page.locator(".query-view .results th").all_inner_texts() == ["id", "station", "speed"]
+    page.wait_for_selector(".dag-label:text('source train')")
+
+
+def test_a_mistake_is_shown_at_its_place(page: Page) -> None:
+    page.click("text=Add query")
+    page.fill(".editor textarea", "SELECT id\nFROM trian\nINTO alerts")
+    page.click("dialog button.primary")
+    page.wait_for_selector(".mistake:visible")
+    assert "no stream 'trian'; known streams: train" in page.inner_text(".mistake")
+    assert page.locator(".editor mark").text_content() == "trian"
+    page.keyboard.press("Escape")
+    assert page.locator("dialog").count() == 0
+
+
+def test_a_killed_nodes_operators_appear_elsewhere_and_it_can_come_back(page: Page) -> None:
+    page.click("button.query:has-text('station_load')")
+    page.wait_for_selector(".dag-key .chip:has-text('exchange-1')")
+    operators = page.locator(".dag-square").count()
+    _choose(page, "exchange-1")
+    assert "window aggregate" in page.inner_text(".inspector")
+    page.click("text=Kill exchange-1")
+    page.wait_for_selector(".inspector p:text('down')")
+    page.wait_for_selector(".dag-key .chip:has-text('exchange-1')", state="detached")
+    page.wait_for_selector(".dag-node:text('exchange-2')")
+    assert page.locator(".dag-square").count() == operators
+    _choose(page, "exchange-2")
+    page.wait_for_selector(".inspector .rows:has-text('window aggregate')")
+    page.click("#tab-changes")
+    page.wait_for_selector(".changes li.in_effect")
+    _choose(page, "exchange-1")
+    page.click("text=Restore exchange-1")
+    page.wait_for_selector("text=Kill exchange-1")
+    page.wait_for_selector(".inspector .rows:has-text('gateway-1')")
+
+
+def test_demands_change(page: Page) -> None:
+    page.click("button.query:has-text('slow_trains')")
+    page.click(".section-head:has-text('Demands') button")
+    page.fill("dialog textarea", "latency < 7 s")
+    page.click("dialog button.primary")
+    page.wait_for_selector(".query-view .demand:has-text('latency < 7 s')")
+
+
+def test_without_a_token_the_page_asks_for_one(browser: Browser, demo: RunningDemo) -> None:
+    assert demo.coordinator is not None
+    page = browser.new_page()
+    page.goto(demo.coordinator.address)
+    page.wait_for_selector("text=Who are you?")
+    page.fill("#token", demo.coordinator.token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("button.query")
+    page.close()
+
+
+def test_a_lost_connection_is_told_and_comes_back(page: Page) -> None:
+    page.context.set_offline(True)
+    page.evaluate("location.reload")  # nothing is fetched: the page that is there must tell
+    page.wait_for_selector("text=connection lost, trying again")
+    page.context.set_offline(False)
+    page.wait_for_selector("text=all well")
+
+
+def test_everything_is_reached_by_keyboard(page: Page) -> None:
+    seen: list[str] = []
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        seen.append(
+            page.evaluate(
+                "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText).slice(0, 20)"
+            )
+        )
+    wanted = ("Colours", "Add query", "Map with", "Find a node", "Zoom in", "Queries", "slow_trains")
+    assert [w for w in wanted if not any(text.startswith(w) for text in seen)] == []
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
+def test_light_and_dark(browser: Browser, demo: RunningDemo, scheme: str, dark: bool) -> None:
+    assert demo.coordinator is not None
+    page = browser.new_page(color_scheme="dark" if dark else "light")
+    page.goto(demo.coordinator.page)
+    page.wait_for_selector("button.query")
+    colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert (sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) < 200) is dark
+    page.close()
+
+
+def test_when_all_is_over_nothing_is_lost_or_double(demo: RunningDemo) -> None:
+    demo.end()
+    if demo.failure is not None:
+        raise demo.failure
+    report = demo.demo.report
+    assert report.unchecked is None
+    assert set(report.checks) == {"slow_trains > alerts", "station_load > dashboard"}
+    assert sum(c.expected for c in report.checks.values()) > 0
+    assert (report.lost, report.double, report.drained) == (0, 0, True)
