@@ -18,6 +18,7 @@ from meander.commands import (
     changes,
     demand,
     demand_set,
+    demo,
     explain,
     init,
     nova,
