@@ -11,11 +11,11 @@ help: ## Show this list
 setup: ## Prepare .venv: packages, Java if missing, the meander command (PYTHON=... picks the interpreter)
 	@PYTHON="$(PYTHON)" scripts/setup.sh
 
-run: setup ## Run the example queries on Spark for 20 seconds, with a check at the end (ARGS="--for 5min")
-	@$(BIN)/meander run --topology examples/topologies/ring.yaml --query examples/queries/slow_trains.sql \
-		--query examples/queries/road_load.sql --query examples/queries/trains_in_storm.sql --for 20s $(ARGS)
+run: setup ## Watch trains circle Berlin while queries follow them, for a minute (ARGS="--for ever")
+	@$(BIN)/meander demo --for 60s $(ARGS)
 
 test: lint ## Lint, then run all tests (ARGS="-k delta" passes options to pytest)
+	@scripts/browser.sh
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: setup ## Check style, types and who imports whom

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from meander.lab.demo import DemoReport
 
 FAILED = 1
+EVER = "ever"
 
 
 def register(app: typer.Typer) -> None:
@@ -27,8 +28,8 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     duration: Annotated[
-        str | None, typer.Option("--for", help="How long to run, such as 60s; without it until Ctrl-C.")
-    ] = None,
+        str, typer.Option("--for", help="How long to run, such as 60s; `ever` runs until Ctrl-C.")
+    ] = EVER,
     trains: Annotated[int, typer.Option(min=1, max=200, help="Trains on the ring.")] = 24,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free one.")] = 8420,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Print the address of the page.")] = True,
@@ -37,7 +38,7 @@ def demo(
 ) -> None:
     """Watch trains circle Berlin while queries follow them on Spark; nothing may be lost or double at the end."""
     started = time.monotonic()
-    seconds = None if duration is None else duration_ms(duration) / 1000
+    seconds = None if duration == EVER else duration_ms(duration) / 1000
     from meander.lab.demo import Demo, DemoOptions  # Spark is imported only when it is needed
 
     def say(text: str) -> None:
@@ -46,7 +47,7 @@ def demo(
     def shown(coordinator: Any) -> None:
         if page:
             say(f"\n  page  {coordinator.page}\n")
-        say("running until Ctrl-C" if seconds is None else f"running for {duration}; without --for until Ctrl-C")
+        say("running until Ctrl-C" if seconds is None else f"running for {duration}; `--for ever` keeps it running")
 
     say(f"{trains} trains on a ring of base stations; starting Spark")
     with tempfile.TemporaryDirectory(prefix="meander-demo-") as directory:
