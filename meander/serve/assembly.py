@@ -58,8 +58,12 @@ class Assembly:
     started: float
 
     def settle(self) -> None:
-        """Lets what is under way take effect, so that tuples find fragments that run."""
-        self.core.teller.reconfigurations(self.loop.settle(SETTLE_S), self.core.clock())
+        """Lets what is under way take effect, so that tuples find fragments that run; shows what there is."""
+        teller = self.core.teller
+        teller.reconfigurations(self.loop.settle(SETTLE_S), self.core.clock())
+        teller.board.show_operators(self.loop.catalog.plan.operators)
+        teller.board.show_deployment(None)
+        teller.queries(list(teller.texts))
 
     def close(self) -> None:
         self.core.adaptation.mapek.knowledge.save(self.knowledge)
