@@ -11,13 +11,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.streams import Stream
 from meander.run.commit import Commit
@@ -43,6 +44,7 @@ from meander.run.work import StepReport
 _log = logging.getLogger(__name__)
 RETRY_S = 0.5
 IDLE_S = 0.05
+LET_THROUGH_S = 0.05
 MOST_REVIVALS = 8
 """How often a slot whose streaming query ended by itself is started again without a batch in between."""
 STEPS_PER_BATCH = 1000
@@ -324,12 +326,26 @@ class Host:
                 if report is not None:
                     with self._counting:
                         self.totals.add(report)
+                    if report.drained:
+                        self._let_through()
                 if not self._work_before(slot, deadline):
                     break
             if self.stepper.has_work(slot.number):
                 slot.wake()
 
         return batch
+
+    def _let_through(self) -> None:
+        """A change whose fragments have all stopped takes effect in a moment: the next step had better come after it.
+
+        Otherwise the change waits for that step to end, and those fragments for another one.
+        """
+        deadline = time.monotonic() + LET_THROUGH_S
+        while self.routing.is_about_to_change and not self._stopping.is_set():
+            seen, left = self.store.commits, deadline - time.monotonic()
+            if left <= 0:
+                return
+            self.store.wait(seen, min(left, 0.01))
 
     def _work_before(self, slot: Slot, deadline: float) -> bool:
         """Waits for work until the deadline; says whether there is some."""
@@ -404,8 +420,10 @@ class Host:
         problems += [f"outlet {name} is paused: {o.paused}" for name, o in outlets if o.paused]
         if self.waits_for_disk is not None:
             problems.append(self.waits_for_disk)
-        exchange = self.store.exchange
-        pending = sum(exchange.counters(c).pending_tuples for c in exchange.channels())
+        exchange, pending = self.store.exchange, 0
+        for channel in exchange.channels():
+            with suppress(InputError):  # a channel may end between two looks
+                pending += exchange.counters(channel).pending_tuples
         return HostStatus(
             healthy=not problems,
             problems=tuple(problems),

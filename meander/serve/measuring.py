@@ -7,8 +7,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.connectors.latency import Latency, Percentiles
 from meander.run.exchange.base import ChannelCounters
@@ -78,7 +80,10 @@ class Measuring:
         host = self.host
         status = host.status()
         exchange, state = host.store.exchange, host.store.state
-        counters = {c: exchange.counters(c) for c in exchange.channels()}
+        counters: dict[ChannelId, ChannelCounters] = {}
+        for channel in exchange.channels():
+            with suppress(InputError):  # a channel may end between two looks
+                counters[channel] = exchange.counters(channel)
         sizes = {f: state.size(f).bytes for f in state.fragments()}
         latencies = host.delivery.latencies() if host.delivery else {}
         outlets = status.delivery.outlets if status.delivery else {}
