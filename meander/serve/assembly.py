@@ -33,6 +33,7 @@ from meander.serve.measuring import Measuring
 from meander.serve.outlets import Outlets
 from meander.serve.recovery import Recovered, known_to, rebuild, reopen
 from meander.serve.telling import Teller
+from meander.serve.traces import traces_from_environment
 from meander.serve.wishes import Form
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def assemble(
     adaptation = _adaptation(loop, knowledge, options)
     outlets = Outlets(loop, host, ledger, around, options.sink_of)
     teller = Teller(loop, adaptation, ledger, Board(loop), outlets, hub)
+    teller.traces = traces_from_environment()
     core = Core(teller)
     _take_up(core, recovered, knowledge_of=ledger.mechanisms())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())

@@ -24,6 +24,7 @@ from meander.serve.ledger import Ledger
 from meander.serve.loop import Loop
 from meander.serve.measuring import Measured
 from meander.serve.outlets import Outlets
+from meander.serve.traces import NoTraces, Traces
 
 Json = dict[str, Any]
 SHARES = ("p50", "p95", "p99")
@@ -55,6 +56,7 @@ class Teller:
         self.board, self.outlets, self.hub = board, outlets, hub
         self.courses = Courses(loop, self._cause)
         self.totals = Totals()
+        self.traces: Traces = NoTraces()
         self.texts: dict[str, str] = {}
         """The queries there are, as people wrote them."""
         self.mechanisms: dict[str, str] = {}
@@ -144,6 +146,7 @@ class Teller:
             self.totals.taken_back += record["status"] == "taken_back"
             self.totals.fragments += record["fragments"] if record["status"] == "in_effect" else 0
             self.totals.state_bytes += record["state_bytes"]
+            self.traces.reconfiguration(record)
 
     def decisions(self, decided: Sequence[Decision]) -> None:
         """What the adaptation loop decided."""

@@ -1,0 +1,168 @@
+"""Writes docs/reference/http.md and docs/reference/cli.md from the code: .venv/bin/python scripts/reference.py"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+
+from meander.cli import app
+from meander.serve.api import ABOUT, BASE, make_app
+from meander.serve.changes import Reader
+from meander.serve.hub import Hub
+from meander.serve.service import Service
+from meander.serve.tokens import Tokens
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+MADE = "<!-- made by scripts/reference.py; change the code and run it again -->"
+
+
+# ---------------------------------------------------------------- HTTP
+
+
+def http_reference() -> str:
+    api = make_app(Service(Hub("reference"), Tokens("r" * 16, "o" * 16), Reader({}, {}))).openapi()
+    lines = ["# HTTP API", "", MADE, "", *ABOUT.split("\n"), ""]
+    lines += [f"All paths begin with `{BASE}`. The machine-readable description is at `{BASE}/openapi.json`.", ""]
+    used: dict[str, None] = {}
+    tag = None
+    for path, methods in api["paths"].items():
+        for method, found in methods.items():
+            if found["tags"][0] != tag:
+                tag = found["tags"][0]
+                lines += [f"## {tag.capitalize()}", ""]
+            lines += _operation(method, path, found, used)
+    lines += ["## Objects", "", "A field that may be left out has a `?`.", ""]
+    schemas, done = api["components"]["schemas"], set[str]()
+    while left := [name for name in used if name not in done]:
+        for name in left:
+            done.add(name)
+            lines += _object(name, schemas[name], used)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _operation(method: str, path: str, found: dict[str, Any], used: dict[str, None]) -> Iterator[str]:
+    yield f"### `{method.upper()} {path.removeprefix(BASE)}`"
+    yield ""
+    yield from inspect.cleandoc(found["description"]).split("\n")
+    yield ""
+    for parameter in found.get("parameters", ()):
+        about = parameter.get("description", "") or parameter["schema"].get("description", "")
+        default = parameter["schema"].get("default")
+        text = f"- {parameter['in']} `{parameter['name']}`: {_type(parameter['schema'], used)}"
+        text += "" if default is None else f", by default {default}"
+        yield text + (f". {about}" if about else "")
+    if "requestBody" in found:
+        yield f"- body: {_type(found['requestBody']['content']['application/json']['schema'], used)}"
+    for status, response in found["responses"].items():
+        if status.startswith("2"):
+            kind, content = next(iter(response.get("content", {"nothing": {}}).items()))
+            schema = content.get("schema", {})
+            shown = _type(schema, used) if kind == "application/json" else f"`{kind}`"
+            yield f"- answer {status}: {shown}"
+    yield ""
+
+
+def _object(name: str, schema: dict[str, Any], used: dict[str, None]) -> Iterator[str]:
+    yield f"### {name}"
+    yield ""
+    required = set(schema.get("required", ()))
+    for field, found in schema.get("properties", {}).items():
+        about = found.get("description", "")
+        mark = "" if field in required else "?"
+        yield f"- `{field}`{mark}: {_type(found, used)}{'. ' + about if about else ''}"
+    yield ""
+
+
+def _type(schema: dict[str, Any], used: dict[str, None]) -> str:
+    """A schema in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[1]
+        used[name] = None
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type(s, used) for s in schema["anyOf"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    match schema.get("type"):
+        case "array" if "prefixItems" in schema:
+            return f"[{', '.join(_type(s, used) for s in schema['prefixItems'])}]"
+        case "array":
+            return f"list of {_type(schema.get('items', {}), used)}"
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return f"object of {_type(schema['additionalProperties'], used)} by name"
+        case "object":
+            return "object"
+        case "string":
+            return "text"
+        case "integer":
+            return "whole number"
+        case "null" | "boolean" | "number" as plain:
+            return str(plain)
+    return "anything"
+
+
+# ---------------------------------------------------------------- command line
+
+
+def cli_reference() -> str:
+    command = typer.main.get_command(app)
+    lines = ["# Command line", "", MADE, ""]
+    lines += ["Exit codes: 0 done, 1 a failure, 2 something you can correct. `meander --install-completion` makes the"]
+    lines += ["shell complete commands, options and names of queries.", ""]
+    lines += _commands(command, "meander")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _commands(command: click.Command, name: str) -> Iterator[str]:
+    context = click.Context(command, info_name=name)
+    subcommands = getattr(command, "commands", None)
+    if subcommands is not None:
+        if name != "meander":
+            yield from (f"## `{name}`", "", _plain(command.help), "")
+        for child in subcommands.values():
+            yield from _commands(child, f"{name} {child.name}")
+        return
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield from (f"## `{name}`", "", _plain(command.help), "", "```", f"{name} {usage}", "```", "")
+    rows = [row for p in command.params if (row := _parameter(p)) is not None]
+    if rows:
+        yield from ("| option | meaning | default |", "|---|---|---|", *rows, "")
+
+
+def _parameter(parameter: Any) -> str | None:
+    if parameter.name == "help" or getattr(parameter, "hidden", False):
+        return None
+    is_option = parameter.param_type_name == "option"
+    shown = (
+        ", ".join(f"`{o}`" for o in parameter.opts)
+        if is_option
+        else f"`{(parameter.metavar or parameter.name).upper()}`"
+    )
+    variable = getattr(parameter, "envvar", None)
+    about = _plain(getattr(parameter, "help", "") or "")
+    about += f" (or `{variable}` in the environment)" if variable else ""
+    default = parameter.default
+    empty = default is None or default is False or default == () or callable(default) or not parameter.show_default
+    return f"| {shown} | {about} | {'' if empty else f'`{default}`'} |".replace("<", "\\<")
+
+
+def _plain(text: str | None) -> str:
+    """Help as one paragraph."""
+    return re.sub(r"\s+", " ", (text or "").replace("|", "\\|")).strip()
+
+
+REFERENCES = {"http.md": http_reference, "cli.md": cli_reference}
+
+if __name__ == "__main__":
+    for name, made in REFERENCES.items():
+        (FOLDER / name).write_text(made(), encoding="utf-8")
+        sys.stdout.write(f"wrote {FOLDER / name}\n")
