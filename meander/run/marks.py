@@ -16,21 +16,29 @@ from meander.run.routing import Group, Routing
 
 Bounds = tuple[Int64s, Int64s]
 
+NOTHING: Mapping[ChannelId, Marker] = {}
+
 
 class Marks:
     """Positions of markers by fragment (its index in the group) and port; empty for most groups."""
 
-    def __init__(self, group: Group, routing: Routing, exchange: Exchange) -> None:
+    def __init__(
+        self, group: Group, routing: Routing, exchange: Exchange, passing: Mapping[ChannelId, Marker] = NOTHING
+    ) -> None:
+        """`passing` are markers that earlier groups of the same step sent, behind all that they handed over."""
         awaiting = routing.awaiting
         self.markers: dict[int, Marker] = {}
         self._positions: dict[int, list[int]] = {}
-        self._is_cut: dict[int, list[bool]] = {}
+        self._is_there: dict[int, list[bool]] = {}
         for i, fragment in enumerate(group.fragments if awaiting else ()):
             marker = awaiting.get(fragment.fragment)
             if marker is not None:
                 self.markers[i] = marker
                 self._positions[i] = exchange.cuts(fragment.ports, {marker.reconfiguration}).tolist()
-                self._is_cut[i] = [exchange.is_cut(c) for c in fragment.ports]
+                self._is_there[i] = [
+                    (c in passing and passing[c].reconfiguration == marker.reconfiguration) or exchange.is_cut(c)
+                    for c in fragment.ports
+                ]
 
     def limit(self, bounds: Mapping[int, Bounds]) -> None:
         """Lets nobody read a marker or beyond; `bounds` by port."""
@@ -43,8 +51,8 @@ class Marks:
         """Whether the marker is next in every port when the ports are at these positions."""
         if i not in self.markers:
             return False
-        mine, cut = self._positions[i], self._is_cut[i]
-        return all(at == mine[port] or cut[port] for port, at in positions.items())
+        mine, there = self._positions[i], self._is_there[i]
+        return all(at == mine[port] or there[port] for port, at in positions.items())
 
     def behind(self, i: int, ports: tuple[ChannelId, ...]) -> dict[ChannelId, int]:
         """Positions behind the fragment's markers, by channel."""

@@ -35,6 +35,8 @@ class StepReport:
     late: int = 0
     jobs: int = 0
     fragments: int = 0
+    drained: int = 0
+    """Fragments that have reached a marker, and wait for what comes after them."""
     seconds: float = 0.0
 
     def take(self, other: StepReport) -> None:
@@ -64,6 +66,8 @@ class Work:
     handed: dict[ChannelId, Handover] = field(default_factory=dict)
     markers: dict[ChannelId, Marker] = field(default_factory=dict)
     """Markers that go out behind everything else."""
+    passing: dict[ChannelId, Marker] = field(default_factory=dict)
+    """Markers that later groups of this step may meet right behind what was handed to them."""
     drained: dict[FragmentId, int] = field(default_factory=dict)
     """Fragments that have done all that lies before a marker, by reconfiguration: this was their last step."""
     notes: dict[str, Any] = field(default_factory=dict)
