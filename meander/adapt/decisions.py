@@ -48,7 +48,10 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a transition ended. When it failed, the old placement is still running."""
+    """How a transition ended. When it failed, the old placement is still running.
+
+    The reason says why it failed, or what did not go as the protocol would have it.
+    """
 
     done: bool
     reason: str = ""

@@ -138,7 +138,8 @@ class Loop:
             watched.mechanism, watched.since_ms, watched.violated = transition.target, now_ms, 0
             self.knowledge.quarantines.pop((transition.target, query), None)
             cost = f"in {outcome.seconds:.2f} s with {outcome.bytes:,.0f} bytes"
-            action, reason = Action.ARRIVED, f"{transition.moves} operators moved {cost}"
+            remark = f"; {outcome.reason}" if outcome.reason else ""
+            action, reason = Action.ARRIVED, f"{transition.moves} operators moved {cost}{remark}"
         else:
             self.knowledge.quarantine(transition.target, query, now_ms, self.settings.retry_ms, outcome.reason)
             action, reason = Action.FAILED, f"{outcome.reason}; {former} keeps running"

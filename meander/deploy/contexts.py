@@ -7,12 +7,14 @@ done, and one move for every operator with memory that will run elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from meander.deploy.fragments import Change, Channel, ChannelKey, Fragment
 from meander.deploy.markers import Marker, MarkerAction
+from meander.deploy.protocols.base import Protocol
+from meander.deploy.protocols.isqd import ISQD
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import FragmentId, NodeId, OperatorId
 from meander.model.operators import STATEFUL
@@ -59,6 +61,9 @@ class Reconfiguration:
     contexts: tuple[Context, ...]
     marker: Marker
     handovers: tuple[Handover, ...]
+    protocol: Protocol = ISQD
+    strategy: str | None = None
+    """How its state moves, if not as that of all others."""
 
     def entering(self) -> Iterator[Channel]:
         """Channels from fragments that stay as they are to fragments that do not: where the marker is put in."""
@@ -78,10 +83,10 @@ class Reconfiguration:
         return {key: c for key, c in self.change.channels_before.items() if c.id not in kept}
 
 
-def reconfiguration(number: int, change: Change, plan: GlobalPlan) -> Reconfiguration:
+def reconfiguration(number: int, change: Change, plan: GlobalPlan, protocol: Protocol = ISQD) -> Reconfiguration:
     """Contexts, marker and moves of one part of a change."""
     before, after = change.fragments_before, change.fragments_after
-    handovers = tuple(_handovers(change, plan))
+    handovers = () if protocol.overlaps else tuple(_handovers(change, plan))
     travelling = {h.source for h in handovers if h.travels}
     contexts = [Context(Action.UNDEPLOY, f.id, f.node) for f in before.values() if f.id not in after]
     contexts += [Context(Action.UPDATE if f.id in before else Action.DEPLOY, f.id, f.node) for f in after.values()]
@@ -92,7 +97,7 @@ def reconfiguration(number: int, change: Change, plan: GlobalPlan) -> Reconfigur
         else:
             action = MarkerAction.UPDATE_THEN_DRAIN if fragment.id in travelling else MarkerAction.DRAIN
         actions[fragment.id, fragment.version] = action
-    return Reconfiguration(number, change, tuple(contexts), Marker.of(number, actions), handovers)
+    return Reconfiguration(number, change, tuple(contexts), Marker.of(number, actions), handovers, protocol)
 
 
 def _handovers(change: Change, plan: GlobalPlan) -> Iterator[Handover]:
@@ -131,6 +136,17 @@ def parts(change: Change) -> list[Change]:
     for fragment in fragments:
         groups.setdefault(find(fragment), set()).add(fragment)
     return [_part(change, members) for members in groups.values()]
+
+
+def united(changes: Iterable[Change]) -> Change:
+    """Independent parts as one change again."""
+    found = list(changes)
+    return Change(
+        {f: each for c in found for f, each in c.fragments_before.items()},
+        {f: each for c in found for f, each in c.fragments_after.items()},
+        {key: each for c in found for key, each in c.channels_before.items()},
+        {key: each for c in found for key, each in c.channels_after.items()},
+    )
 
 
 def _part(change: Change, members: set[FragmentId]) -> Change:

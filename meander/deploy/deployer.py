@@ -7,13 +7,14 @@ the other; all others run at the same time. It decides and remembers; it does no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from meander.deploy.contexts import Reconfiguration, parts, reconfiguration
+from meander.deploy.contexts import Reconfiguration, parts, reconfiguration, united
 from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Placed, redeploy, rerouted
 from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.isqd import ISQD
+from meander.deploy.protocols.sms import beside, may_overlap
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.placement import Edge
 
@@ -33,6 +34,8 @@ class Deployer:
     placed: Placed
     deployment: Deployment = field(default_factory=Deployment)
     protocol: Protocol = ISQD
+    special: dict[OperatorId, Protocol] = field(default_factory=dict)
+    """Operators that move by another protocol than all others, because they are in a transition."""
     under_way: dict[int, Reconfiguration] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     next_number: int = 1
@@ -65,16 +68,40 @@ class Deployer:
         change = redeploy(self.placed, self.deployment, moved) if moved else Change()
         if self.protocol.widening and change:
             change = self.protocol.widening(self.placed.plan, self.deployment, change)
-        for part in parts(change):
+        for part, protocol in self._parts(change):
             if self._collides(part) or (self.protocol.one_by_one and self.under_way):
                 self.note(part.operators)
                 continue
             self.deployment.apply(part)
-            begun = reconfiguration(self.next_number, part, self.placed.plan)
+            begun = reconfiguration(self.next_number, part, self.placed.plan, protocol)
+            if protocol is not self.protocol:
+                begun = replace(begun, strategy=protocol.state)
             self.next_number += 1
             self.under_way[begun.number] = begun
             started.append(begun)
         return started, self._reroutes(moved)
+
+    def _parts(self, change: Change) -> Iterator[tuple[Change, Protocol]]:
+        """Independent parts, each with its protocol; those of transitions that touch more than they must come first."""
+        found = parts(change)
+        if not self.special:
+            yield from ((part, self.protocol) for part in found)
+            return
+        chosen = [(part, self._protocol_of(part)) for part in found]
+        wide = {id(p): p for _, p in chosen if p.widening is not None and p is not self.protocol}
+        for protocol in wide.values():
+            assert protocol.widening is not None
+            mine = united(part for part, p in chosen if p is protocol)
+            for part in parts(protocol.widening(self.placed.plan, self.deployment, mine)):
+                yield part, protocol
+        for part, protocol in chosen:
+            if id(protocol) not in wide:
+                yield (beside(part, self.deployment) if protocol.overlaps else part), protocol
+
+    def _protocol_of(self, part: Change) -> Protocol:
+        """That of a transition if the part belongs to one; a part that cannot overlap moves its state."""
+        found = next((self.special[o] for o in sorted(part.operators) if o in self.special), self.protocol)
+        return found if not found.overlaps or may_overlap(self.placed.plan, part, self.special) else self.protocol
 
     def _reroutes(self, moved: Mapping[OperatorId, None]) -> dict[ChannelKey, Channel]:
         """New ways of channels whose fragments stay; also of those at operators that lost or found their place."""
@@ -86,7 +113,8 @@ class Deployer:
             edges.update((e, None) for e in plan.edges_of(operator))
         self._loose = {o: None for o in self._loose if o not in nodes}
         found = rerouted(self.placed, self.deployment, edges)
-        busy = frozenset(f for r in self.under_way.values() for f in r.change.fragments)
+        stopped = [r for r in self.under_way.values() if not r.protocol.overlaps]
+        busy = frozenset(f for r in stopped for f in r.change.fragments)
         self._rerouted = {}
         now: dict[ChannelKey, Channel] = {}
         for key, channel in found.items():

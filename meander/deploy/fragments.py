@@ -145,6 +145,8 @@ class Placed:
     topology: Topology
     held: dict[OperatorId, NodeId] = field(default_factory=dict)
     """Operators that stay where they are for now, whatever the placement says: their turn comes later."""
+    apart: dict[OperatorId, str] = field(default_factory=dict)
+    """Operators that have fragments of their own for now, together with those of the same name only."""
 
     def path(self, upstream: OperatorId, readers: Iterable[OperatorId], ends: tuple[NodeId, NodeId]) -> Path | None:
         """The route of one of the edges that a channel stands for; any way where none was decided."""
@@ -253,14 +255,15 @@ class _Redeployment:
         """Maximal connected sets on one node; fragments that they reach into are touched as well."""
         seen: set[OperatorId] = set()
         groups: list[tuple[OperatorId, ...]] = []
+        apart = self.placed.apart
         for start in starts:
             if start in seen:
                 continue
-            node = self.node_of(start)
+            node, own = self.node_of(start), apart.get(start)
             members, stack = {start}, [start]
             while stack:
                 for neighbour in self.plan.neighbours(stack.pop()):
-                    if neighbour not in members and self.node_of(neighbour) == node:
+                    if neighbour not in members and self.node_of(neighbour) == node and apart.get(neighbour) == own:
                         members.add(neighbour)
                         stack.append(neighbour)
             seen |= members

@@ -16,11 +16,12 @@ conjunction of the averages, one with the section's density, and a filter; then 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from meander.lang.fluent import DataStream, Environment, sliding, tumbling
+from meander.lang.fluent import DataStream, Environment, Windowing, sliding, tumbling
 from meander.model.errors import unknown
 from meander.model.ids import QueryId
 from meander.model.plan import Query
@@ -37,26 +38,26 @@ DENSITY = Schema.of(ts="bigint", section="int", density="double")
 SLOW_KMH, FREE_KMH, DENSE, SPARSE = 40.0, 70.0, 40.0, 25.0
 
 
-def speed_stream(section: int, number: int) -> str:
-    return f"speed_{section}_{number}"
+def speed_stream(section: int, number: int, road: str = "") -> str:
+    return f"{road}speed_{section}_{number}"
 
 
-def density_stream(section: int) -> str:
-    return f"density_{section}"
+def density_stream(section: int, road: str = "") -> str:
+    return f"{road}density_{section}"
 
 
 def vehicle(section: int, number: int) -> str:
     return f"vehicle-{section}-{number}"
 
 
-def streams(rate_tps: float = 1.0) -> dict[str, Stream]:
-    """One speed stream per vehicle, one density stream per section."""
+def streams(rate_tps: float = 1.0, road: str = "") -> dict[str, Stream]:
+    """One speed stream per vehicle, one density stream per section; those of another road have names of their own."""
     found: dict[str, Stream] = {}
     for section in range(1, SECTIONS + 1):
         for number in range(1, AVERAGES * SPEEDS + 1):
-            name = speed_stream(section, number)
+            name = speed_stream(section, number, road)
             found[name] = Stream(name, SPEED, "ts", (vehicle(section, number),), rate_tps)
-        name = density_stream(section)
+        name = density_stream(section, road)
         found[name] = Stream(name, DENSITY, "ts", (f"rsu-{1 if section == 1 else UNITS}",), rate_tps)
     return found
 
@@ -64,62 +65,84 @@ def streams(rate_tps: float = 1.0) -> dict[str, Stream]:
 SINKS: Mapping[str, SinkTarget] = {SINK: SinkTarget(SINK, "consumer")}
 
 
-def query(kind: str, name: str | None = None, demands: Sequence[str] = (), sink: str = SINK) -> Query:
-    """One of the five, under a name."""
+@dataclass(frozen=True, slots=True)
+class Road:
+    """The streams that a query reads, and how long its windows are."""
+
+    known: Environment
+    name: str = ""
+    window: str = "1 s"
+    within: str = "60 s"
+
+    def speed(self, section: int, number: int, alias: str) -> DataStream:
+        return self.known.stream(speed_stream(section, number, self.name)).alias(alias)
+
+    def density(self, section: int) -> DataStream:
+        return self.known.stream(density_stream(section, self.name)).alias("d")
+
+    @property
+    def pane(self) -> Windowing:
+        return tumbling(self.window)
+
+
+def query(
+    kind: str,
+    name: str | None = None,
+    demands: Sequence[str] = (),
+    sink: str = SINK,
+    road: str = "",
+    window: str = "1 s",
+    within: str = "60 s",
+) -> Query:
+    """One of the five, under a name; a road has streams of its own. Congestion has other windows when asked to."""
     if kind not in _BUILDERS:
         raise unknown("TCEP query", kind, _BUILDERS, "TCEP queries")
-    known = Environment(streams())
+    known = Road(Environment(streams(road=road)), road, window, within)
     return _BUILDERS[kind](known).into(sink).demand(*demands).query(QueryId(name or kind))
 
 
-def _speed(known: Environment, section: int, number: int, alias: str) -> DataStream:
-    return known.stream(speed_stream(section, number)).alias(alias)
+def _stream(known: Road) -> DataStream:
+    return known.speed(1, 1, "a").select("ts", "vehicle", "speed")
 
 
-def _stream(known: Environment) -> DataStream:
-    return _speed(known, 1, 1, "a").select("ts", "vehicle", "speed")
+def _filter(known: Road) -> DataStream:
+    return known.speed(1, 1, "a").where(f"speed < {SLOW_KMH}")
 
 
-def _filter(known: Environment) -> DataStream:
-    return _speed(known, 1, 1, "a").where(f"speed < {SLOW_KMH}")
-
-
-def _conjunction(known: Environment) -> DataStream:
-    both = _speed(known, 1, 1, "a").and_(_speed(known, 2, 1, "b"), window=tumbling("1 s"))
+def _conjunction(known: Road) -> DataStream:
+    both = known.speed(1, 1, "a").and_(known.speed(2, 1, "b"), window=tumbling("1 s"))
     return both.select("a.vehicle AS first", "b.vehicle AS second", "a.speed AS first_kmh", "b.speed AS second_kmh")
 
 
-def _join(known: Environment) -> DataStream:
+def _join(known: Road) -> DataStream:
     window = sliding("5 s", "1 s")
-    joined = _speed(known, 1, 1, "a").join(
-        _speed(known, 1, 2, "b"), "a.section = b.section AND b.ts > a.ts", window=window
-    )
+    joined = known.speed(1, 1, "a").join(known.speed(1, 2, "b"), "a.section = b.section AND b.ts > a.ts", window=window)
     return joined.select("a.vehicle AS first", "b.vehicle AS second", "b.ts - a.ts AS later_ms")
 
 
-def _average(known: Environment, section: int, which: int) -> DataStream:
-    """The mean of four vehicles' speeds in each second."""
+def _average(known: Road, section: int, which: int) -> DataStream:
+    """The mean of four vehicles' speeds in each window."""
     aliases = "abcd"
     first = which * SPEEDS + 1
-    together = _speed(known, section, first, aliases[0])
+    together = known.speed(section, first, aliases[0])
     for offset in range(1, SPEEDS):
-        together = together.and_(_speed(known, section, first + offset, aliases[offset]), window=tumbling("1 s"))
+        together = together.and_(known.speed(section, first + offset, aliases[offset]), window=known.pane)
     mean = " + ".join(f"{alias}.speed" for alias in aliases)
-    return together.window(tumbling("1 s")).select("window_start", "window_end", f"avg(({mean}) / {SPEEDS}) AS kmh")
+    return together.window(known.pane).select("window_start", "window_end", f"avg(({mean}) / {SPEEDS}) AS kmh")
 
 
-def _section(known: Environment, section: int, condition: str) -> DataStream:
+def _section(known: Road, section: int, condition: str) -> DataStream:
     """Speed and density of a section, when they are as the condition says."""
     left, right = (_average(known, section, which).alias(f"v{which}") for which in range(AVERAGES))
-    density = known.stream(density_stream(section)).alias("d")
-    both = left.and_(right, window=tumbling("1 s")).and_(density, window=tumbling("1 s"))
+    both = left.and_(right, window=known.pane).and_(known.density(section), window=known.pane)
     return both.where(condition)
 
 
-def _congestion(known: Environment) -> DataStream:
+def _congestion(known: Road) -> DataStream:
     jam = _section(known, 1, f"(v0.kmh + v1.kmh) / 2 < {SLOW_KMH} AND d.density > {DENSE}").alias("jam")
     clear = _section(known, 2, f"(v0.kmh + v1.kmh) / 2 > {FREE_KMH} AND d.density < {SPARSE}").alias("clear")
-    return jam.then(clear, within="60 s").select("jam.kmh AS slow_kmh", "clear.kmh AS free_kmh", "jam.density AS dense")
+    found = jam.then(clear, within=known.within)
+    return found.select("jam.kmh AS slow_kmh", "clear.kmh AS free_kmh", "jam.density AS dense")
 
 
 _BUILDERS = dict(zip(NAMES, (_stream, _filter, _conjunction, _join, _congestion), strict=True))

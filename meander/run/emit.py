@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId
 from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, Exchange, Int64s
-from meander.run.frames import FRAGMENT, HIDDEN
+from meander.run.frames import FRAGMENT, HIDDEN, TS
 from meander.run.routing import Installed, Wire
 from meander.run.work import Batch, Handover, StepReport, Work
 
@@ -28,7 +29,9 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId
             watermark = int(batch.after[i]) - lag if moved[i] else NO_WATERMARK
             for wire in fragment.outputs[number]:
                 report.tuples_out += int(counts[i])
-                if _may_pass(exchange, wire, downstream):
+                if wire.before_ms is not None or wire.since_ms is not None:
+                    work.appends += _share(table.slice(int(offsets[i]), int(counts[i])), wire, watermark)
+                elif _may_pass(exchange, wire, downstream):
                     rows_of_one = table.slice(int(offsets[i]), int(counts[i]))
                     work.handed[wire.channel] = Handover(_readdressed(exchange, rows_of_one, wire), watermark)
                 else:
@@ -41,6 +44,23 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId
             work.appends.append(ChannelAppend(body, channels, offsets[at], counts[at], marks))
     for i, marker in batch.acting.items():
         _act(batch.fragments[i], marker, work, exchange)
+
+
+def _share(table: pa.Table, wire: Wire, watermark: int) -> list[ChannelAppend]:
+    """What one of two fragments sends that feed a channel together: its side of a time.
+
+    The watermark is the older one's, up to that time; the younger one tells its own when it is alone.
+    """
+    if wire.before_ms is not None:
+        mine = table.filter(pc.less(table.column(TS), wire.before_ms))
+        mark = min(watermark, wire.before_ms)
+    else:
+        mine = table.filter(pc.greater_equal(table.column(TS), wire.since_ms))
+        mark = NO_WATERMARK
+    if not len(mine) and mark == NO_WATERMARK:
+        return []
+    told = None if mark == NO_WATERMARK else mark
+    return [ChannelAppend.one(wire.channel, as_channel(mine, wire.columns), told)]
 
 
 def _act(fragment: Installed, marker: Marker, work: Work, exchange: Exchange) -> None:

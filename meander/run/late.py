@@ -73,7 +73,7 @@ def put_aside(
         at = batch.rows_of(rows)
         counts = np.bincount(at, minlength=len(batch.fragments))
         present: list[int] = np.flatnonzero(counts).tolist()
-        for i in present:
+        for i in (i for i in present if not batch.fragments[i].is_beside):
             key = (FragmentId(int(batch.numbers[i])), COUNTER)
             work.counters[key] = work.counters.get(key, 0) + int(counts[i])
         wanted = [(wire, i) for i in present for wire in _wires(batch, i, stage, side)]

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meander.deploy.contexts import Handover, Reconfiguration
+from meander.deploy.control import control_of
 from meander.deploy.fragments import Channel, ChannelKey, Deployment
 from meander.deploy.records import (
     change_to_json,
@@ -34,6 +35,7 @@ from meander.run.exchange.base import ChannelAppend
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE, install
 from meander.run.migration import Job, MoveState, StateMove, state_strategy
+from meander.run.overlap import NODE_GONE, Overlaps
 from meander.run.past import bounds_of, forget, remember, with_former
 from meander.run.paths import Paths
 from meander.run.routing import Wire
@@ -43,8 +45,7 @@ from meander.run.work import drained_note
 _log = logging.getLogger(__name__)
 TIMEOUT_S = 60.0
 NUMBERS = "deployment numbers"
-GONE = "its node is gone"
-"""Why fragments of a node that failed are paused until they have another place."""
+GONE = NODE_GONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,25 @@ class Outcome:
     deployed: int
     updated: int
     undeployed: int
+    waiting_s: float = 0.0
+    """While old fragments answered what had begun, and new ones ran beside them."""
+    windows_s: float = 0.0
+    """How much of that the windows needed by themselves, if event time runs like the clock."""
+    control_messages: int = 0
+    control_bytes: int = 0
+    """What nodes were told for it and what they confirmed, markers included."""
+    operators: tuple[OperatorId, ...] = ()
+    """Those that run in other fragments afterwards, or again."""
+    moved: Mapping[OperatorId, int] = field(default_factory=dict)
+    """Bytes of state that travelled, by operator."""
+    overlapped: bool = False
+    """Whether operators ran at both places for a while."""
     closed: tuple[ChannelId, ...] = ()
     """Result channels that nobody writes to any more."""
 
     @property
     def makespan_s(self) -> float:
-        return self.contexts_s + self.markers_s + self.state_s
+        return self.contexts_s + self.markers_s + self.state_s + self.waiting_s
 
 
 class Reconfigurator:
@@ -94,6 +108,7 @@ class Reconfigurator:
         self._strategy = state_strategy(strategy)
         self._clock, self._background = clock, background
         self._courses: dict[int, Course] = {}
+        self.overlaps = Overlaps(host, plan, paths, clock)
         self._preparer = ThreadPoolExecutor(1, "preparer")
         self.backup: Backup | None = None
         if not replicas:
@@ -113,11 +128,13 @@ class Reconfigurator:
         courses = [self._course(r, started) for r in reconfigurations]
         for course in courses:
             remember(self.plan, course.installation.fragments, course.reconfiguration.change.fragments_after)
-        self._courses.update((c.number, c) for c in courses)
+        beside = [c for c in courses if c.reconfiguration.protocol.overlaps]
+        self.overlaps.begin(beside)
+        self._courses.update((c.number, c) for c in courses if c not in beside)
         numbers = [deployment.next_fragment, deployment.next_channel, next_number]
         self.host.store.commit(Commit(notes={NUMBERS: numbers}))
         fresh = [c for c in courses if not self.host.is_prepared(c.installation.fragments)]
-        self._mark([c for c in courses if c not in fresh])
+        self._mark([c for c in courses if c not in fresh and c not in beside])
         for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
             course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
 
@@ -230,7 +247,21 @@ class Reconfigurator:
                 ready.append(course)
         if ready:
             outcomes += self._take_effect(ready)
-        return outcomes
+        ended = self.overlaps.poll(self._is_ready, backed_up=self.backup is not None)
+        return outcomes + [self._overlapped(course) for course in ended]
+
+    def _is_ready(self, course: Course) -> bool:
+        return course.preparing is None or self._is_done(course.preparing)
+
+    def _overlapped(self, course: Course) -> Outcome:
+        """An overlap's outcome: nobody waited at markers, and its windows' time is told apart."""
+        forget(self.plan, course.reconfiguration.change.fragments_before.values())
+        outcome = self._outcome(course, self._clock())
+        waited = outcome.markers_s
+        return replace(outcome, markers_s=0.0, waiting_s=waited, windows_s=course.windows_s, overlapped=True)
+
+    def can_take_back(self, number: int) -> bool:
+        return number not in self.overlaps.forked
 
     def _mark_prepared(self) -> None:
         """Sends the markers of reconfigurations whose plans are ready now."""
@@ -276,7 +307,9 @@ class Reconfigurator:
         keys = course.keys(handover)
         staging, store = course.staging(handover), self.host.store
         job = Job(store, handover.source, store, staging, f"reconfiguration {course.number}", keys, hops)
-        return self._strategy.begin(job, background=self._background)
+        chosen = course.reconfiguration.strategy
+        strategy = self._strategy if chosen is None else state_strategy(chosen)
+        return strategy.begin(job, background=self._background)
 
     # ---------------------------------------------------------------- ending
 
@@ -304,12 +337,12 @@ class Reconfigurator:
 
     def abort(self, number: int, reason: str) -> Outcome:
         """Takes a reconfiguration back: what ran before goes on from where it stopped."""
-        course = self._courses.pop(number)
+        course = self.overlaps.give_up(number) or self._courses.pop(number)
         for move in course.moves.values():
             move.cancel()
         r = course.reconfiguration
         forget(self.plan, r.change.fragments_after.values())
-        if course.preparing is not None:  # nothing of it has begun
+        if course.preparing is not None or r.protocol.overlaps:  # nothing of it has begun
             return self._outcome(course, self._clock(), reason)
         opened = list(r.opened.values()) if course.old else []
         with self._boundaries({c.sender for c in opened}):
@@ -329,6 +362,7 @@ class Reconfigurator:
         change = course.reconfiguration.change
         marked = course.marked or ended
         drained = course.drained or ended
+        messages, size = control_of(course.reconfiguration)
         results = {w.channel for f in course.old.values() for out in f.outputs for w in out if w.channel >= OUTSIDE}
         kept = {w.channel for f in course.new.values() for out in f.outputs for w in out}
         return Outcome(
@@ -341,13 +375,18 @@ class Reconfigurator:
             len(change.fragments_after.keys() - change.fragments_before.keys()),
             len(change.fragments_after.keys() & change.fragments_before.keys()),
             len(change.fragments_before.keys() - change.fragments_after.keys()),
-            tuple(sorted(results - kept)) if reason is None else (),
+            control_messages=messages,
+            control_bytes=size,
+            operators=tuple(sorted(change.operators)),
+            moved={h.operator: m.bytes for h, m in course.moves.items()},
+            closed=tuple(sorted(results - kept)) if reason is None else (),
         )
 
     # ---------------------------------------------------------------- other ways, and coming back
 
     def reroute(self, channels: Mapping[ChannelKey, Channel]) -> None:
         """Lets channels take another way, or none until it is back."""
+        channels = self.overlaps.reroute(channels)
         if channels:
             rewire = tuple(Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut) for c in channels.values())
             notes = {f"channel {c.id}": channel_to_json(c) for c in channels.values()}
@@ -409,6 +448,10 @@ class Reconfigurator:
             self._courses[r.number] = course
             deployment.apply(r.change)
             self._stand_in(course.old)
+        for r in self.overlaps.recover(plan, lambda r: self._course(r, started, plan, known)):
+            deployment.apply(r.change)
+            self._stand_in(r.change.fragments_before)
+            found.append(r)
         saved = store.note(NUMBERS) or [1, 1, 1]
         deployment.next_fragment = max(deployment.next_fragment, saved[0])
         deployment.next_channel = max(deployment.next_channel, saved[1])

@@ -25,6 +25,9 @@ class Wire:
 
     channel: ChannelId
     columns: tuple[str, ...] | None = None
+    before_ms: int | None = None
+    since_ms: int | None = None
+    """While two fragments feed it, one sends what is before a time and the watermark, the other what is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Installed:
     """The channels of each output."""
     late: Mapping[tuple[int, int], tuple[LateWire, ...]] = field(default_factory=dict)
     """Who wants late tuples, by stage and by input of its operator with memory. Mostly nobody."""
+    is_beside: bool = False
+    """Whether it runs beside the fragments that it will replace: they count what is late."""
 
 
 @dataclass(frozen=True, slots=True)

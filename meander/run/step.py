@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from meander.deploy.markers import Marker
+from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import StateAppend, StateDrop, Writer, slot_writer
 from meander.run.emit import append_waiting, emit
@@ -92,6 +93,12 @@ class Stepper:
 
     def has_work(self, slot: int) -> bool:
         """Whether a step of the slot would do something."""
+        try:
+            return self._has_work(slot)
+        except InputError:  # a channel ended while this looked: the step will see what is left
+            return True
+
+    def _has_work(self, slot: int) -> bool:
         exchange, groups = self.store.exchange, self.routing.groups(slot)
         if self.requests.are_waiting(slot):
             return True

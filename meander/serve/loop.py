@@ -135,7 +135,8 @@ class Loop:
     def _supersede(self, node: NodeId) -> None:
         """What is under way to a node that went is taken back; its change is considered again with what came since."""
         for number, each in list(self.deployer.under_way.items()):
-            if any(f.node == node for f in each.change.fragments_after.values()):
+            goes_there = any(f.node == node for f in each.change.fragments_after.values())
+            if goes_there and self.reconfigurator.can_take_back(number):
                 name = self.catalog.topology.name(node)
                 outcome = self.reconfigurator.abort(number, f"node {name}, where fragments were to go, is gone")
                 self._take_note(outcome)

@@ -1,42 +1,32 @@
 """Transitions on the running data plane: a query's operators move to where another mechanism wants them.
 
-The new mechanism places the query's operators; then they move, in steps that the protocol orders. Only operators whose
-node changes are touched. When a step is taken back too often, the old mechanism places the query again, and what has
-moved moves back: the query runs throughout.
+The new mechanism places the query's operators; then they move, in the steps that the protocol orders. Only operators
+whose node changes are touched. When a step is taken back too often, the old mechanism places the query again, and what
+has moved moves back: the query runs throughout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from meander.adapt.decisions import Outcome, Transition
 from meander.adapt.per_query import place_again
-from meander.deploy.protocols.mfgs import all_at_once, levels, one_by_one
-from meander.model.errors import InputError, unknown
+from meander.deploy.protocols.transitions import TRANSITIONS, Itinerary, Step, transition_protocol
+from meander.model.errors import InputError
 from meander.model.global_plan import GlobalPlan
-from meander.model.ids import OperatorId, QueryId
+from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport
+from meander.serve.costs import Cost
 from meander.serve.loop import Applied, Loop
 
-Order = Callable[[GlobalPlan, Iterable[OperatorId]], list[list[OperatorId]]]
-ORDERS: Mapping[str, Order] = {"mfgs_sequential": one_by_one, "mfgs_concurrent": levels, "at_once": all_at_once}
-"""Transition protocols, by the order in which operators move."""
+_log = logging.getLogger(__name__)
+PROTOCOLS = tuple(p.name for p in TRANSITIONS)
 MOST_RETRIES = 2
+LATE_WANTED = "late tuples are asked for and must be told once, so its state is moved"
 
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a transition took, each part once."""
-
-    placement_s: float
-    migration_s: float
-    """Until the last operator ran at its new place, without placing."""
-    steps: int
-    moved: int
-    state_bytes: int
-    contexts: int
-    """Deployment contexts that nodes got, also of steps that were taken back."""
+SURROUNDED = "what it reads or what reads it changed at the same time, so its state was moved"
 
 
 @dataclass(slots=True)
@@ -44,32 +34,30 @@ class _Course:
     """One transition under way."""
 
     transition: Transition
-    waiting: list[list[OperatorId]]
+    itinerary: Itinerary
     report: BatchReport
     started: float
     placement_s: float
+    waiting: list[Step] = field(default_factory=list)
     applied: Applied | None = None
+    step: Step | None = None
+    """What is under way; None while operators get fragments of their own, or join others again."""
+    step_started: float = 0.0
     steps: int = 0
-    moved: int = 0
-    state_bytes: int = 0
-    contexts: int = 0
+    moved: tuple[OperatorId, ...] = ()
+    arrived: float | None = None
+    """When the last operator ran at its new place."""
+    cost: Cost = field(default_factory=Cost)
     returning: str | None = None
     """Why it goes back, once it does."""
-
-    def count(self) -> None:
-        """Adds what the step that ends took."""
-        outcomes = self.applied.outcomes if self.applied is not None else []
-        self.state_bytes += sum(o.state_bytes for o in outcomes)
-        self.contexts += sum(o.deployed + o.updated + o.undeployed for o in outcomes)
 
 
 class Transitions:
     """Implements the adaptation loop's `Executor` on a running loop."""
 
     def __init__(self, loop: Loop, protocol: str = "mfgs_concurrent") -> None:
-        if protocol not in ORDERS:
-            raise unknown("transition protocol", protocol, ORDERS)
-        self.loop, self.protocol = loop, protocol
+        self.protocol = transition_protocol(protocol)
+        self.loop = loop
         self.costs: dict[QueryId, Cost] = {}
         """Of the last transition of each query."""
         self._courses: dict[QueryId, _Course] = {}
@@ -85,46 +73,96 @@ class Transitions:
         course = self._placed(transition, transition.target)
         if course.report.unplaced:
             operator, reason = next(iter(course.report.unplaced.items()))
-            self._give_back(transition)
+            self._give_back(transition, course)
             raise InputError(f"{transition.target} finds no place for operator {operator}: {reason}")
         self._courses[transition.query] = course
-        self._next(course)
+        self._begin(course)
 
-    def _give_back(self, transition: Transition) -> None:
+    def _give_back(self, transition: Transition, course: _Course) -> None:
         """The old mechanism places the query again; where that differs from what runs, it moves as for any change."""
         back = self._placed(transition, transition.source)
-        moving = [operator for level in back.waiting for operator in level]
-        for operator in moving:
-            self.loop.deployer.placed.held.pop(operator, None)
-        self.loop.follow(moving, back.report, self.loop.clock())
+        self._release((*course.moved, *back.moved))
+        self.loop.follow(back.moved, back.report, self.loop.clock())
 
     def _placed(self, transition: Transition, mechanism: str) -> _Course:
         """The course to where a mechanism wants the query; its operators are held where they are."""
         loop, clock = self.loop, self.loop.clock
-        deployment, held = loop.deployer.deployment, loop.deployer.placed.held
+        held = loop.deployer.placed.held
         started = clock()
         report = place_again(loop.engine, transition.query, mechanism)
         nodes, moved = loop.catalog.placement.nodes, []
         for operator in dict.fromkeys(m.operator for m in report.moves):
-            owner = deployment.owner.get(operator)
-            here = None if owner is None else deployment.fragments[owner].node
+            here = self._runs_on(operator)
             if here is None or nodes.get(operator) == here:
                 held.pop(operator, None)
             else:
                 held[operator] = here
                 moved.append(operator)
-        order = ORDERS[self.protocol](loop.catalog.plan, moved)
-        course = _Course(transition, order, report, started, clock() - started)
-        course.moved = len(moved)
+        itinerary = self._itinerary(loop.catalog.plan, moved)
+        course = _Course(transition, itinerary, report, started, clock() - started, list(itinerary.steps))
+        course.moved = tuple(moved)
+        course.cost.count_placement(report, course.placement_s)
         return course
 
+    def _runs_on(self, operator: OperatorId) -> NodeId | None:
+        deployment = self.loop.deployer.deployment
+        owner = deployment.owner.get(operator)
+        return None if owner is None else deployment.fragments[owner].node
+
+    def _itinerary(self, plan: GlobalPlan, moved: list[OperatorId]) -> Itinerary:
+        found = self.protocol.plan(plan, moved)
+        if found.apart and self.loop.reconfigurator.late:
+            reasons = {**found.reasons, **dict.fromkeys(found.apart, LATE_WANTED)}
+            found = Itinerary(tuple(Step(s.operators) for s in found.steps), reasons=reasons)
+        for operator, reason in found.reasons.items():
+            _log.info("%s, operator %d: %s", self.protocol.name, operator, reason)
+        return found
+
+    # ---------------------------------------------------------------- steps
+
+    def _begin(self, course: _Course) -> None:
+        """Operators that need it get fragments of their own; what moves with its state anyway moves along."""
+        placed, query = self.loop.deployer.placed, course.transition.query
+        alone = dict(course.itinerary.apart)
+        if not alone:
+            self._next(course)
+            return
+        placed.apart.update((o, f"{query} {name}") for o, name in alone.items())
+        first: tuple[OperatorId, ...] = ()
+        if course.waiting and course.waiting[0].protocol is None:
+            course.step = course.waiting.pop(0)
+            first = course.step.operators
+        self._follow(course, first, alone)
+
     def _next(self, course: _Course) -> None:
-        """Lets the next operators move."""
-        operators = course.waiting.pop(0) if course.waiting else []
-        for operator in operators:
+        """Lets the next operators move; behind the last, those that were apart join others again."""
+        course.step = course.waiting.pop(0) if course.waiting else None
+        if course.step is not None:
+            if course.step.protocol is not None:
+                self.loop.deployer.special.update(dict.fromkeys(course.step.operators, course.step.protocol))
+            self._follow(course, course.step.operators)
+            return
+        course.arrived = self.loop.clock()
+        apart = tuple(course.itinerary.apart)
+        self._release(course.moved)
+        self._follow(course, (), apart)
+
+    def _follow(self, course: _Course, moving: Iterable[OperatorId], others: Iterable[OperatorId] = ()) -> None:
+        """Lets operators move, and others be grouped anew."""
+        moving = tuple(moving)
+        for operator in moving:
             self.loop.deployer.placed.held.pop(operator, None)
-        course.steps += bool(operators)
-        course.applied = self.loop.follow(operators, course.report, self.loop.clock())
+        course.steps += bool(moving)
+        course.step_started = self.loop.clock()
+        course.applied = self.loop.follow((*moving, *others), course.report, course.step_started)
+
+    def _release(self, operators: Iterable[OperatorId]) -> None:
+        """Nothing is special about these operators any more."""
+        deployer = self.loop.deployer
+        for operator in operators:
+            deployer.placed.held.pop(operator, None)
+            deployer.placed.apart.pop(operator, None)
+            deployer.special.pop(operator, None)
 
     def poll(self) -> Mapping[QueryId, Outcome]:
         """Transitions that ended since the last call, each told once. The loop is polled by its owner."""
@@ -133,37 +171,55 @@ class Transitions:
             applied = course.applied
             assert applied is not None
             problems = [o.reason for o in applied.outcomes if o.reason is not None]
-            if len(problems) > MOST_RETRIES and course.returning is None:
-                course.count()
+            if len(problems) > MOST_RETRIES and course.returning is None and course.arrived is None:
+                self._count(course)
                 self._return(course, problems[-1])
                 continue
             if applied.ended is None:
                 continue
-            course.count()
-            if course.waiting:
+            self._count(course)
+            if course.arrived is None:
                 self._next(course)
-            else:
+            latest = course.applied
+            if course.arrived is not None and latest is not None and (latest is applied or latest.ended is not None):
                 ended[query] = self._ended(query, course)
         return ended
 
     def _return(self, course: _Course, reason: str) -> None:
         """Back to the old mechanism's placement: operators that have not moved stay, the others move back."""
+        self._release(course.moved)
         back = self._placed(course.transition, course.transition.source)
-        back.returning, back.started = reason, course.started
-        back.state_bytes, back.contexts, back.steps = course.state_bytes, course.contexts, course.steps
+        back.returning, back.started, back.steps = reason, course.started, course.steps
+        back.cost.add(course.cost)
+        self.loop.deployer.note(course.moved)
         self._courses[course.transition.query] = back
-        self._next(back)
+        self._begin(back)
+
+    # ---------------------------------------------------------------- ending
+
+    def _count(self, course: _Course) -> None:
+        """Adds what the step that ends took."""
+        applied = course.applied
+        assert applied is not None
+        ended = self.loop.clock() if applied.ended is None else applied.ended
+        moving = course.step.operators if course.step is not None else ()
+        plan = self.loop.catalog.plan
+        kinds = {o: type(plan[o].spec).__name__ for o in moving if o in plan.operators}
+        waited = course.step_started - course.started - course.placement_s
+        seconds = ended - course.step_started if course.arrived is None else 0.0
+        course.cost.count_step(applied.outcomes, seconds, kinds, waited)
+        if course.step is not None and course.step.protocol is not None and course.step.protocol.overlaps:
+            done = [o for o in applied.outcomes if o.reason is None and not o.overlapped]
+            with_state = {o: SURROUNDED for outcome in done for o in outcome.operators if o in kinds}
+            course.cost.reasons = {**course.cost.reasons, **with_state}
 
     def _ended(self, query: QueryId, course: _Course) -> Outcome:
         del self._courses[query]
+        if course.arrived is not None:
+            course.cost.tidying_s = self.loop.clock() - course.arrived
         seconds = self.loop.clock() - course.started
-        self.costs[query] = Cost(
-            course.placement_s,
-            seconds - course.placement_s,
-            course.steps,
-            course.moved,
-            course.state_bytes,
-            course.contexts,
-        )
+        course.cost.steps, course.cost.moved = course.steps, len(course.moved)
+        course.cost.reasons = {**course.itinerary.reasons, **course.cost.reasons}
+        self.costs[query] = course.cost
         done = course.returning is None
-        return Outcome(done, course.returning or "", seconds, float(course.state_bytes))
+        return Outcome(done, course.returning or course.cost.remark, seconds, float(course.cost.bytes))

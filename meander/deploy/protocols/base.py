@@ -23,3 +23,5 @@ class Protocol:
     """The strategy by which state gets to its new place."""
     one_by_one: bool = False
     """Whether fragments are redeployed one after the other, each when the one before is done."""
+    overlaps: bool = False
+    """Whether operators run at both places for a while instead of moving their state."""

@@ -183,6 +183,12 @@ class Exchange(Protocol):
     def watermarks(self, channels: Sequence[ChannelId]) -> Int64s:
         """The highest watermark that each channel's receiver has consumed, or NO_WATERMARK."""
 
+    def newest(self, channels: Sequence[ChannelId], column: str) -> Int64s:
+        """The largest value of a column among all that waits in each channel, readable or not; or NO_WATERMARK."""
+
+    def told(self, channels: Sequence[ChannelId]) -> Int64s:
+        """The highest watermark that was appended to each channel, or NO_WATERMARK."""
+
     def spec(self, channel: ChannelId) -> ChannelSpec:
         """The channel as it is wired now."""
 

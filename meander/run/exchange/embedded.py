@@ -130,6 +130,19 @@ class EmbeddedExchange:
         with self._store.lock:
             return np.array([self._channels[c].consumed_watermark for c in channels], np.int64)
 
+    def newest(self, channels: Sequence[ChannelId], column: str) -> Int64s:
+        """The largest value of a column among all that waits in each channel, readable or not; or NO_WATERMARK."""
+        with self._store.lock:
+            tails = [self._channels[c].tail for c in channels]
+        found = [self.read(c, self.start(c), tail).table for c, tail in zip(channels, tails, strict=True)]
+        largest = [int(t.column(column).to_numpy().max()) if len(t) else NO_WATERMARK for t in found]
+        return np.array(largest, np.int64)
+
+    def told(self, channels: Sequence[ChannelId]) -> Int64s:
+        """The highest watermark that was appended to each channel, or NO_WATERMARK."""
+        with self._store.lock:
+            return np.array([self._channels[c].watermark for c in channels], np.int64)
+
     def next_ready_ms(self) -> int | None:
         """When the emulated latency lets go of the next record; None if it holds nothing back."""
         with self._store.lock:
