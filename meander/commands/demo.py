@@ -23,7 +23,7 @@ EVER = "ever"
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Service")(demo)
+    app.command(rich_help_panel="Coordinator")(demo)
 
 
 def demo(
@@ -47,6 +47,8 @@ def demo(
     def shown(coordinator: Any) -> None:
         if page:
             say(f"\n  page  {coordinator.page}\n")
+            say(f"  another terminal  export MEANDER_URL={coordinator.address} MEANDER_TOKEN={coordinator.token}")
+            say("                    meander top; meander submit ...; meander events node_removed node=base-5\n")
         say("running until Ctrl-C" if seconds is None else f"running for {duration}; `--for ever` keeps it running")
 
     say(f"{trains} trains on a ring of base stations; starting Spark")

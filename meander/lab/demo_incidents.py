@@ -101,9 +101,10 @@ class Incidents:
         if there is None:
             return []
         self._kept[key] = [_added(there)]
-        return [{"event": "link_removed", "source": there["a"], "target": there["b"]}]
+        one_way = {"directed": True} if there.get("directed") else {}
+        return [{"event": "link_removed", "source": there["a"], "target": there["b"], **one_way}]
 
 
 def _added(link: Mapping[str, Any]) -> Event:
-    known = {k: link[k] for k in ("latency_ms", "bandwidth_mbps") if k in link}
+    known = {k: link[k] for k in ("latency_ms", "bandwidth_mbps", "directed") if k in link}
     return {"event": "link_added", "source": link["a"], "target": link["b"], **known}

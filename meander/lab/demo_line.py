@@ -5,6 +5,8 @@ Ringbahn. Stations stand at equal distances on it, because the `trains` source d
 
     train ── base station ── gateway ─┬─ exchange-1 ─┬─ cloud         sinks: alerts at the control room,
                  (a ring of 27)       └─ exchange-2 ─┴─ control              dashboard in the cloud
+
+The way from one base station to another is long, so what runs on one for a train has to go with the train.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ HALF = (0.100, 0.042)
 """Half of the line's width and height, in degrees."""
 STRETCH_M, TOP_SPEED, DWELL_S = 700, 22, 6
 """Shorter stretches and stops than in Berlin, so that something happens every few seconds."""
+UPLINK_MS, BESIDE_MS = 8, 30
+"""Latency from a base station to its gateway, and to the next base station: a way round when that one is cut."""
 TRAIN_TPS, WEATHER_TPS = 5, 1
 _SAMPLES = 2_000
 
@@ -97,8 +101,8 @@ def _lines(trains: int) -> Iterator[str]:
         yield _link(f"exchange-{i + 1}", "cloud", 8, 1000)
         yield _link(f"exchange-{i + 1}", "control", 2 + i, 1000)
     for i in range(STATIONS):
-        yield _link(base(i), base(i + 1), 2, 1000)
-        yield _link(base(i), gateway_of(i), 3, 500)
+        yield _link(base(i), gateway_of(i), UPLINK_MS, 500)
+        yield _link(base(i), base(i + 1), BESIDE_MS, 500)
     for i in range(WEATHER):
         yield _link(f"weather-{i + 1}", base(_weather_at(i)), 4, 10)
     for i, at in enumerate(first_bases(trains)):

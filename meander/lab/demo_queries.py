@@ -8,7 +8,7 @@ from types import MappingProxyType
 QUERIES: Mapping[str, str] = MappingProxyType(
     {
         "slow_trains": """\
-SELECT id, station, speed * 3.6 AS kmh, passengers
+SELECT *
 FROM train
 WHERE speed < 3 AND passengers > 200
 INTO alerts
@@ -32,16 +32,16 @@ DEMAND latency < 3 s
 """,
         "trains_in_wind": """\
 SELECT t.id, t.station, t.speed, w.wind
-FROM (SELECT ts, id, station, speed FROM train WHERE speed > 15) AS t
-JOIN (SELECT ts, station, wind FROM weather WHERE wind > 8) AS w
+FROM (SELECT * FROM train WHERE speed > 15) AS t
+JOIN (SELECT * FROM weather WHERE wind > 8) AS w
   ON t.station = w.station WITHIN 3 s
 INTO alerts
 DEMAND latency < 2 s, hops <= 6
 """,
         "departures": """\
 SELECT stands.id, stands.station, moves.speed
-FROM (SELECT ts, id, station, speed FROM train WHERE speed = 0) AS stands,
-     (SELECT ts, id, speed FROM train WHERE speed > 0 AND speed < 1) AS moves
+FROM (SELECT * FROM train WHERE speed = 0) AS stands,
+     (SELECT * FROM train WHERE speed > 0 AND speed < 1) AS moves
 MATCH stands THEN moves WITHIN 400 ms
 WHERE stands.id = moves.id
 INTO dashboard

@@ -18,13 +18,14 @@ export function removal(node: string): ChangeEvent[] {
 }
 
 export function cut(link: Link): ChangeEvent[] {
-  return [{ event: "link_removed", source: link.a, target: link.b }];
+  return [{ event: "link_removed", source: link.a, target: link.b, ...(link.directed ? { directed: true } : {}) }];
 }
 
 function added(link: Link): ChangeEvent {
   const event: ChangeEvent = { event: "link_added", source: link.a, target: link.b };
   if (typeof link.latency_ms === "number") event.latency_ms = link.latency_ms;
   if (typeof link.bandwidth_mbps === "number") event.bandwidth_mbps = link.bandwidth_mbps;
+  if (link.directed) event.directed = true;
   return event;
 }
 

@@ -24,6 +24,7 @@ export interface Link {
   b: string;
   latency_ms?: number;
   bandwidth_mbps?: number | null;
+  directed?: boolean;
 }
 
 export interface Topology {
