@@ -37,6 +37,13 @@ export function plural(number: number, one: string, many = `${one}s`): string {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
+/** A measured value in the words of its unit. */
+export function quantity(value: number, unit: string | null | undefined): string {
+  if (unit === "ms") return ms(value);
+  if (unit === "bytes" || unit === "B") return bytes(value);
+  return unit ? `${count(value)} ${unit}` : count(value);
+}
+
 /** A cell of a result: short, and times as times of day. */
 export function cell(value: unknown): string {
   if (value === null || value === undefined) return "–";
@@ -49,5 +56,6 @@ export function cell(value: unknown): string {
 
 function trim(value: number): string {
   const size = Math.abs(value);
-  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2).replace(/\.?0+$/, "");
+  const text = value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }

@@ -3,22 +3,30 @@
 import { queryColour } from "../colours";
 import { fill, h } from "../dom";
 import { ago } from "../format";
+import type { Decision } from "../model";
 import type { Store } from "../store";
 
 const SHOWN = 60;
+
+/** Whether a decision is of interest to somebody who did not ask why nothing happens. */
+export function changed(decision: Decision): boolean {
+  return decision.action !== "keep";
+}
 
 export class Decisions {
   readonly element = h("div", { class: "decisions" });
   private list = h("ol", { class: "rows tall" });
   private empty = h("div", { class: "empty" }, h("h3", {}, "No decisions yet"), h("p", {}, "When demands are not met, a query may switch to another placement mechanism. Each decision shows here with its reason."));
 
+  private all = h("input", { type: "checkbox", onchange: () => this.update() });
+
   constructor(private store: Store) {
-    this.element.append(this.list, this.empty);
+    this.element.append(h("label", { class: "choice muted" }, this.all, "also those that kept everything as it was"), this.list, this.empty);
     store.on(["decisions", "connection"], () => this.update());
   }
 
   private update(): void {
-    const shown = this.store.decisions.slice(0, SHOWN);
+    const shown = this.store.decisions.filter((d) => this.all.checked || changed(d)).slice(0, SHOWN);
     fill(
       this.list,
       ...shown.map((d) =>

@@ -3,7 +3,7 @@
 import { h } from "../dom";
 import type { Store } from "../store";
 import { Changes } from "./changes";
-import { Decisions } from "./decisions";
+import { changed, Decisions } from "./decisions";
 import { QueryList } from "./queries";
 import { QueryView } from "./query";
 
@@ -33,7 +33,7 @@ export function sidePanel(store: Store, add: () => void): HTMLElement {
     if (store.selection.query) open(0);
   });
   store.on(["queries", "changes", "decisions"], () => {
-    [store.queries.size, store.changes.length, store.decisions.length].forEach((n, i) => {
+    [store.queries.size, store.changes.length, store.decisions.filter(changed).length].forEach((n, i) => {
       tabs[i].querySelector(".badge")!.textContent = n ? String(n) : "";
     });
   });

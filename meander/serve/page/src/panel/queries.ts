@@ -2,7 +2,7 @@
 
 import { queryColour } from "../colours";
 import { fill, h, say } from "../dom";
-import { count, ms } from "../format";
+import { count, ms, quantity } from "../format";
 import type { Demand, Query } from "../model";
 import type { Store } from "../store";
 
@@ -95,5 +95,5 @@ export function demandChip(demand: Demand): HTMLElement {
 
 function measured(demand: Demand): HTMLElement | null {
   if (demand.value === null || demand.value === undefined) return null;
-  return h("span", { class: "muted" }, ` now ${count(demand.value)}${demand.unit ? ` ${demand.unit}` : ""}`);
+  return h("span", { class: "muted" }, ` now ${quantity(demand.value, demand.unit)}`);
 }
