@@ -75,8 +75,9 @@ class Applicator:
                 unused = remove_query(self.catalog, self.catalog.plan.query(name))
                 self.log.write(unused, (), f"query {name} removed")
             case NodeAdded(node=node):
-                self._node_is_back(topology.add_node(node))
+                added = topology.add_node(node)
                 self.catalog.ledger.grow()
+                self._node_is_back(added)
             case NodeRemoved(node=name):
                 self._remove_node(topology.id(name), f"node {name} removed")
             case LinkAdded(link=link):

@@ -38,6 +38,13 @@ def test_a_node_that_comes_back_smaller_keeps_what_still_fits() -> None:
     assert sum(diamond.catalog.plan[o].slots for o in diamond.catalog.on_node[left]) == 1
 
 
+def test_nodes_that_make_the_topology_outgrow_its_columns_are_added() -> None:
+    diamond = Diamond()
+    diamond.run(*(NodeAdded(0, Node(f"more-{n}", NodeKind.EDGE, 1)) for n in range(20)))
+    assert len(diamond.catalog.topology) == 24
+    assert len(diamond.catalog.ledger.slots) >= 24
+
+
 def test_a_sensor_that_moves_within_a_batch_is_re_routed_alone() -> None:
     diamond = Diamond(right_ms=1.0)
     diamond.catalog.topology.remove_link("sensor", "right")
