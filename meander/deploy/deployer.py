@@ -131,7 +131,7 @@ class Deployer:
 
     def _collides(self, change: Change) -> bool:
         """Whether it changes a fragment that another one changes or leans on, or leans on one that another changes."""
-        if self._lacks_input(change):
+        if self._is_incomplete(change):
             return True
         mine, near = change.fragments, change.neighbours
         for other in self.under_way.values():
@@ -140,12 +140,15 @@ class Deployer:
                 return True
         return False
 
-    def _lacks_input(self, change: Change) -> bool:
-        """Whether something in it reads an operator that does not run, because that one lost its place."""
-        inside = {o for f in change.fragments_after.values() for o in f.operators}
-        gone = {o for f in change.fragments_before.values() for o in f.operators} - inside
-        read = {i for o in inside for i in self.placed.plan[o].inputs} - inside
-        return any(i in gone or i not in self.deployment.owner for i in read)
+    def _is_incomplete(self, change: Change) -> bool:
+        """Whether it touches operators that only make sense together, some of which have no place and never had one."""
+        plan, nodes, owner = self.placed.plan, self.placed.placement.nodes, self.deployment.owner
+        touched = change.operators if plan.bundles else frozenset()
+        return any(
+            any(o not in nodes and o not in owner and o in plan.operators for o in bundle)
+            for bundle in plan.bundles.values()
+            if not touched.isdisjoint(bundle)
+        )
 
     def finished(self, number: int) -> None:
         """A reconfiguration has taken effect."""
