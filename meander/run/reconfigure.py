@@ -318,12 +318,16 @@ class Reconfigurator:
         host, routing = self.host, self.host.routing
         closed = [c for course in courses for c in course.reconfiguration.closed.values()]
         host.stop_feeding({p for course in courses for p in gone_ports(course)})
-        with self._boundaries({c.sender for c in closed}):
+        alone = [course.reconfiguration for course in courses if not course.old]
+        known = {c.sender for r in alone for c in r.opened.values() if c.sender in routing.fragments}
+        with self._boundaries({c.sender for c in closed} | known):
             host.store.commit(effect(courses, host.store, self.paths, backed_up=self.backup is not None))
             gone = {f for course in courses for f in course.old}
             added = [f for course in courses for f in course.installation.fragments]
             routing.exchange(gone - {f.fragment for f in added}, added)
             wires = self._without(c for c in closed if c.sender not in gone)
+            for r in alone:  # fragments that stay and had no marker to put in feed them from now on
+                wires = self._with(wires, r)
             if wires:
                 routing.rewire(wires)
             host.store.state.begin_epoch()
