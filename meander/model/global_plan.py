@@ -104,6 +104,8 @@ class GlobalPlan:
         self._plans: dict[SharedPlanId, set[OperatorId]] = {}
         self._doubts: dict[SharedPlanId, dict[OperatorId, None]] = {}
         """Shared plans that removals may have split, with at least one operator of every part."""
+        self.bundles: dict[QueryId, dict[OperatorId, None]] = {}
+        """Operators of a query that are deployed together or not at all, because some replace others."""
         self.former: dict[tuple[FragmentId, int], object] = {}
         """What fragments that run are made of, by id and version: kept for those who run them."""
         self._next_operator = 1
@@ -184,6 +186,7 @@ class GlobalPlan:
         """Forgets the query; returns its operators that nobody else needs. They stay in the plan until dropped."""
         running = self.query(query)
         del self.queries[query]
+        self.bundles.pop(query, None)
         unused: list[OperatorId] = []
         stack = list(running.sinks)
         while stack:

@@ -29,6 +29,7 @@ STREAM_OPTIONS = (
     Option("idle_timeout", "after how long without tuples a producer's watermark goes on with the clock", "never"),
     Option("ahead", "how far ahead of the clock an event time may be; a row beyond it is malformed", "any"),
     Option("malformed", "how many malformed rows are put aside before the stream is paused", "no limit"),
+    Option("only.", "the one value that each producer has in a column, `p1=north, p2=south`: who joins whom"),
 )
 """Options that every stream has."""
 
