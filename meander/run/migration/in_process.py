@@ -20,6 +20,10 @@ from meander.run.migration.source import open_source
 from meander.run.transfer import Export, TransferError
 
 
+FEW_CHUNKS = 2
+"""So little is moved at once: a thread would take longer to start."""
+
+
 def monotonic_ms() -> float:
     return time.perf_counter() * 1000
 
@@ -89,6 +93,8 @@ class Migration:
                 self._end(MoveState.DONE)
         self._announce()
         if self.background and not self._state.ended:
+            if len(self._export) <= FEW_CHUNKS and self.poll() is None:
+                return
             threading.Thread(target=self._run, name=f"migration {self.job.transfer}", daemon=True).start()
 
     def poll(self) -> float | None:
