@@ -55,6 +55,11 @@ class Deployer:
         return bool(self._moved or self._rerouted)
 
     @property
+    def waiting(self) -> frozenset[OperatorId]:
+        """Operators whose changes wait for what is under way."""
+        return frozenset([*self._moved, *(o for edge in self._rerouted for o in edge)])
+
+    @property
     def has_open_changes(self) -> bool:
         return bool(self.under_way) or self.has_waiting_changes
 

@@ -43,7 +43,7 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId
             body = as_channel(table, columns)
             work.appends.append(ChannelAppend(body, channels, offsets[at], counts[at], marks))
     for i, marker in batch.acting.items():
-        _act(batch.fragments[i], marker, work, exchange)
+        _act(batch.fragments[i], marker, work, exchange, downstream)
 
 
 def _share(table: pa.Table, wire: Wire, watermark: int) -> list[ChannelAppend]:
@@ -63,13 +63,14 @@ def _share(table: pa.Table, wire: Wire, watermark: int) -> list[ChannelAppend]:
     return [ChannelAppend.one(wire.channel, as_channel(mine, wire.columns), told)]
 
 
-def _act(fragment: Installed, marker: Marker, work: Work, exchange: Exchange) -> None:
+def _act(fragment: Installed, marker: Marker, work: Work, exchange: Exchange, downstream: set[ChannelId]) -> None:
     """The fragment has done everything before the marker: it ends here and tells those behind it."""
     told = {entry.fragment for entry in marker.entries}
     for wires in fragment.outputs:
         for wire in wires:
             if exchange.spec(wire.channel).receiver in told:
-                work.markers[wire.channel] = marker
+                told_now = work.passing if _may_pass(exchange, wire, downstream) else work.markers
+                told_now[wire.channel] = marker
     work.drained[fragment.fragment] = marker.reconfiguration
 
 
@@ -84,7 +85,8 @@ def _by_fragment(batch: Batch, table: pa.Table) -> tuple[pa.Table, Int64s]:
 
 
 def _may_pass(exchange: Exchange, wire: Wire, downstream: set[ChannelId]) -> bool:
-    return wire.channel in downstream and exchange.is_passable(wire.channel)
+    is_shared = wire.before_ms is not None or wire.since_ms is not None
+    return not is_shared and wire.channel in downstream and exchange.is_passable(wire.channel)
 
 
 def _readdressed(exchange: Exchange, table: pa.Table, wire: Wire) -> pa.Table:
@@ -107,6 +109,7 @@ def append_waiting(work: Work) -> None:
     for channel, handed in work.handed.items():
         mark = None if handed.watermark == NO_WATERMARK else handed.watermark
         work.appends.append(ChannelAppend.one(channel, as_channel(handed.table, None), mark))
-    if work.markers:
-        channels, markers = list(work.markers), dict(enumerate(work.markers.values()))
+    waiting = work.passing | work.markers
+    if waiting:
+        channels, markers = list(waiting), dict(enumerate(waiting.values()))
         work.appends.append(ChannelAppend.sliced(None, channels, [0] * len(channels), markers=markers))

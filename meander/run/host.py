@@ -44,6 +44,7 @@ from meander.run.work import StepReport
 _log = logging.getLogger(__name__)
 RETRY_S = 0.5
 IDLE_S = 0.05
+LET_THROUGH_S = 0.05
 MOST_REVIVALS = 8
 """How often a slot whose streaming query ended by itself is started again without a batch in between."""
 STEPS_PER_BATCH = 1000
@@ -325,12 +326,26 @@ class Host:
                 if report is not None:
                     with self._counting:
                         self.totals.add(report)
+                    if report.drained:
+                        self._let_through()
                 if not self._work_before(slot, deadline):
                     break
             if self.stepper.has_work(slot.number):
                 slot.wake()
 
         return batch
+
+    def _let_through(self) -> None:
+        """A change whose fragments have all stopped takes effect in a moment: the next step had better come after it.
+
+        Otherwise the change waits for that step to end, and those fragments for another one.
+        """
+        deadline = time.monotonic() + LET_THROUGH_S
+        while self.routing.is_about_to_change and not self._stopping.is_set():
+            seen, left = self.store.commits, deadline - time.monotonic()
+            if left <= 0:
+                return
+            self.store.wait(seen, min(left, 0.01))
 
     def _work_before(self, slot: Slot, deadline: float) -> bool:
         """Waits for work until the deadline; says whether there is some."""

@@ -118,6 +118,13 @@ class Routing:
             self.drained = {**self.drained, **fragments}
             self._replace(self._fragments)
 
+    @property
+    def is_about_to_change(self) -> bool:
+        """Whether all fragments of a reconfiguration have reached its marker: it takes effect in a moment."""
+        awaiting, drained = self.awaiting, self.drained
+        running = {m.reconfiguration for f, m in awaiting.items() if f not in drained}
+        return any(number not in running for number in drained.values())
+
     def go_on(self, reconfiguration: int) -> None:
         """Nobody waits for this reconfiguration any more: its fragments run as they did."""
         with self._lock:

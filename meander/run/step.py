@@ -86,6 +86,7 @@ class Stepper:
             self.store.commit(work.commit(writer, batch_id))
             if work.drained:
                 self.routing.drain(work.drained)
+                report.drained = len(work.drained)
             if work.looked:
                 self.routing.looked(work.looked)
         report.seconds = time.perf_counter() - started
@@ -153,7 +154,7 @@ class Stepper:
         exchange = self.store.exchange
         ports = range(len(group.template.ports))
         bounds = {p: exchange.bounds([f.ports[p] for f in group.fragments]) for p in ports}
-        marks = Marks(group, self.routing, exchange)
+        marks = Marks(group, self.routing, exchange, work.passing)
         marks.limit(bounds)
         fresh = self.routing.fresh
         waits = np.any([bounds[p][1] > bounds[p][0] for p in ports], axis=0).tolist()
@@ -207,6 +208,8 @@ class Stepper:
             if marks.are_reached(i, {p: int(ends[p][k]) for p in ports}):
                 acting[k] = marks.markers[i]
                 work.consumed.update(marks.behind(i, f.ports))
+                for channel in f.ports:
+                    work.passing.pop(channel, None)
         report.fragments += len(fragments)
         work.looked.update(f.fragment for f in fragments if f.fragment in fresh)
         return Batch(group.template, fragments, numbers, before, np.maximum(before, after), edges, acting)

@@ -38,6 +38,8 @@ class Applied:
     started: float
     """When it was taken up, by the loop's clock."""
     placement_s: float
+    operators: frozenset[OperatorId] = frozenset()
+    """Operators that it moved, or whose ways it changed."""
     rerouted: int = 0
     open: set[int] = field(default_factory=set)
     """Reconfigurations that belong to it and are under way."""
@@ -46,6 +48,10 @@ class Applied:
     outcomes: list[Outcome] = field(default_factory=list)
     ended: float | None = None
     """When all of it was in effect."""
+
+
+def _touched(report: BatchReport) -> frozenset[OperatorId]:
+    return frozenset([*(m.operator for m in report.moves), *(o for edge in report.rerouted for o in edge)])
 
 
 class Loop:
@@ -99,7 +105,7 @@ class Loop:
         started = self.clock()
         copies = self._copies(events)
         report = self.engine.run(events)
-        applied = Applied(report, started, self.clock() - started)
+        applied = Applied(report, started, self.clock() - started, _touched(report))
         self._note_failures(events, copies)
         self.deployer.note([m.operator for m in report.moves], report.rerouted)
         self.pending.append(applied)
@@ -169,8 +175,9 @@ class Loop:
 
     def follow(self, operators: Iterable[OperatorId], report: BatchReport, started: float) -> Applied:
         """Deploys a placement that somebody else changed, such as a transition."""
-        applied = Applied(report, started, self.clock() - started)
-        self.deployer.note(operators, report.rerouted)
+        moved = frozenset(operators)
+        applied = Applied(report, started, self.clock() - started, moved | _touched(report))
+        self.deployer.note(moved, report.rerouted)
         self.pending.append(applied)
         applied.rerouted = self._begin()
         return applied
@@ -200,11 +207,11 @@ class Loop:
         begun, rerouted = self.deployer.begin()
         self.reconfigurator.reroute(rerouted)
         self.reconfigurator.begin(begun, self.deployer.deployment, self.deployer.next_number)
-        numbers = {r.number for r in begun}
+        waiting = self.deployer.waiting
         for applied in self.pending:
             if applied.waits:
-                applied.open |= numbers
-                applied.waits = self.deployer.has_waiting_changes
+                applied.open |= {r.number for r in begun if not applied.operators.isdisjoint(r.change.operators)}
+                applied.waits = not applied.operators.isdisjoint(waiting)
             if not applied.open and not applied.waits:
                 applied.ended = self.clock()
         self.pending = [a for a in self.pending if a.ended is None]
