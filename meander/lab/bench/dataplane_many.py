@@ -81,6 +81,7 @@ def measure_memory(
         while (elapsed := time.monotonic() - started) < seconds:
             progress(f"memory, {elapsed:.0f} of {seconds:.0f} s")
             time.sleep(seconds / 60)
+            fleet.sink.latencies_ms.clear()  # notes of the measurement, not of the host
             samples.append((resident_mb(), jvm_heap_mb(spark)))
     finally:
         fleet.stop()
