@@ -25,12 +25,15 @@ JAVA_OPTIONS = (
 )
 
 
-def settings(app_name: str, cores: int, memory: str = "2g") -> dict[str, str]:
+LEAST_HEAP_MB, MOST_HEAP_MB = 2_000, 8_000
+
+
+def settings(app_name: str, cores: int, memory: str | None = None) -> dict[str, str]:
     """Spark's configuration for a site host on this machine."""
     return {
         "spark.app.name": app_name,
         "spark.master": f"local[{cores}]",
-        "spark.driver.memory": memory,
+        "spark.driver.memory": memory or _heap(),
         "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
         # The loopback interface only, found without a name lookup.
         "spark.driver.host": LOOPBACK,
@@ -66,13 +69,13 @@ def start_session(
     app_name: str,
     *,
     cores: int | None = None,
-    memory: str = "2g",
+    memory: str | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """The Spark session of this process, started if there is none; a running one is returned as it is.
 
-    `cores` defaults to the cores this process may use; `extra` settings win over :func:`settings`. Raises
-    :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on.
+    `cores` defaults to the cores this process may use, `memory` to a quarter of the machine's. `extra` settings win over
+    :func:`settings`. Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on.
     """
     if (running := SparkSession.getActiveSession()) is not None:
         return running
@@ -82,6 +85,12 @@ def start_session(
     for key, value in conf.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _heap() -> str:
+    """A quarter of the machine's memory, but neither too little for a join of a large batch nor more than is of use."""
+    quarter = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    return f"{max(LEAST_HEAP_MB, min(MOST_HEAP_MB, quarter // 1_000_000))}m"
 
 
 def usable_cores() -> int:
