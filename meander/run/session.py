@@ -74,8 +74,8 @@ def start_session(
 ) -> SparkSession:
     """The Spark session of this process, started if there is none; a running one is returned as it is.
 
-    `cores` defaults to the cores this process may use, `memory` to a quarter of the machine's. `extra` settings win over
-    :func:`settings`. Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on.
+    `cores` defaults to the cores this process may use, `memory` to a quarter of the machine's; `extra` settings win
+    over :func:`settings`. Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on.
     """
     if (running := SparkSession.getActiveSession()) is not None:
         return running
