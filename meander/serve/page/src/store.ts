@@ -143,7 +143,7 @@ export class Store {
       this.links = new Map(topology.links.map((l) => [linkKey(l.a, l.b), l]));
       this.positions = new Map(Object.entries(positions));
       this.placements = placements;
-      this.queries = new Map(queries.sort((x, y) => x.id.localeCompare(y.id)).map((q) => [q.id, q]));
+      this.queries = new Map(queries.map((q) => [q.id, q]));
       this.changes = [...changes].sort((x, y) => y.number - x.number);
       this.decisions = [...decisions].sort((x, y) => y.at_ms - x.at_ms);
       Object.assign(this, { mechanisms, streams, samples, sinks, loaded: true });

@@ -34,15 +34,16 @@ export class QueryList {
 
   private update(): void {
     const { queries } = this.store;
-    for (const [id, query] of queries) {
+    const sorted = [...queries].sort(([x], [y]) => x.localeCompare(y));
+    sorted.forEach(([id, query], at) => {
       let row = this.rows.get(id);
       if (!row) {
         row = this.row(query);
         this.rows.set(id, row);
-        this.list.append(row.element);
       }
+      if (this.list.children[at] !== row.element) this.list.insertBefore(row.element, this.list.children[at] ?? null);
       row.update(query);
-    }
+    });
     for (const [id, row] of this.rows) {
       if (queries.has(id)) continue;
       row.element.remove();
