@@ -25,7 +25,11 @@ class Executor(Protocol):
 
 def drive(loop: Loop, executor: Executor, now_ms: int, measures: Measures) -> list[Decision]:
     """One round: hear what ended, decide, start what was decided."""
-    decisions = loop.step(now_ms, measures, executor.poll())
+    return begin(loop, executor, now_ms, loop.step(now_ms, measures, executor.poll()))
+
+
+def begin(loop: Loop, executor: Executor, now_ms: int, decisions: list[Decision]) -> list[Decision]:
+    """Starts what was decided; says what could not be started behind it."""
     for decision in list(decisions):
         if decision.transition is None:
             continue

@@ -140,6 +140,11 @@ class Switched:
         return self.ended - self.started
 
     @property
+    def waiting_s(self) -> float:
+        """The longest that a query had nothing left to do but to wait for windows that had begun."""
+        return max(c.waiting_s for c in self.costs)
+
+    @property
     def windows_s(self) -> float:
         """The longest that a query had to wait for windows that had begun, whatever it did."""
         return max(c.windows_s for c in self.costs)

@@ -7,7 +7,7 @@ network; overhead is what the mechanism's messages for this placement take, the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +47,11 @@ def road_with(seed: int) -> Catalog:
     return catalog
 
 
-def samples(roads: int, progress: Callable[[str], None]) -> list[Sample]:
-    """All mechanisms on all queries; what a mechanism cannot place is left out."""
+def samples(roads: int, progress: Callable[[str], None], kinds: Sequence[str] | None = None) -> list[Sample]:
+    """All mechanisms on all queries, or some; what a mechanism cannot place is left out."""
     found: list[Sample] = []
     library = {m.name: mechanism(m.name) for m in MECHANISMS}
-    for kind in road.NAMES:
+    for kind in kinds or road.NAMES:
         progress(f"placing {kind} with {len(library)} mechanisms on {roads} roads")
         for seed in range(roads):
             catalog = road_with(seed)
@@ -67,9 +67,9 @@ def samples(roads: int, progress: Callable[[str], None]) -> list[Sample]:
     return found
 
 
-def measure(roads: int, progress: Callable[[str], None], kind: str = "congestion") -> list[Figure]:
+def figures(samples: Sequence[Sample], kind: str = "congestion") -> list[Figure]:
     """Figures of one query; the spread is over roads."""
-    found = [s for s in samples(roads, progress) if s.query == kind]
+    found = [s for s in samples if s.query == kind]
     figures: list[Figure] = []
     for metric, unit in COMPARED.items():
         for name in dict.fromkeys(s.mechanism for s in found):
@@ -78,7 +78,7 @@ def measure(roads: int, progress: Callable[[str], None], kind: str = "congestion
     return figures
 
 
-def plot(found: list[Sample], path: Path, kind: str = "congestion") -> None:
+def plot(found: Sequence[Sample], path: Path, kind: str = "congestion") -> None:
     """The distribution of each metric over roads, one line per mechanism."""
     import matplotlib
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from meander.adapt import log
 from meander.adapt.decisions import Action, Decision
-from meander.adapt.execute import drive
+from meander.adapt.execute import begin
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import Loop as Mapek
@@ -86,11 +86,16 @@ class Adaptation:
         for mechanism, reason in self.chosen.failures:
             self.mapek.broke(now_ms, mechanism, reason)
         self.chosen.failures.clear()
-        decided = drive(self.mapek, self.transitions, now_ms, self.meter.read(now_ms, span))
+        measures, ended = self.meter.read(now_ms, span), self.transitions.poll()
+        started = self.loop.clock()
+        decided = self.mapek.step(now_ms, measures, ended)
+        chosen = [d for d in decided if d.transition is not None]
+        self.transitions.selection_s = (self.loop.clock() - started) / max(1, len(chosen))
+        decided = begin(self.mapek, self.transitions, now_ms, decided)
         for decision in decided:
             cost = self.transitions.costs.get(decision.query)
             if decision.action is Action.ARRIVED and cost is not None:
-                self.meter.moved(decision.query, float(cost.state_bytes))
+                self.meter.moved(decision.query, float(cost.bytes))
         self.decisions += decided
         if self.log_file is not None and decided:
             log.append(self.log_file, decided)

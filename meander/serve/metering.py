@@ -43,7 +43,7 @@ class Meter:
                 self._handovers += any(n is not None and bool(topology.nodes.mobile[n]) for n in ends)
 
     def moved(self, query: QueryId, size: float) -> None:
-        """State that was moved for a query since the last reading."""
+        """What a transition of a query sent since the last reading: control messages and state."""
         self._state_bytes[query] = self._state_bytes.get(query, 0.0) + size
 
     def read(self, at_ms: int, span_ms: int) -> Measures:

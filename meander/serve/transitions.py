@@ -60,6 +60,8 @@ class Transitions:
         self.loop = loop
         self.costs: dict[QueryId, Cost] = {}
         """Of the last transition of each query."""
+        self.selection_s = 0.0
+        """What choosing the mechanism took, for each transition that is started next."""
         self._courses: dict[QueryId, _Course] = {}
 
     @property
@@ -75,6 +77,7 @@ class Transitions:
             operator, reason = next(iter(course.report.unplaced.items()))
             self._give_back(transition, course)
             raise InputError(f"{transition.target} finds no place for operator {operator}: {reason}")
+        course.cost.selection_s = self.selection_s
         self._courses[transition.query] = course
         self._begin(course)
 

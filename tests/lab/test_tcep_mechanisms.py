@@ -7,7 +7,7 @@ from pathlib import Path
 from meander.lab import tcep_queries as road
 from meander.lab.tcep_learning import compare
 from meander.lab.tcep_learning import measure as measure_learning
-from meander.lab.tcep_mechanisms import measure, plot, samples
+from meander.lab.tcep_mechanisms import figures, plot, samples
 from meander.model.demands import Metric
 from meander.place.mechanisms import MECHANISMS
 
@@ -29,9 +29,9 @@ def test_the_optimum_is_not_beaten_and_the_distributions_are_drawn(tmp_path: Pat
 
 
 def test_figures_of_one_query() -> None:
-    figures = measure(1, quiet)
-    assert len(figures) == 4 * len(MECHANISMS)
-    assert all(len(f.values) == 1 for f in figures)
+    found = figures(samples(1, quiet, ["congestion"]))
+    assert len(found) == 4 * len(MECHANISMS)
+    assert all(len(f.values) == 1 for f in found)
 
 
 def test_learning_is_timed_and_compared() -> None:

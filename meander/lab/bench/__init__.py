@@ -30,7 +30,7 @@ BENCHES: tuple[Bench, ...] = (
         "150 queries whose binding to slots does not fit the load: static, shared queue, moved",
         rebinding.run,
     ),
-    Bench("tcep", "mechanisms by demand, learning, and a day of transitions; not yet on the data plane", tcep.run),
+    Bench("tcep", "mechanisms by demand, learning, a day of transitions, and what a transition takes", tcep.run),
 )
 
 
