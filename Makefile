@@ -16,7 +16,7 @@ run: setup ## Watch trains circle Berlin while queries follow them, for a minute
 
 test: lint ## Lint, then run all tests (ARGS="-k delta" passes options to pytest)
 	@scripts/browser.sh
-	@$(BIN)/python -m pytest $(ARGS)
+	@scripts/test.sh $(ARGS)
 
 lint: setup ## Check style, types and who imports whom
 	@$(BIN)/ruff check .

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Runs all tests. Those that share the Spark session and those that need none run at the same time, as either kind alone
+# leaves a core idle. With arguments, pytest runs once, with them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+pytest=(.venv/bin/python -m pytest)
+
+if (($# > 0)); then
+    exec "${pytest[@]}" "$@"
+fi
+
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+"${pytest[@]}" -m "not spark" -p no:cacheprovider >"$output" 2>&1 &
+others=$!
+status=0
+"${pytest[@]}" -m spark || status=$?
+wait "$others" || status=$?
+cat "$output"
+exit "$status"
