@@ -17,6 +17,7 @@ from meander.model.operators import (
     WindowJoin,
 )
 from meander.model.schema import Kind, Schema
+from meander.place.nova.split import share_of
 from meander.place.room import in_steps
 
 _PASSES: dict[type, float] = {
@@ -33,7 +34,10 @@ HIDDEN_BYTES = 24
 
 
 def output_rate_tps(operator: Operator, input_rates_tps: Iterable[float]) -> float:
-    """Tuples a second that the operator emits."""
+    """Tuples a second that the operator emits. A filter that splits a stream passes exactly its share."""
+    share = share_of(operator.predicate) if isinstance(operator, Filter) else None
+    if share is not None:
+        return in_steps(sum(input_rates_tps) * share)
     return in_steps(sum(input_rates_tps) * _PASSES.get(type(operator), 1.0))
 
 

@@ -48,7 +48,8 @@ def together(ranges: Iterable[Slots]) -> tuple[Slots, ...]:
 
 def predicate(schema: Schema, ranges: tuple[Slots, ...]) -> Expression:
     """Whether a tuple's position is in one of the ranges."""
-    position = call("pmod", call("xxhash64", *(Column(f.name, f.type) for f in schema)), _number(SLOTS))
+    whole = call("xxhash64", _number(0), *(Column(f.name, f.type) for f in schema))
+    position = call("pmod", whole, _number(SLOTS))
     inside = [call("between", position, _number(low), _number(high - 1)) for low, high in ranges]
     return inside[0] if len(inside) == 1 else call("or", *inside)
 
