@@ -68,8 +68,8 @@ def gateway_of(number: int) -> str:
 
 
 def first_bases(trains: int) -> list[int]:
-    """Where trains begin: evenly spread, each at the station behind it."""
-    return [int(i * STATIONS / trains) for i in range(trains)]
+    """Where trains begin: evenly spread, each linked to the station that is nearest, or nearly so."""
+    return [round(i * STATIONS / trains) % STATIONS for i in range(trains)]
 
 
 def topology(trains: int) -> str:
