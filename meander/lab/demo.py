@@ -52,6 +52,8 @@ class DemoOptions:
     port: int = 8420
     host: str = "127.0.0.1"
     incidents: bool = True
+    adapt: bool = True
+    """Whether queries switch mechanisms when their demands are not met."""
     queries: Mapping[str, str] = field(default_factory=lambda: QUERIES)
     """Name to SQL."""
 
@@ -129,6 +131,7 @@ class Demo:
         options = Options(
             host=self.options.host,
             port=self.options.port,
+            adapt=self.options.adapt,
             first=self.options.queries,
             source_of=self._source,
             sink_of=self._sink,

@@ -15,7 +15,7 @@ from tests.page.conftest import RunningDemo
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 90_000
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_killed_nodes_operators_appear_elsewhere_and_it_can_come_back(page: Pa
     page.click("text=Kill exchange-1")
     page.wait_for_selector(".inspector p:text('down')")
     page.wait_for_selector(".dag-key .chip:has-text('exchange-1')", state="detached")
-    page.wait_for_selector(".dag-node:text('exchange-2')")
+    page.wait_for_selector(".dag-group:has(.dag-label:text('window aggregate')) .dag-node:text('exchange-2')")
     assert page.locator(".dag-square").count() == operators
     _choose(page, "exchange-2")
     page.wait_for_selector(".inspector .rows:has-text('window aggregate')")
