@@ -76,7 +76,9 @@ def place(
     bandwidth: Bandwidth = float("inf"),
     least_free: LeastFree = 0.0,
     overload: Room = TooLittleRoom.EXPAND,
-    tuple_bytes: Annotated[float, typer.Option(min=0, help="Size of a tuple, to check a topology's links.")] = 100.0,
+    tuple_bytes: Annotated[
+        float, typer.Option(min=0, help="Size of a tuple, for the bandwidth of a topology's links.")
+    ] = 100.0,
     improve: Improve = 1.0,
     repair: Repair = False,
     plot: Plot = None,
@@ -85,6 +87,7 @@ def place(
 ) -> None:
     """Place joins: which node runs which part, what tuples then experience, and who is loaded how much."""
     from meander.place.nova import judge as judging
+    from meander.place.nova.bandwidth import respect_links
     from meander.place.nova.place import place as place_joins
 
     wanted = Wanted(joins, sink, level, seed, unlimited, least_free, bandwidth, by is Latency.MEASURED, repair)
@@ -92,6 +95,7 @@ def place(
     problem, notes = problem_from(world, wanted)
     start = time.perf_counter()
     placed = place_joins(problem, _settings(sigma, bandwidth, overload, improve))
+    relief = None if world.topology is None else respect_links(placed, world.topology, tuple_bytes)
     seconds = time.perf_counter() - start
     verdict = judging.judge(placed)
     if output is not None:
@@ -106,12 +110,10 @@ def place(
         "seconds": seconds,
     }
     overloaded = [world.names[n] for n in placed.overloaded()]
-    links = _links(placed, world, tuple_bytes)
     if as_json:
+        links = None if relief is None else asdict(relief)
         notes = [*world.notes, *notes]
-        typer.echo(
-            json.dumps(shown | {"overloaded_nodes": overloaded, "exceeded_links": links, "repaired": notes}, indent=2)
-        )
+        typer.echo(json.dumps(shown | {"overloaded_nodes": overloaded, "links": links, "repaired": notes}, indent=2))
         return
     for note in (*world.notes, *notes):
         typer.echo(f"repaired: {note}")
@@ -126,7 +128,7 @@ def place(
         ),
         ("overloaded", f"{len(overloaded)} nodes{': ' + ', '.join(overloaded[:5]) if overloaded else ''}"),
         ("without room", f"{verdict.unplaced} joins"),
-        *((("links", f"{len(links)} carry more than their bandwidth: {', '.join(links[:3])}"),) if links else ()),
+        *((("links", _links(relief)),) if relief is not None else ()),
         ("time", f"{seconds:.2f} s"),
     ):
         table.add_row(name, value)
@@ -277,18 +279,11 @@ def _replicas(placed: Any, world: World) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _links(placed: Any, world: World, tuple_bytes: float) -> list[str]:
-    """Links of a topology over which too much would flow."""
-    from meander.place.nova.links import link_loads
-
-    if world.topology is None:
-        return []
-    loads = link_loads(placed, world.topology, tuple_bytes)
-    return [
-        f"{world.names[link.tail]} to {world.names[link.tip]} ({link.mbps:.3g} of {link.bandwidth_mbps:.3g} Mbit/s)"
-        for link in loads
-        if link.exceeded
-    ]
+def _links(relief: Any) -> str:
+    """What it took that no link of the topology carries too much."""
+    refused = [f"join {j}" for j in relief.refused]
+    named = f", refused: {', '.join(refused[:3])}{' ...' if len(refused) > 3 else ''}" if refused else ""
+    return f"none exceeded: {relief.moved} replicas moved, {relief.cut} cut{named}"
 
 
 def _draw(placed: Any, path: Path, title: str) -> None:

@@ -80,14 +80,16 @@ def test_a_topology_with_a_table_of_joins(tmp_path: Path) -> None:
     assert replica["node"] == "cloud"
 
 
-def test_links_that_carry_too_much_are_named(tmp_path: Path) -> None:
+def test_links_carry_no_more_than_they_can_and_what_does_not_fit_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(TOPOLOGY.replace("latency_ms: 2}", "latency_ms: 2, bandwidth_mbps: 0.01}"))
     (tmp_path / "joins.csv").write_text("left,right,left_tps,right_tps\ns1,s2,20,25\n")
     arguments = "place", "-t", tmp_path / "t.yaml", "--joins", tmp_path / "joins.csv"
     found = json.loads(run(*arguments, "--json").output)
-    assert found["exceeded_links"] == ["s1 to edge-1 (0.016 of 0.01 Mbit/s)"]
-    assert "1 carry more than their bandwidth: s1 to edge-1" in run(*arguments).output
-    assert json.loads(run(*arguments, "--json", "--tuple-bytes", 10).output)["exceeded_links"] == []
+    assert found["links"]["refused"] == [0]
+    assert found["unplaced"] == 1
+    assert "refused: join 0" in run(*arguments).output
+    found = json.loads(run(*arguments, "--json", "--tuple-bytes", 10).output)
+    assert found["links"] == {"moved": 0, "cut": 0, "refused": []}
 
 
 def test_repair_says_what_was_corrected(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ JOINS = {
     "WINDOW TUMBLING(2 s) WHERE cars.speed > 5 INTO two;",
     "sliding": "CREATE QUERY wet AS SELECT cars.id, rain.mm FROM cars JOIN rain ON cars.road = rain.road "
     "WINDOW SLIDING(2 s, 1 s) INTO two;",
+    "within": "CREATE QUERY wet AS SELECT cars.id, rain.mm FROM cars JOIN rain ON cars.road = rain.road "
+    "AND cars.speed > rain.mm WITHIN 1 s INTO two;",
 }
 OTHER = "CREATE QUERY fast AS SELECT id, speed FROM cars WHERE speed > 10 INTO one;"
 HOSTS = ("e0", "e1", "e2", "cloud")

@@ -1,0 +1,88 @@
+"""A join that is cut into parts, and cut anew while everything moves: the output is that of the whole join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from meander.model.events import CapacityChanged, ChangeEvent, NodeAdded, NodeRemoved, QueryRemoved, RateChanged
+from meander.model.ids import QueryId
+from meander.model.topology import Node, NodeKind
+from meander.place.nova.settings import Settings
+from meander.run.prepared import PreparedRunner
+from meander.serve.nova import NovaQuery
+from tests.run.moving import MovingPlane
+from tests.serve.parted import JOINS, OTHER, PartedPlane, query
+
+
+@pytest.fixture(scope="module")
+def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
+    prepared = PreparedRunner(spark)
+    yield prepared
+    prepared.close()
+
+
+@pytest.mark.parametrize(("seed", "kind"), [(8, "sliding"), (9, "tumbling"), (10, "within")])
+def test_any_cuts_changes_and_crashes_give_the_output_of_the_whole_join(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int, kind: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    plane = PartedPlane(tmp_path, spark, runner, JOINS[kind], rng)
+    for moment in range(8):
+        plane.feed(rng, moment * 500)
+        if rng.random() < 0.7:
+            plane.recut(rng, plane.random_events(rng) if rng.random() < 0.5 else ())
+        plane.step()
+        if rng.random() < 0.8:
+            plane.poll()
+        if rng.random() < 0.2:
+            plane.crash()
+    plane.mend(rng)
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+    assert not plane.wiring.retired
+    plane.apply(QueryRemoved(0, QueryId("wet")))
+    plane.finish()
+    assert not plane.host.store.state.fragments()
+
+
+def test_nova_keeps_a_running_join_placed_and_its_output_whole(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    plane = MovingPlane(tmp_path, spark, runner, OTHER, disorder_ms=300)
+    for name, tps in (("cloud", 15.0), ("e0", 13.0), ("e1", 14.0), ("e2", 12.0), ("s0", 1.0), ("s1", 1.0), ("s2", 1.0)):
+        plane.apply(CapacityChanged(0, name, capacity_tps=tps))
+    join = NovaQuery(plane.loop, query(JOINS["tumbling"]), Settings(sigma=0.5))
+    join.start()
+    plane.wanted.append(join.shape.query)
+    while plane.loop.deployer.has_open_changes:
+        plane.poll()
+        plane.step()
+    back = [NodeAdded(0, Node("e1", NodeKind.EDGE, 2, 14.0))]
+    changes: list[Sequence[ChangeEvent]] = [
+        [RateChanged(0, "cars", 6.0, "s0")],
+        [CapacityChanged(0, "e0", capacity_tps=3.0)],
+        [NodeRemoved(0, "e1")],
+        back,
+        [CapacityChanged(0, "e0", capacity_tps=30.0)],
+    ]
+    cuts = [set(join.parts)]
+    for moment, events in enumerate(changes):
+        plane.feed(rng, moment * 500)
+        join.apply(events)
+        cuts.append(set(join.parts))
+        plane.step()
+        plane.poll()
+        join.poll()
+    assert len({frozenset(c) for c in cuts}) > 2
+    assert not join.without_room
+    taken = join.reoptimiser.joins.board.nodes["load"]
+    assert np.allclose(taken[: len(join.taken)], join.taken, atol=1e-3)
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
