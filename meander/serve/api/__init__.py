@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import Depends, FastAPI
 
@@ -17,6 +18,8 @@ import meander.serve.api.system as system
 import meander.serve.api.topology as topology
 from meander.serve.api.errors import install_errors
 from meander.serve.api.guards import Headers, SizeLimit, may_read
+from meander.serve.api.models import Problem
+from meander.serve.problems import MEDIA_TYPE
 from meander.serve.service import Service
 
 BASE = "/api/v1"
@@ -45,6 +48,16 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
+    wrong: dict[int | str, dict[str, Any]] = {
+        "4XX": {
+            "description": "Something is wrong with the request.",
+            "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
+        },
+        "503": {
+            "description": "The coordinator is starting or stopping.",
+            "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
+        },
+    }
     app.include_router(system.open_router, prefix=BASE, tags=["system"])
     for name, module in (
         ("system", system),
@@ -54,7 +67,7 @@ def make_app(service: Service) -> FastAPI:
         ("adaptation", adaptation),
         ("live", live),
     ):
-        app.include_router(module.router, prefix=BASE, tags=[name], dependencies=[Depends(may_read)])
+        app.include_router(module.router, prefix=BASE, tags=[name], dependencies=[Depends(may_read)], responses=wrong)
     app.include_router(system.metrics_router, dependencies=[Depends(may_read)], include_in_schema=False)
     page.mount(app)
     install_errors(app)

@@ -114,6 +114,7 @@ class EventOutcome(BaseModel):
     rerouted: int | None = None
     unplaced: int | None = None
     fragments: int | None = None
+    failed: str | None = Field(None, description="Why it could not be applied although it was accepted.")
 
 
 class PastEvent(BaseModel):

@@ -1,0 +1,79 @@
+"""The command line against a coordinator that runs: what people type, and what they read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from meander.cli import app
+from meander.commands.changes import read_events
+from meander.commands.client import connect
+from meander.model.errors import InputError
+from meander.serve.coordinator import Coordinator
+from tests.serve.conftest import Until
+
+
+@pytest.fixture
+def typed(coordinator: Coordinator) -> Any:
+    """Runs a command on the coordinator's directory and gives what it printed."""
+
+    def run(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [*words, "-d", str(coordinator.home.directory)])
+        assert result.exit_code == code, (result.output, result.exception)
+        return result.output
+
+    return run
+
+
+def test_a_query_from_submit_to_stop(typed: Any, tmp_path: Path, until: Until) -> None:
+    file = tmp_path / "typed.sql"
+    file.write_text("SELECT id, value FROM noise WHERE value >= 0 INTO side DEMAND hops <= 9")
+    assert "query typed is running" in typed("submit", str(file), "--wait", "90s")
+    listed = json.loads(typed("list", "--json"))
+    assert "typed" in {q["id"] for q in listed}
+    assert "typed" in typed("list")
+    until(lambda: json.loads(typed("describe", "typed", "--json"))["newest"])
+    shown = typed("describe", "typed")
+    assert "demand hops <= 9" in shown
+    assert "source noise at s0" in shown
+    assert "demands latency < 5000 ms" in typed("demand", "set", "typed", "latency < 5 s")
+    assert "demands nothing" in typed("demand", "set", "typed")
+    assert "stopping" in typed("stop", "typed")
+    until(lambda: "typed" not in {q["id"] for q in json.loads(typed("list", "--json"))})
+
+
+def test_changes_are_planned_made_and_looked_up(typed: Any) -> None:
+    planned = typed("plan", "node_removed", "node=s2")
+    assert "nothing was changed" in planned
+    assert "node s2 removed" in planned
+    made = typed("events", "node_added", "name=typed-1", "kind=edge", "slots=3")
+    assert "node_added typed-1" in made
+    assert "node_added typed-1" in typed("events", "--last", "5")
+    found = json.loads(typed("events", '{"event": "node_removed", "node": "typed-1"}', "--json"))
+    assert found[0]["unplaced"] == {}
+
+
+def test_decisions_and_measures_are_shown(typed: Any) -> None:
+    assert isinstance(json.loads(typed("adapt", "log", "--json")), list)
+    assert "tuples_in" in typed("top", "--for", "1ms", "--json")
+
+
+def test_mistakes_are_told_in_one_sentence(typed: Any, coordinator: Coordinator, tmp_path: Path) -> None:
+    client = connect(coordinator.home.directory, None, None)
+    with pytest.raises(InputError, match="no query 'nobody'; known queries: "):
+        client.get("/queries/nobody")
+    with pytest.raises(InputError, match="meander init"):
+        connect(tmp_path, None, None)
+    with pytest.raises(InputError, match="no coordinator answers"):
+        connect(coordinator.home.directory, "http://127.0.0.1:9", None).get("/queries")
+    with pytest.raises(InputError, match="is no address"):
+        connect(tmp_path, "nonsense", "token")
+    with pytest.raises(InputError, match="key=value"):
+        read_events(["node_removed", "station"])
+    result = CliRunner().invoke(app, ["submit", "query.py", "-d", str(coordinator.home.directory)])
+    assert isinstance(result.exception, InputError)
+    assert "only SQL" in str(result.exception)
