@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,7 @@ class Teller:
         if not decided:
             return
         records = [entry(d) for d in decided]
-        records = [{**r, "from": r["mechanism"], "to": r.get("target")} for r in records]
+        records = [finite({**r, "from": r["mechanism"], "to": r.get("target")}) for r in records]
         mechanisms = dict(self.adaptation.mechanisms())
         with self.ledger.transaction():
             self.ledger.add_decisions(records)
@@ -233,7 +234,7 @@ class Teller:
         for demand in demands:
             value = read.get(demand.metric)
             one: Json = {"text": str(demand), "met": None if value is None else demand.met(value)}
-            if value is not None:
+            if value is not None and math.isfinite(value):
                 one |= {"value": float(f"{value:.4g}"), "unit": demand.show(1.0).removeprefix("1").strip()}
             found.append(one)
         return found
@@ -271,3 +272,15 @@ class Teller:
         fragments = {owner[o] for o in (shape.operators if shape else ()) if o in owner}
         ports = {p for f in fragments if f in routing for p in routing[f].ports}
         return sum(counters[p].pending_tuples for p in ports if p in counters)
+
+
+def finite(value: Any) -> Any:
+    """JSON has no infinity: what is forecast without a way, say."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [finite(inner) for inner in value]
+    return value
