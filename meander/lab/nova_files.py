@@ -24,8 +24,8 @@ from meander.place.costspace.build import build
 from meander.place.costspace.large import embed_many
 from meander.place.costspace.mds import MOST_NODES, embed
 from meander.place.costspace.space import CostSpace
-from meander.place.nova.problem import NO_MATRIX, JoinProblem
-from meander.place.nova.repair import Columns, repaired
+from meander.place.nova.problem import NO_MATRIX, Columns, JoinProblem, checked
+from meander.place.nova.repair import repaired
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -127,7 +127,7 @@ def problem_from(world: World, wanted: Wanted) -> tuple[JoinProblem, list[str]]:
         world.space.coordinates[:nodes], world.space.heights[:nodes], capacity, sources, tps, left, right, sinks,
         world.matrix_ms if wanted.measured else NO_MATRIX, wanted.least_free_tps, wanted.bandwidth_tps, world.names,
     )  # fmt: skip
-    return repaired(columns) if wanted.repair else (columns.problem(), [])
+    return repaired(columns) if wanted.repair else (checked(columns), [])
 
 
 def _table(world: World, path: Path, sink: int) -> tuple[Ints32, Floats, Ints32, Ints32, Ints32]:

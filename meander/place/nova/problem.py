@@ -7,7 +7,7 @@ Everything is a column. Latency comes from coordinates (with heights), from a me
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,11 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class JoinProblem:
-    """Sources are rows of `source_*`, joins are rows of `join_*`; a node is its row in the cost space."""
+class Columns:
+    """The columns of a problem before anybody has looked at them.
+
+    Sources are rows of `source_*`, joins are rows of `join_*`; a node is its row in the cost space.
+    """
 
     points: Floats
     heights: Floats
@@ -45,6 +48,11 @@ class JoinProblem:
     bandwidth_tps: float = UNLIMITED
     """The most that one replica may take in (t_b)."""
     names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class JoinProblem(Columns):
+    """Columns without mistakes: making one refuses them, with the entries named."""
 
     def __post_init__(self) -> None:
         nodes, sources, joins = len(self.points), len(self.source_node), len(self.join_left)
@@ -83,6 +91,11 @@ class JoinProblem:
             return np.asarray(self.matrix_ms[a, b], dtype=np.float64)
         away = np.linalg.norm(self.points[a] - self.points[b], axis=-1) + self.heights[a] + self.heights[b]
         return np.asarray(np.where(np.asarray(a) == np.asarray(b), 0.0, away), dtype=np.float64)
+
+
+def checked(columns: Columns) -> JoinProblem:
+    """The problem as its columns are; mistakes are refused."""
+    return JoinProblem(*(getattr(columns, f.name) for f in fields(columns)))
 
 
 def pairs_by_key(left: Sequence[Hashable], right: Sequence[Hashable]) -> tuple[Ints32, Ints32]:

@@ -7,43 +7,16 @@ entry, or else the shortest detour.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
 from meander.place.costspace.mds import symmetric
-from meander.place.nova.problem import NO_MATRIX, UNLIMITED, JoinProblem
+from meander.place.nova.problem import Columns, JoinProblem, checked
 
 Floats = NDArray[np.float64]
 Ints32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
-
-
-@dataclass(slots=True)
-class Columns:
-    """The columns of a problem before anybody has looked at them."""
-
-    points: Floats
-    heights: Floats
-    capacity_tps: Floats
-    source_node: Ints32
-    source_tps: Floats
-    join_left: Ints32
-    join_right: Ints32
-    join_sink: Ints32
-    matrix_ms: Floats = field(default_factory=lambda: NO_MATRIX)
-    least_free_tps: float = 0.0
-    bandwidth_tps: float = UNLIMITED
-    names: tuple[str, ...] = ()
-
-    def problem(self) -> JoinProblem:
-        """The problem as it is; mistakes are refused."""
-        return JoinProblem(
-            self.points, self.heights, self.capacity_tps, self.source_node, self.source_tps, self.join_left,
-            self.join_right, self.join_sink, self.matrix_ms, self.least_free_tps, self.bandwidth_tps, self.names,
-        )  # fmt: skip
 
 
 def repaired(columns: Columns) -> tuple[JoinProblem, list[str]]:
@@ -63,7 +36,7 @@ def repaired(columns: Columns) -> tuple[JoinProblem, list[str]]:
         new[columns.join_left[usable]], new[columns.join_right[usable]], columns.join_sink[usable],
         repaired_matrix(columns.matrix_ms, notes), columns.least_free_tps, columns.bandwidth_tps, columns.names,
     )  # fmt: skip
-    return better.problem(), notes
+    return checked(better), notes
 
 
 def repaired_matrix(matrix: Floats, notes: list[str]) -> Floats:
