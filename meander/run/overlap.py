@@ -85,8 +85,17 @@ class Overlap:
 class Overlaps:
     """All overlaps of a host. `poll` does what is due; nobody waits inside."""
 
-    def __init__(self, host: Host, plan: GlobalPlan, paths: Paths, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        plan: GlobalPlan,
+        paths: Paths,
+        clock: Callable[[], float],
+        stand_in: Callable[[Iterable[FragmentId]], None],
+    ) -> None:
+        """`stand_in` lets fragments of a node that is gone go on where there is a copy."""
         self.host, self.plan, self.paths, self._clock = host, plan, paths, clock
+        self._stand_in = stand_in
         self._overlaps: dict[int, Overlap] = {}
 
     @property
@@ -134,6 +143,7 @@ class Overlaps:
             store.commit(Commit(add=tuple(add), rewire=tuple(rewire), notes=notes))
             for overlap in overlaps:
                 overlap.is_forked = True
+                self._stand_in(overlap.course.old)
                 self._run_both(overlap)
         self.host.wake(slots)
         now = self._clock()
