@@ -108,7 +108,7 @@ class Reconfigurator:
         self._strategy = state_strategy(strategy)
         self._clock, self._background = clock, background
         self._courses: dict[int, Course] = {}
-        self.overlaps = Overlaps(host, plan, paths, clock)
+        self.overlaps = Overlaps(host, plan, paths, clock, self._stand_in)
         self._preparer = ThreadPoolExecutor(1, "preparer")
         self.backup: Backup | None = None
         if not replicas:
