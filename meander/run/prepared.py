@@ -47,6 +47,10 @@ LARGEST_BYTES = 100_000_000
 """Input travels inside a task's description; larger batches go the plain way."""
 
 
+LONGEST_JOB_S = 300
+"""No part of a batch takes that long; a job that does is given up and its batch goes the plain way."""
+
+
 class NotRepeatableError(Exception):
     """The plan cannot be prepared, and why."""
 
@@ -173,13 +177,22 @@ class PreparedPlan:
             setter(self._read(str(path)).toSeq())
         os.truncate(self._out, 0)
         self._file.seek(0)
-        self._write(self._collect().get().iterator(), self._stream)
+        self._write(self._result().iterator(), self._stream)
         data, at, batches = pa.py_buffer(self._file.read()), 0, []
         while at < data.size:
             (size,) = struct.unpack_from(">i", data, at)
             batches.append(pa.ipc.read_record_batch(data.slice(at + 4, size), self.schema))
             at += 4 + size
         return pa.Table.from_batches(batches, self.schema)
+
+    def _result(self) -> Any:
+        """The job's result. A JVM without memory may lose it on its way, and would let everybody wait for ever."""
+        job = self._collect()
+        try:
+            return job.get(LONGEST_JOB_S, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+        except Py4JError:
+            job.cancel()
+            raise
 
     def close(self) -> None:
         for path in (*self._paths, Path(f"{self._base}-out")):
