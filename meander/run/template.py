@@ -358,7 +358,8 @@ class _Binder:
                 stateful[stage.number] = remembering
         outputs = tuple(self._edge(self._below_sink(o)) for o in self.outputs)
         ports = tuple(by_position(self.schema(p)) for p in self.ports)
-        key = digest(ports, [(s.reads, s.schemas, s.nodes) for s in stages], outputs)
+        entering = [self.schema(p).names for p in self.ports if p in self.members]  # tuples of sources keep their names
+        key = digest(ports, entering, [(s.reads, s.schemas, s.nodes) for s in stages], outputs)
         return Bound(Template(key, ports, tuple(stages), outputs), self.ports, self.outputs, stateful)
 
     def schema(self, operator_id: OperatorId) -> Schema:
