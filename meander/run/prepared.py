@@ -76,6 +76,11 @@ class PreparedRunner:
         """Stages that go the plain way, with the reason."""
         return dict(self._refused)
 
+    @property
+    def failures(self) -> int:
+        """Batches that had to go the plain way, although their stage was not refused before."""
+        return sum(self._failures.values())
+
     def warm_up(self, stages: Iterable[Stage]) -> None:
         """Prepares plans ahead of their first batch, by running them over nothing. Those that ran before are ready."""
         for stage in {s.key: s for s in stages}.values():
@@ -167,6 +172,8 @@ class PreparedPlan:
         self._out = f"{self._base}-out"
         self._stream = self._jvm.java.io.DataOutputStream(self._jvm.java.io.FileOutputStream(self._out, True))
         self._file = open(self._out, "rb", buffering=0)  # noqa: SIM115 - open as long as the plan lives
+        self._await = self._object("scala.concurrent.Await").result
+        self._longest = self._jvm.scala.concurrent.duration.Duration.apply(f"{LONGEST_JOB_S} s")
         self._read = self._jvm.PythonSQLUtils.readArrowStreamFromFile
         self._write = self._jvm.PythonRDD.writeIteratorToStream
 
@@ -189,7 +196,7 @@ class PreparedPlan:
         """The job's result. A JVM without memory may lose it on its way, and would let everybody wait for ever."""
         job = self._collect()
         try:
-            return job.get(LONGEST_JOB_S, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+            return self._await(job, self._longest)
         except Py4JError:
             job.cancel()
             raise

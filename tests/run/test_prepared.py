@@ -47,6 +47,7 @@ def test_prepared_equals_plain(spark: SparkSession, monkeypatch: pytest.MonkeyPa
     found = stage.split(runner.run(stage, tables)).output
     wanted = stage.split(PlainRunner(spark).run(stage, tables)).output
     assert runner.refused == {}
+    assert runner.failures == 0
     runner.close()
     order = [(name, "ascending") for name in (TS, FRAGMENT)]
     order += [(name, "ascending") for name in found.column_names if name.startswith("c")]
