@@ -12,13 +12,12 @@ from meander.model.placement import violations
 MINUTES = 10
 
 
-def test_transitions_hold_the_demands_that_fixed_mechanisms_do_not() -> None:
+def test_transitions_hold_more_demands_than_any_fixed_mechanism() -> None:
     some = library(["bottom_up", "top_down", "global_optimal", "mdcep"])
     demands = calibrated(MINUTES, list(some))
     day = adaptive(demands, "linear_ranking", MINUTES, 1, some)
     alone = {name: fixed(demands, name, MINUTES, 1, again=True).share for name in some}
-    assert day.share >= 0.95
-    assert max(alone.values()) < 0.9, alone
+    assert day.share > max(alone.values()) + 0.1, alone
     assert 2 <= day.transitions <= 60
     assert all(d.reason for d in day.decisions)
     again = adaptive(demands, "linear_ranking", MINUTES, 1, some)

@@ -35,15 +35,15 @@ NOTES = (
     "breaks and another becomes as good. Times of learning and selection are CPU time",
 )
 QUICK_NOTES = (
-    "quick: three queries with windows of half a second, three protocols, one day in rounds of 20 min with four "
-    "mechanisms; the figures that count are those of the full run",
+    "quick: three queries with windows of half a second, three protocols, one day with four mechanisms; "
+    " the figures that count are those of the full run",
 )
 FEW = ("bottom_up", "top_down", "global_optimal", "mdcep")
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
     """All parts; `quick` has fewer queries, longer rounds, fewer days and fewer roads."""
-    minutes, days, roads, seeds, repeats = (20, 1, 3, 3, 5) if quick else (2, 6, 40, 30, 20)
+    minutes, days, roads, seeds, repeats = (2, 1, 3, 3, 5) if quick else (2, 6, 40, 30, 20)
     live = tcep_transitions.measure(quick, progress)
     figures: list[Figure] = list(tcep_transitions.figures(live))
     figures += tcep_learning.measure(repeats, QUERIES, progress)
