@@ -2,26 +2,26 @@
 
 Eight sources, four regions, workers of very different capacity in the plane. One query runs throughout: from one way of
 placing to the next its join is cut anew while tuples flow, and in the end all results are compared with the oracle of
-the join as it was written. Latencies of paths and capacities of nodes are emulated.
+the join as it was written. Latencies of paths and capacities of nodes are emulated, in virtual time: the clock goes on
+by a tick, a slot makes a step, and how fast this machine is does not matter.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from meander.deploy.fragments import Channel
-from meander.lab.embedded import MOST_CHECKED_ROWS, check_results
 from meander.lab.pacing import PacedExchange
 from meander.lang import sql
 from meander.model.errors import InputError
-from meander.model.ids import FragmentId, NodeId
+from meander.model.ids import ChannelId, NodeId, OperatorId
 from meander.model.operators import WindowJoin
 from meander.model.plan import Query
 from meander.model.schema import Schema
@@ -39,22 +39,33 @@ from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.query import pairs_of_query, parts_of, problem_of_query, whole_parts
 from meander.place.nova.settings import Settings
-from meander.place.nova.shape import shape_of
+from meander.place.nova.shape import Shape, shape_of
 from meander.place.nova.wiring import Part, Wiring
-from meander.run.comparison import Comparison
-from meander.run.connectors import sink_for, source_for
+from meander.run.commit import Commit
+from meander.run.comparison import Comparison, compare
+from meander.run.connectors import source_for
 from meander.run.connectors.base import Surroundings
-from meander.run.connectors.latency import Percentiles
+from meander.run.connectors.latency import Latency, Percentiles
+from meander.run.exchange.base import ChannelAppend
+from meander.run.frames import END, HIDDEN, NEWEST
 from meander.run.host import Host, HostOptions
+from meander.run.ingest import Ingest
+from meander.run.oracle import oracle
 from meander.run.paths import Paths
-from meander.run.recording import RecordedSink, Recording
+from meander.run.recording import Recording
 from meander.serve.loop import Loop
 from meander.serve.parting import Parting
 
 Floats = NDArray[np.float64]
 REGIONS = 4
 WINDOW_MS = 2
-SETTLE_S = 60.0
+START_MS = 1_000_000
+TICK_MS = 20
+SETTLE_MS = 600
+QUIET_TICKS = 30
+"""Ticks without work after which nothing is on its way any more."""
+MOST_TICKS = 3000
+MOST_ROWS = 5_000_000
 SINK = "base"
 QUERY = f"""CREATE QUERY weather AS SELECT p.region, p.pressure, h.humidity FROM pressure AS p JOIN humidity AS h
 ON p.region = h.region WINDOW TUMBLING({WINDOW_MS} ms) INTO results;"""
@@ -176,7 +187,7 @@ class TreePaths(Paths):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one way of placing came to."""
+    """What one way of placing came to, in virtual time."""
 
     name: str
     overloaded: int
@@ -185,7 +196,7 @@ class Measured:
     results_tps: float
     """Results that arrived at the sink, per second."""
     latency: Percentiles
-    switch_s: float
+    switch_ms: int
     """How long it took to cut the running join like this."""
 
 
@@ -194,8 +205,7 @@ class Outcome:
     """All ways of placing, and whether the results of the whole run were the oracle's."""
 
     measured: tuple[Measured, ...]
-    check: Comparison | None
-    drained: bool
+    check: Comparison
     wanted_tps: float
     """Results per second if nobody falls behind."""
 
@@ -209,112 +219,154 @@ def run(
     names: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """Runs the query, placed in every way in turn (or in those named) for so many seconds each."""
+    """Runs the query, placed in every way in turn (or in those named) for so many seconds of virtual time each."""
     here = world(rate_tps)
     catalog = Catalog(here.topology, dict(here.streams), dict(here.sinks))
     catalog.space = CostSpace(here.points, np.zeros(len(here.points)), np.ones(len(here.points)))
-    engine = Engine(catalog, mechanism("bottom_up"))
-    host = Host(HostOptions(directory / "host", 1), spark)
-    paced = PacedExchange(host.store)
-    host.store.exchange = paced
-    loop = Loop(catalog, engine, host, emulated=True)
-    loop.paths = loop.reconfigurator.paths = TreePaths(catalog.topology, emulated=True)
     shape = shape_of(here.query(), here.streams, here.sinks)
     problem = problem_of_query(catalog, shape, pairs_of_query(shape, here.streams))
     chosen = [p for p in ways_of_placing(problem) if not names or p.name in names]
+    plane = Plane(spark, directory, catalog, shape)
     try:
-        turns = _Turns(
-            spark, loop, paced, Wiring(catalog, engine.log, shape), Surroundings(directory, directory / "host")
-        )
-        turns.begin(chosen[0])
+        plane.begin(chosen[0])
         found = []
         for placed in chosen:
             progress(f"on the data plane: {placed.name}")
-            found.append(turns.take(placed, seconds))
-        drained, check = turns.end()
+            found.append(plane.take(placed, seconds))
+        progress("on the data plane: comparing all results with the oracle")
+        check = plane.end()
     finally:
-        host.stop()
-        engine.close()
-    return Outcome(tuple(found), check, drained, rate_tps * WINDOW_MS / 1000 * rate_tps * REGIONS)
+        plane.close()
+    return Outcome(tuple(found), check, rate_tps * WINDOW_MS / 1000 * rate_tps * REGIONS)
 
 
-class _Turns:
-    """One running query, placed one way after the other."""
+class Plane:
+    """One running query in virtual time, placed one way after the other."""
 
-    def __init__(
-        self, spark: SparkSession, loop: Loop, paced: PacedExchange, wiring: Wiring, around: Surroundings
-    ) -> None:
-        self.spark, self.loop, self.host, self.paced, self.around = spark, loop, loop.host, paced, around
-        self.parting = Parting(loop, wiring)
-        streams = loop.catalog.streams
-        self.recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in streams.items()}
-        self.sinks: dict[str, RecordedSink] = {}
+    def __init__(self, spark: SparkSession, directory: Path, catalog: Catalog, shape: Shape) -> None:
+        self.spark, self.now_ms, self.batch, self.read_to = spark, START_MS, 0, 0
+        self.engine = Engine(catalog, mechanism("bottom_up"))
+        self.host = Host(HostOptions(directory / "host", 1), spark, clock=self.clock_ms)
+        self.paced = PacedExchange(self.host.store, lambda: self.now_ms / 1000)
+        self.host.store.exchange = self.paced
+        self.loop = Loop(
+            catalog, self.engine, self.host, emulated=True, background=False, clock=lambda: self.now_ms / 1000
+        )
+        self.ways: list[Callable[[int, int], float] | None] = [None]
+        self.loop.paths = self.loop.reconfigurator.paths = TreePaths(catalog.topology, True, {}, self.ways)
+        self.parting = Parting(self.loop, Wiring(catalog, self.engine.log, shape))
+        around = Surroundings(directory, directory / "host")
+        self.recordings = {n: Recording(source_for(s, around), s, MOST_ROWS) for n, s in catalog.streams.items()}
+        self.ingest: Ingest | None = None
+        self.latency = Latency()
+        self.results: list[pa.Table] = []
+
+    def clock_ms(self) -> int:
+        return self.now_ms
 
     def begin(self, first: Placed) -> None:
-        self._send(first)
+        self.ways[0] = first.way_ms
         self.parting.start(first.parts)
-        self.host.start()
-        self.loop.settle()
+        self._until(lambda: not self.loop.deployer.has_open_changes)
         self.host.warm_up()
-        outlets = self.loop.outlets()
-        self.sinks = {o.name: RecordedSink(sink_for(o, self.around)) for o in outlets}
-        self.host.deliver(outlets, self.around, self.sinks)
-        self.host.feed(self.loop.catalog.streams.values(), self.around, self.recordings)
-        self._wait(lambda: self.host.totals.steps > 0)
+        streams = self.loop.catalog.streams.values()
+        self.ingest = Ingest(
+            self.host.store, streams, self.host.ingest_channels, clock=self.clock_ms, sources=self.recordings
+        )
+        self.ingest.open()
 
     def take(self, placed: Placed, seconds: float) -> Measured:
         """Cuts the join this way without pacing, lets what waits pass, then measures with pacing."""
         self.paced.pace({}, {})
-        started = time.monotonic()
-        self._send(placed)
+        self.ways[0] = placed.way_ms
+        started = self.now_ms
         applied = self.parting.apply([], placed.parts, f"placed by {placed.name}")
-        self._wait(lambda: applied.ended is not None)
-        switch_s = time.monotonic() - started
-        self._wait(lambda: not self.parting.wiring.retired and not self.loop.deployer.has_open_changes)
-        self._pause(1.0)
+        self._until(lambda: applied.ended is not None)
+        switch_ms = self.now_ms - started
+        self._until(lambda: not self.parting.wiring.retired and not self.loop.deployer.has_open_changes)
+        self._for(SETTLE_MS)
         self._pace()
-        delivery = self.host.delivery
-        assert delivery is not None
-        before, start = delivery.latencies()["weather"], time.monotonic()
-        self._pause(seconds)
-        took = delivery.latencies()["weather"].since(before).percentiles()
-        elapsed = time.monotonic() - start
+        before, start = self.latency.copy(), self.now_ms
+        self._for(round(seconds * 1000))
+        took = self.latency.since(before).percentiles()
+        rate = took.count * 1000 / (self.now_ms - start)
         nodes = {p.node for p in placed.parts}
-        parts = len(placed.parts)
-        return Measured(placed.name, placed.overloaded, parts, len(nodes), took.count / elapsed, took, switch_s)
+        return Measured(placed.name, placed.overloaded, len(placed.parts), len(nodes), rate, took, switch_ms)
 
-    def end(self) -> tuple[bool, Comparison | None]:
+    def end(self) -> Comparison:
+        """Lets everything pass that waits, and compares."""
         self.paced.pace({}, {})
-        drained = self.host.drain(end_streams=True, timeout_s=SETTLE_S)
-        checks, _ = check_results(self.spark, self.loop.catalog, self.loop.outlets(), self.recordings, self.sinks)
-        return drained, next(iter(checks.values()), None)
+        channels = [c for readers in self.host.ingest_channels.values() for c in readers]
+        self.ingest = None
+        self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
+        quiet = 0
+        while quiet < QUIET_TICKS:
+            quiet = 0 if self._tick() else quiet + 1
+        query = next(iter(self.loop.catalog.plan.queries.values())).query
+        inputs = {name: r.table() for name, r in self.recordings.items()}
+        expected = next(iter(oracle(self.spark, query.plan, inputs).values()))
+        return compare(expected, pa.concat_tables(self.results))
 
-    def _send(self, placed: Placed) -> None:
-        paths = self.loop.paths
-        assert isinstance(paths, TreePaths)
-        paths.ways[0] = placed.way_ms
+    def close(self) -> None:
+        self.host.store.close()
+        self.engine.close()
 
     def _pace(self) -> None:
-        """Fragments that join take in no more than their node can."""
-        deployment, plan = self.loop.deployer.deployment, self.loop.catalog.plan
+        """Nodes that join take in no more of the sources' tuples than they can; results and forwarding are free."""
+        plan, deployment = self.loop.catalog.plan, self.loop.deployer.deployment
         capacity = self.loop.catalog.topology.nodes.capacity_tps
-        node_of: dict[FragmentId, int] = {}
-        for fragment in deployment.fragments.values():
-            if any(isinstance(plan[o].spec, WindowJoin) for o in fragment.operators):
-                node_of[fragment.id] = int(fragment.node)
+        joining = {
+            f.id: int(f.node)
+            for f in deployment.fragments.values()
+            if any(isinstance(plan[o].spec, WindowJoin) for o in f.operators)
+        }
+        node_of: dict[ChannelId, int] = {}
+        for fragment, node in joining.items():
+            installed = self.host.routing.fragments[fragment]
+            for channel, operator in zip(installed.ports, installed.bound.ports, strict=True):
+                if not self._is_result(operator):
+                    node_of[channel] = node
         self.paced.pace(node_of, {n: float(capacity[NodeId(n)]) for n in set(node_of.values())})
 
-    def _wait(self, until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SETTLE_S
-        while not until() and time.monotonic() < deadline:
-            self._pause(0.05)
+    def _is_result(self, operator: OperatorId) -> bool:
+        """Whether an operator hands on what a join made."""
+        record = self.loop.catalog.plan[operator]
+        return isinstance(record.spec, WindowJoin) or any(self._is_result(i) for i in record.inputs)
 
-    def _pause(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while True:
-            self.loop.poll()
-            self.parting.poll()
-            left = deadline - time.monotonic()
-            if left <= 0:
+    def _until(self, done: Callable[[], bool]) -> None:
+        for _ in range(MOST_TICKS):
+            if done():
                 return
-            time.sleep(min(left, 0.05))
+            self._tick()
+        raise RuntimeError(f"nothing came of it in {MOST_TICKS * TICK_MS / 1000:g} s of virtual time")
+
+    def _for(self, milliseconds: int) -> None:
+        for _ in range(round(milliseconds / TICK_MS)):
+            self._tick()
+
+    def _tick(self) -> bool:
+        """Some time goes by: sources emit, the slot makes a step, changes go on. Says whether anything waited."""
+        self.now_ms += TICK_MS
+        if self.ingest is not None:
+            self.ingest.tick()
+        busy = self.host.busy()
+        if self.host.stepper.has_work(0):
+            self.batch += 1
+            self.host.stepper.step(0, self.batch)
+        self.loop.poll()
+        self.parting.poll()
+        self._collect()
+        return busy
+
+    def _collect(self) -> None:
+        """Takes results as the sink does, and how old the newest of their inputs is."""
+        outlets = self.loop.outlets()
+        channel = outlets[0].channel if outlets else None
+        if channel is None or channel not in self.paced.channels():
+            return
+        start, end = self.paced.start(channel), self.paced.end(channel)
+        if end > start:
+            table = self.paced.read(channel, start, end).table
+            self.latency.add(self.now_ms - table.column(NEWEST).to_numpy().astype(np.int64))
+            self.results.append(table.drop_columns(list(HIDDEN)))
+            self.paced.truncate(channel, end)

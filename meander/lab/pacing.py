@@ -11,9 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from meander.model.ids import ChannelId, FragmentId
+from meander.model.ids import ChannelId
 from meander.run.exchange.base import Int64s
 from meander.run.exchange.embedded import EmbeddedExchange
 from meander.run.store import Store
@@ -53,48 +51,43 @@ class PacedExchange(EmbeddedExchange):
         super().__init__(store)
         self._clock = clock
         self._servers: dict[int, Server] = {}
-        self._node_of: Mapping[FragmentId, int] = {}
+        self._node_of: dict[ChannelId, int] = {}
+        self._into: dict[int, list[ChannelId]] = {}
 
-    def pace(self, node_of: Mapping[FragmentId, int], capacity_tps: Mapping[int, float]) -> None:
-        """From now on these fragments are on these nodes, which can take in so much; others are not slowed down."""
+    def pace(self, node_of: Mapping[ChannelId, int], capacity_tps: Mapping[int, float]) -> None:
+        """From now on these channels lead into these nodes, which can take in so much; others are not slowed down."""
         with self._store.lock:
             now = self._clock()
             self._node_of = dict(node_of)
+            self._into = {n: [c for c, node in node_of.items() if node == n] for n in capacity_tps}
             self._servers = {n: Server(c, 0.0, now, self._consumed(n)) for n, c in capacity_tps.items()}
 
-    def _views(self, node: int) -> list[ChannelId]:
-        return [ChannelId(c) for c, v in self._channels.by_id.items() if self._node_of.get(_receiver(v)) == node]
-
     def _consumed(self, node: int) -> int:
-        return sum(self._channels[c].consumed_tuples for c in self._views(node))
+        return sum(self._channels[c].consumed_tuples for c in self._into[node])
+
+    def _waiting(self, node: int) -> int:
+        """Tuples that the node could read now; watermarks and markers are no work."""
+        now, total = self._store.now_ms(), 0
+        for channel in self._into[node]:
+            view = self._channels[channel]
+            end = view.end(now)
+            total += sum(
+                min(e.rows, end - e.first) - max(view.head - e.first, 0) for e in view.overlapping(view.head, end)
+            )
+        return total
 
     def bounds(self, channels: Sequence[ChannelId]) -> tuple[Int64s, Int64s]:
         starts, ends = super().bounds(channels)
         with self._store.lock:
-            nodes = [self._node_of.get(_receiver(self._channels[c])) for c in channels]
+            nodes = [self._node_of.get(c) for c in channels]
             for node in {n for n in nodes if n is not None and n in self._servers}:
-                mine = self._views(node)
-                first, last = super().bounds(mine)
-                waiting = int((last - first).sum())
+                waiting = self._waiting(node)
                 allowed = self._servers[node].allowed(self._consumed(node), waiting, self._clock())
                 if allowed < waiting:
-                    share = allowed / waiting
                     for i, owner in enumerate(nodes):
                         if owner == node:
-                            ends[i] = starts[i] + int((ends[i] - starts[i]) * share)
+                            ends[i] = starts[i] + int((ends[i] - starts[i]) * allowed / waiting)
         return starts, ends
 
     def is_passable(self, channel: ChannelId) -> bool:
-        with self._store.lock:
-            paced = self._node_of.get(_receiver(self._channels[channel])) in self._servers
-        return not paced and super().is_passable(channel)
-
-
-def _receiver(view: object) -> FragmentId:
-    found = getattr(view, "receiver", None)
-    return FragmentId(-1 if found is None else found)
-
-
-def unlimited(capacities: Mapping[int, float]) -> dict[int, float]:
-    """Those that limit anything at all."""
-    return {n: c for n, c in capacities.items() if np.isfinite(c)}
+        return channel not in self._node_of and super().is_passable(channel)

@@ -56,7 +56,8 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
 ) -> None:
     rng = np.random.default_rng(1)
     plane = MovingPlane(tmp_path, spark, runner, OTHER, disorder_ms=300)
-    for name, tps in (("cloud", 15.0), ("e0", 13.0), ("e1", 14.0), ("e2", 12.0), ("s0", 1.0), ("s1", 1.0), ("s2", 1.0)):
+    given = {"cloud": 25.0, "e0": 23.0, "e1": 24.0, "e2": 22.0, "s0": 11.0, "s1": 11.0, "s2": 1.0}
+    for name, tps in given.items():
         plane.apply(CapacityChanged(0, name, capacity_tps=tps))
     join = NovaQuery(plane.loop, query(JOINS["tumbling"]), Settings(sigma=0.5))
     join.start()
@@ -64,7 +65,7 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
     while plane.loop.deployer.has_open_changes:
         plane.poll()
         plane.step()
-    back = [NodeAdded(0, Node("e1", NodeKind.EDGE, 2, 14.0))]
+    back = [NodeAdded(0, Node("e1", NodeKind.EDGE, 2, 24.0))]
     changes: list[Sequence[ChangeEvent]] = [
         [RateChanged(0, "cars", 6.0, "s0")],
         [CapacityChanged(0, "e0", capacity_tps=3.0)],

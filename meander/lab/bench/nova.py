@@ -1,14 +1,15 @@
 """Joins over very many nodes: are they placed fast, near the latency bound, with nobody overloaded, and kept so?
 
 `nova_scale` measures phases I to III from a thousand to a million nodes, `nova_changes` events on running placements,
-and `nova_quality` latency and overload against the published values, a plain greedy, all baselines and the optimum.
+`nova_quality` latency and overload against the published values, a plain greedy, all baselines and the optimum, and
+`nova_live` what comes of it on the data plane.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from meander.lab.bench import nova_changes, nova_quality, nova_scale
+from meander.lab.bench import nova_changes, nova_live, nova_quality, nova_scale
 from meander.lab.bench.report import Report
 from meander.lab.nova_instances import DATA, data_sets
 
@@ -21,6 +22,7 @@ def run(quick: bool, progress: Progress) -> Report:
     figures = nova_scale.figures(quick, progress)
     figures += nova_changes.figures(quick, progress)
     figures += nova_quality.figures(sets, quick, progress)
+    figures += nova_live.figures(quick, progress)
     found = ", ".join(f"{s.name} ({len(s.points)} nodes)" for s in sets)
     return Report(
         "nova",
@@ -28,5 +30,5 @@ def run(quick: bool, progress: Progress) -> Report:
         + (f"published latencies of {found}" if sets else f"no published latencies: there are none in {DATA}"),
         nova_quality.repeats(quick),
         tuple(figures),
-        (*nova_scale.NOTES, *nova_changes.NOTES, *nova_quality.NOTES),
+        (*nova_scale.NOTES, *nova_changes.NOTES, *nova_quality.NOTES, *nova_live.NOTES),
     )
