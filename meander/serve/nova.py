@@ -63,14 +63,9 @@ class NovaQuery:
 
     def apply(self, events: Sequence[ChangeEvent]) -> Applied:
         """Applies events to the loop, and what follows for the join. Joins that fit nowhere now stay as they are."""
-        before = self.parts
         for event in events:
             self._foresee(event)
-        self._book()
-        wanted = self.parts
-        lost = {(p.left, p.right) for p in before} - {(p.left, p.right) for p in wanted}
-        wanted += [p for p in self.parting.wiring.active if (p.left, p.right) in lost]
-        applied = self.parting.apply(events, wanted, "; ".join(type(e).__name__ for e in events))
+        applied = self._recut(events, ", ".join(type(e).__name__ for e in events))
         self._follow(events)
         return applied
 
@@ -90,12 +85,9 @@ class NovaQuery:
         match event:
             case NodeRemoved(node=name):
                 self._resize(topology.find(name), 0.0)
-            case NodeAdded(node=node):
-                self._resize(self._known(node.name), node.capacity_tps)
             case CapacityChanged(node=name, capacity_tps=tps) if tps is not None:
                 node_id = topology.find(name)
-                others = 0.0 if node_id is None else self.loop.catalog.ledger.load_tps[node_id] - self._booked(node_id)
-                self._resize(node_id, max(tps - others, 0.0))
+                self._resize(node_id, 0.0 if node_id is None else self._left_of(node_id, tps))
             case RateChanged(stream=stream, rate_tps=rate, node=node):
                 for number, source in enumerate(self.parting.wiring.sources):
                     if source[0] == stream and node in (None, source[1]):
@@ -103,12 +95,12 @@ class NovaQuery:
         if len(joins.unplaced):
             self.reoptimiser.retry()
 
-    def _known(self, name: str) -> NodeId | None:
-        """A node that exists or existed."""
-        try:
-            return self.loop.catalog.topology.known_id(name)
-        except InputError:
-            return None
+    def _left_of(self, node: NodeId, capacity_tps: float) -> float:
+        """What others leave of a node's capacity; nothing while there is no way from it to the sink."""
+        topology, ledger = self.loop.catalog.topology, self.loop.catalog.ledger
+        if not topology.reachable(node, self.parting.wiring.sink_node):
+            return 0.0
+        return max(capacity_tps - float(ledger.load_tps[node]) + self._booked(node), 0.0)
 
     def _resize(self, node: NodeId | None, capacity_tps: float) -> None:
         joins = self.reoptimiser.joins
@@ -135,15 +127,26 @@ class NovaQuery:
             if node_id is None or np.isnan(catalog.space.coordinates[node_id]).any():
                 continue
             point, height = catalog.space.coordinates[node_id], float(catalog.space.heights[node_id])
+            capacity = self._left_of(node_id, float(catalog.topology.nodes.capacity_tps[node_id]))
             if node_id < joins.node_count and joins.alive[node_id]:
                 self.reoptimiser.move_node(int(node_id), point, height)
+                self._resize(node_id, capacity)
             else:
                 while joins.node_count < node_id:
                     self.reoptimiser.add_node(point, 0.0)
-                self.reoptimiser.add_node(point, float(catalog.topology.nodes.capacity_tps[node_id]), height)
-        if touched and not len(joins.unplaced):
-            self._book()
-            self.parting.apply([], self.parts, "coordinates moved")
+                self.reoptimiser.add_node(point, capacity, height)
+        if touched:
+            if len(joins.unplaced):
+                self.reoptimiser.retry()
+            self._recut([], "coordinates moved")
+
+    def _recut(self, events: Sequence[ChangeEvent], cause: str) -> Applied:
+        """Books and runs the cut as Nova wants it now; joins that fit nowhere stay as they are."""
+        self._book()
+        wanted = self.parts
+        placed = {(p.left, p.right) for p in wanted}
+        wanted += [p for p in self.parting.wiring.active if (p.left, p.right) not in placed]
+        return self.parting.apply(events, wanted, cause)
 
     def _booked(self, node: NodeId) -> float:
         return float(self.taken[node]) if node < len(self.taken) else 0.0

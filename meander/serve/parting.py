@@ -6,10 +6,10 @@ has a place. Retired parts are let go when nothing is left in their memory that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from meander.model.events import ChangeEvent, NodeRemoved
+from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
 from meander.place.nova.wiring import Part, Running, Wiring
 from meander.run.step import STATES_PER_STAGE
@@ -43,7 +43,9 @@ class Parting:
 
     def apply(self, events: Sequence[ChangeEvent], parts: Sequence[Part], cause: str) -> Applied:
         """Applies events and cuts the join like this, at once: parts leave a node with which they would be gone."""
-        self._leave({e.node for e in events if isinstance(e, NodeRemoved)}, parts)
+        gone = self._gone(events)
+        parts = [replace(p, node=self.wiring.sink_node) if gone(p.node) else p for p in parts]
+        self._leave(gone, parts)
         owner = self.loop.deployer.deployment.owner
         never_ran = [r for r in self.wiring.parts if r.operator is not None and r.operator not in owner]
         self.wiring.change(parts, cause, [*self._spent(), *never_ran])
@@ -86,11 +88,17 @@ class Parting:
                     return [b for key in keys for b in host.store.state.buckets(fragment, key)]
         return None
 
-    def _leave(self, names: set[str], parts: Sequence[Part]) -> None:
-        """Parts on nodes that leave, or have left, go where one of their successors is, or to the sink."""
+    def _gone(self, events: Sequence[ChangeEvent]) -> Callable[[NodeId], bool]:
+        """Whether a node is not there once the events have happened."""
         topology = self.loop.catalog.topology
+        removed = {e.node for e in events if isinstance(e, NodeRemoved)}
+        added = {e.node.name for e in events if isinstance(e, NodeAdded)}
+        return lambda n: topology.name(n) in removed or not (topology.is_alive(n) or topology.name(n) in added)
+
+    def _leave(self, gone: Callable[[NodeId], bool], parts: Sequence[Part]) -> None:
+        """Parts on nodes that are gone go where one of their successors is, or to the sink."""
         for running in self.wiring.parts:
             part = running.part
-            if not topology.is_alive(part.node) or topology.name(part.node) in names:
+            if gone(part.node):
                 heirs = (p.node for p in parts if (p.left, p.right) == (part.left, part.right))
                 self.wiring.move(running, NodeId(next(heirs, self.wiring.sink_node)))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from meander.model.ids import OperatorId
-from meander.model.operators import Sink, Source
+from meander.model.operators import Operator, Sink, Source
 from meander.model.schema import Schema
 from meander.run.template import bind
 
 
 def key_of(stream: str, node: str, column: str) -> str:
     source = Source(stream, Schema.of(ts="bigint", **{column: "double"}), "ts", node)
-    operators = {OperatorId(1): source, OperatorId(2): Sink("s", ("a", "b"))}
+    operators: dict[OperatorId, Operator] = {OperatorId(1): source, OperatorId(2): Sink("s", ("a", "b"))}
     return bind(operators, {OperatorId(1): (), OperatorId(2): (OperatorId(1),)}).template.key
 
 

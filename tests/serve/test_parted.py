@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.model.events import CapacityChanged, ChangeEvent, NodeAdded, NodeRemoved, QueryRemoved, RateChanged
+from meander.model.events import (
+    CapacityChanged,
+    ChangeEvent,
+    LinkAdded,
+    NodeAdded,
+    NodeRemoved,
+    QueryRemoved,
+    RateChanged,
+)
 from meander.model.ids import QueryId
-from meander.model.topology import Node, NodeKind
+from meander.model.topology import Link, Node, NodeKind
 from meander.place.nova.settings import Settings
 from meander.run.prepared import PreparedRunner
 from meander.serve.nova import NovaQuery
@@ -65,7 +73,11 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
     while plane.loop.deployer.has_open_changes:
         plane.poll()
         plane.step()
-    back = [NodeAdded(0, Node("e1", NodeKind.EDGE, 2, 24.0))]
+    links = [Link("e1", other, ms) for other, ms in (("e0", 1), ("e2", 1), ("cloud", 5), ("s1", 1))]
+    back: list[ChangeEvent] = [
+        NodeAdded(0, Node("e1", NodeKind.EDGE, 2, 24.0)),
+        *(LinkAdded(0, link) for link in links),
+    ]
     changes: list[Sequence[ChangeEvent]] = [
         [RateChanged(0, "cars", 6.0, "s0")],
         [CapacityChanged(0, "e0", capacity_tps=3.0)],
