@@ -34,7 +34,7 @@ SCRIPT: tuple[Incident, ...] = (
         32,
         "station_load asks for less network usage",
         query="station_load",
-        demands=("latency < 5 s", "network_usage < 10 kB"),
+        demands=("latency < 10 s", "network_usage < 10 kB"),
     ),
 )
 PERIOD_S = 60.0

@@ -12,14 +12,14 @@ SELECT *
 FROM train
 WHERE speed < 3 AND passengers > 200
 INTO alerts
-DEMAND latency < 5 s
+DEMAND latency < 10 s
 """,
         "station_load": """\
 SELECT window_start, station, count(*) AS reports, avg(passengers) AS passengers, max(speed) * 3.6 AS top_kmh
 FROM train
 GROUP BY station WINDOW TUMBLING(ts, 5 s)
 INTO dashboard
-DEMAND latency < 5 s, network_usage < 100 kB
+DEMAND latency < 10 s, network_usage < 100 kB
 """,
         "full_trains": """\
 SELECT window_end, id, avg(passengers) AS mean
@@ -28,7 +28,7 @@ WHERE passengers > 150
 GROUP BY id WINDOW SLIDING(ts, 10 s, 5 s)
 HAVING mean > 200
 INTO alerts
-DEMAND latency < 5 s
+DEMAND latency < 10 s
 """,
         "trains_in_wind": """\
 SELECT t.id, t.station, t.speed, w.wind
@@ -36,7 +36,7 @@ FROM (SELECT * FROM train WHERE speed > 15) AS t
 JOIN (SELECT * FROM weather WHERE wind > 8) AS w
   ON t.station = w.station WITHIN 3 s
 INTO alerts
-DEMAND latency < 5 s, hops <= 6
+DEMAND latency < 10 s, hops <= 6
 """,
         "departures": """\
 SELECT stands.id, stands.station, moves.speed
