@@ -19,7 +19,6 @@ from meander.run.migration.sink import Sink
 from meander.run.migration.source import open_source
 from meander.run.transfer import Export, TransferError
 
-
 FEW_CHUNKS = 2
 """So little is moved at once: a thread would take longer to start."""
 
