@@ -20,10 +20,13 @@ export interface NodeColour {
   tint: string;
 }
 
-/** Colours for the nodes of one query: as different as they can be, the same for the same order of nodes. */
-export function nodeColours(nodes: Iterable<string>): Map<string, NodeColour> {
+/**
+ * Colours for the nodes of one query: as different as they can be. The map and the plan give the same ones, because nodes
+ * that run more than a source come first, by name.
+ */
+export function nodeColours(hosts: Iterable<string>, others: Iterable<string> = []): Map<string, NodeColour> {
   const found = new Map<string, NodeColour>();
-  for (const node of nodes) {
+  for (const node of [...new Set([...hosts].sort()), ...new Set([...others].sort())]) {
     if (found.has(node)) continue;
     const hue = NODE_HUES[found.size % NODE_HUES.length];
     found.set(node, { line: `hsl(${hue} 48% 50%)`, tint: `hsl(${hue} 60% 50% / 0.13)` });

@@ -22,7 +22,8 @@ interface Group {
 
 export function drawDag(dag: Dag, choose: (node: string) => void): HTMLElement {
   const groups = grouped(dag);
-  const colours = nodeColours(dag.operators.flatMap((o) => (o.node ? [o.node] : [])));
+  const placed = dag.operators.flatMap((o) => (o.node ? [{ node: o.node, source: o.kind === "source" }] : []));
+  const colours = nodeColours(placed.filter((p) => !p.source).map((p) => p.node), placed.map((p) => p.node));
   const levels = Math.max(0, ...groups.map((g) => g.level)) + 1;
   arrange(groups);
   const byMember = new Map(groups.flatMap((g) => g.members.map((m) => [String(m.id), g] as const)));
