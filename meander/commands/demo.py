@@ -59,7 +59,7 @@ def demo(
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
     else:
-        _print(summary)
+        print_summary(summary)
     if not report.sound:
         raise typer.Exit(FAILED)
 
@@ -89,7 +89,8 @@ def summary_of(report: DemoReport) -> dict[str, Any]:
     }
 
 
-def _print(summary: dict[str, Any]) -> None:
+def print_summary(summary: dict[str, Any]) -> None:
+    """The summary for people."""
     table = Table(show_header=False, box=None, pad_edge=False)
     first = summary["first_result_s"]
     table.add_row("first result", "none" if first is None else f"after {first:g} s")
