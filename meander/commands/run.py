@@ -31,7 +31,7 @@ def run(
     topology: Annotated[Path, typer.Option("--topology", "-t", help="Topology file with streams and sinks.")],
     query: Annotated[list[Path], typer.Option("--query", "-q", help="A .sql or .py file; may be given several times.")],
     duration: Annotated[str, typer.Option("--for", help="How long to run, such as 30s or 5min.")] = "30s",
-    mechanism: Annotated[str, typer.Option(help="Placement mechanism.")] = "bottom_up",
+    mechanism: Annotated[str, typer.Option(help="Placement mechanism; for joins also nova.")] = "bottom_up",
     slots: Annotated[int, typer.Option(min=1, help="Slots: streaming queries that share the work.")] = 1,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results.")] = Path("results"),
     late: Annotated[Path | None, typer.Option("--late", help="Folder for tuples that came too late.")] = None,

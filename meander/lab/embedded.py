@@ -23,6 +23,7 @@ from meander.model.streams import SinkTarget
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
+from meander.place.nova.joined import NAMES, add_joined
 from meander.run.comparison import Comparison, compare
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import Outlet, Surroundings
@@ -75,8 +76,11 @@ def plan_queries(
     Late tuples go where the options of a query's sinks say, else into the folder `late` if there is one.
     """
     catalog = Catalog(world.topology, dict(world.streams), dict(world.sinks))
-    engine = Engine(catalog, mechanism(mechanism_name))
-    report = engine.run([QueryAdded(0, q) for q in queries])
+    joined = mechanism_name in NAMES
+    engine = Engine(catalog, mechanism("bottom_up" if joined else mechanism_name))
+    for query in queries if joined else ():
+        add_joined(catalog, engine.log, query, mechanism_name)
+    report = engine.run([] if joined else [QueryAdded(0, q) for q in queries])
     engine.close()
     if report.unplaced:
         operator, reason = next(iter(report.unplaced.items()))
