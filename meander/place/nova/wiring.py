@@ -156,7 +156,7 @@ class Wiring:
     def _build(self) -> list[OperatorId]:
         """Adds what is missing, connects what stays; returns what has to move."""
         moved: list[OperatorId] = []
-        ends = self._ends_of_sources()
+        ends = self._ends_of_sources({p.part.source(side) for p in self.parts for side in (LEFT, RIGHT)})
         needed: dict[tuple[int, int, NodeId], list[Slots]] = {}
         for running in self.parts:
             for side in (LEFT, RIGHT):
@@ -182,16 +182,16 @@ class Wiring:
         self._finish(tuple(tops))
         return moved
 
-    def _ends_of_sources(self) -> list[OperatorId]:
+    def _ends_of_sources(self, wanted: set[int]) -> dict[int, OperatorId]:
         """For each source what its tuples are after the query's filters and projections, beside the source."""
-        found: list[OperatorId] = []
-        for side in (self.shape.left, self.shape.right):
-            for name in side.nodes:
+        found: dict[int, OperatorId] = {}
+        sides = [(side, name) for side in (self.shape.left, self.shape.right) for name in side.nodes]
+        for number, (side, name) in enumerate(sides):
+            if number in wanted:
                 top = self._source(side, name)
-                node = self.catalog.topology.known_id(name)
                 for spec in side.chain:
-                    top = self._operator(spec, (top,), node)
-                found.append(top)
+                    top = self._operator(spec, (top,), self.catalog.topology.known_id(name))
+                found[number] = top
         return found
 
     def _source(self, side: Side, node: str) -> OperatorId:

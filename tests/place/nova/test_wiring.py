@@ -14,7 +14,7 @@ from meander.lang import sql
 from meander.model.errors import InputError
 from meander.model.events import QueryRemoved
 from meander.model.ids import NodeId
-from meander.model.operators import STATEFUL, Filter
+from meander.model.operators import STATEFUL, Filter, Source
 from meander.model.placement import violations
 from meander.model.plan import Query
 from meander.model.schema import Schema
@@ -133,6 +133,22 @@ def test_producers_with_one_value_each_join_only_their_equals() -> None:
     partly, streams = weather({"only.region": "s0=north"})
     with pytest.raises(InputError, match="has no value for node 's1'"):
         pairs_of_query(shape_of(partly, streams, SINKS), streams)
+
+
+def test_a_source_that_joins_nobody_is_not_read() -> None:
+    lonely, streams = weather({"only.region": "s0=north, s1=south, s2=south"})
+    catalog = moving_catalog()
+    catalog.streams.update(streams)
+    engine = Engine(catalog, mechanism("bottom_up"))
+    shape = shape_of(lonely, streams, SINKS)
+    pairs = pairs_of_query(shape, streams)
+    wiring = Wiring(catalog, engine.log, shape)
+    wiring.start(whole_parts(problem_of_query(catalog, shape, pairs), [int(catalog.topology.id("e0"))] * len(pairs)))
+    assert not engine.run([]).unplaced
+    read = {(s.stream, s.node) for r in catalog.plan.operators.values() if isinstance(s := r.spec, Source)}
+    assert read == {("cars", "s1"), ("rain", "s1"), ("rain", "s2")}
+    engine.run([QueryRemoved(0, lonely.id)])
+    assert not catalog.plan.operators
 
 
 def test_the_problem_of_a_query_has_its_sources_rates_and_sink() -> None:
