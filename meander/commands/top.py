@@ -38,8 +38,8 @@ def top(
         for kind, value in client.watch("metrics"):
             if kind == "metrics":
                 show(value)
-            if until is not None and time.monotonic() >= until:
-                return
+                if until is not None and time.monotonic() >= until:
+                    return
     with Live(view.drawn(), console=Console(highlight=False), refresh_per_second=4) as live:
         try:
             for kind, value in client.watch("metrics,query,query_removed,reconfiguration,health"):

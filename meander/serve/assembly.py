@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -40,7 +39,6 @@ from meander.serve.wishes import Form
 if TYPE_CHECKING:
     from meander.serve.coordinator import Options
 
-_log = logging.getLogger(__name__)
 FORECAST_S = 0.5
 """How long a mechanism may think about a forecast: everybody else waits meanwhile."""
 SETTLE_S = 60.0
@@ -195,8 +193,7 @@ def _finish(core: Core, reader: Reader) -> None:
             changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
             batch = core.apply(number, changes.events, {})
         except Exception as error:  # a batch that cannot be applied must not keep everything else from running
-            _log.exception("batch %d, which was accepted, cannot be applied", number)
-            core.failure = f"batch {number}, which was accepted, cannot be applied: {error}"
+            core.failed(f"applying batch {number}, which had been accepted,", error)
             with core.ledger.transaction():
                 core.ledger.applied(number, {"failed": str(error)})
             continue

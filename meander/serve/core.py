@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any
 
+from meander.adapt.decisions import Decision
 from meander.model.errors import InputError
 from meander.model.events import (
     CapacityChanged,
@@ -42,6 +44,8 @@ from meander.serve.wishes import Act, Answer, Batch, Wish
 
 _log = logging.getLogger(__name__)
 BUSY_S, IDLE_S = 0.01, 0.05
+FAILURE_SHOWN_S = 60.0
+"""For so long a failure inside is a problem that `GET /health` names."""
 MOST_AT_ONCE = 1_000
 """Events in one batch at most."""
 
@@ -71,8 +75,8 @@ class Core:
         self.teller, self.clock = teller, clock
         self.loop, self.ledger, self.outlets = teller.loop, teller.ledger, teller.outlets
         self.adaptation = teller.adaptation
-        self.failure: str | None = None
-        """Why the core cannot be relied on, if it cannot."""
+        self.failures: dict[str, float] = {}
+        """What went wrong inside, and when it last did."""
         self._queue: queue.SimpleQueue[Wish | Act | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self._placed: dict[OperatorId, NodeId] = {}
@@ -113,12 +117,21 @@ class Core:
                 self.take(wishes)
                 self.carry_on()
             except Exception as error:
-                _log.exception("the decision core failed; it goes on with what comes next")
-                self.failure = f"the decision core failed: {type(error).__name__}: {error}"
+                self.failed("deciding", error)
                 for wish in wishes:
                     if not wish.answer.done():
                         wish.answer.set_exception(error)
         self._refuse_all()
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Something that should not happen happened; everything else goes on."""
+        _log.error("%s failed", what, exc_info=error)
+        self.failures[f"{what} failed: {type(error).__name__}: {error}"] = time.monotonic()
+
+    def recent_failures(self) -> list[str]:
+        """What went wrong inside lately."""
+        since = time.monotonic() - FAILURE_SHOWN_S
+        return [what for what, at in list(self.failures.items()) if at >= since]
 
     def _gather(self) -> list[Wish | Act]:
         """What waits; sleeps for a moment when there is nothing."""
@@ -234,7 +247,7 @@ class Core:
     def _all_fit(self, wishes: Sequence[Wish]) -> bool:
         """Whether several simple wishes can be carried out together: the usual case, looked at once."""
         events = [e for w in wishes for e in w.changes.events]
-        if any(w.check for w in wishes) or any(isinstance(e, QueryAdded) for e in events):
+        if any(w.check for w in wishes) or any(isinstance(e, QueryAdded | QueryRemoved) for e in events):
             return False
         try:
             admit(self.loop.catalog, events)
@@ -246,6 +259,10 @@ class Core:
         """Raises when a wish cannot be carried out after these events."""
         if wish.check is not None:
             wish.check(self)
+        moving = self.adaptation.transitions.under_way
+        for event in wish.changes.events:
+            if isinstance(event, QueryRemoved) and event.query in moving:
+                raise conflict(f"query {event.query!r} is in a transition; try again when it has ended")
         added = [e.query for e in wish.changes.events if isinstance(e, QueryAdded)]
         for query in added:
             self.loop.engine.applicator.preparation.prepare(query)
@@ -323,6 +340,7 @@ class Core:
         for event in events:
             match event:
                 case QueryAdded(query=query):
+                    self.ledger.save_demands(query.id, None)  # those of a former query of this name
                     self.teller.texts[query.id] = texts[query.id]
                     self.outlets.expect(query.id)
                     self.teller.board.show_query(query.id)
@@ -353,7 +371,7 @@ class Core:
         """What is under way goes on; what happened is told."""
         now = self.clock()
         outcomes = self.loop.poll()
-        decided = self.adaptation.tick(now)
+        decided = self._adapted(now)
         self.follow()
         self.teller.reconfigurations(outcomes, now)
         self.teller.decisions(decided)
@@ -361,6 +379,14 @@ class Core:
             self.teller.gone(query)
         if self._measures:
             self.teller.measures(self._measures.pop())
+
+    def _adapted(self, now_ms: int) -> list[Decision]:
+        """What the adaptation loop decided; when it fails, queries run on as they are placed."""
+        try:
+            return self.adaptation.tick(now_ms)
+        except Exception as error:
+            self.failed("adaptation", error)
+            return []
 
     def follow(self) -> None:
         """Takes note of placements that somebody else than a batch changed, such as the adaptation loop."""

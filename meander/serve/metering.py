@@ -86,7 +86,8 @@ class Meter:
             tuples = max(0, totals[channel.id] - self._sent.get(channel.id, 0))
             receiver = deployment.fragments[channel.receiver]
             received[receiver.node] = received.get(receiver.node, 0) + tuples
-            reader = next((o for o in receiver.operators if channel.upstream in plan[o].inputs), None)
+            here = [o for o in receiver.operators if o in plan.operators]  # without those of a query that was stopped
+            reader = next((o for o in here if channel.upstream in plan[o].inputs), None)
             if reader is not None:
                 sent[channel.upstream, reader] = tuples * float(plan[channel.upstream].row_bytes)
         self._sent = totals

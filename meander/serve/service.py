@@ -91,7 +91,7 @@ class Service:
         if core is not None:
             measured = core.teller.board.views.measured
             problems += measured.status.problems if measured else ()
-            problems += [core.failure] if core.failure else []
+            problems += core.recent_failures()
         status = "starting" if core is None else "degraded" if problems else "ok"
         return {
             "status": "stopping" if self._stopping else status,

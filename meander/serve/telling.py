@@ -169,18 +169,18 @@ class Teller:
     # ---------------------------------------------------------------- queries
 
     def queries(self, names: Iterable[str]) -> None:
-        """Brings queries up to date on the board and publishes those that changed."""
-        shown, changed = dict(self.board.views.queries), []
+        """Brings queries up to date on the board; publishes those of which more than the numbers changed."""
+        shown = dict(self.board.views.queries)
+        changed: list[Json] = []
         for name in names:
             if name in self.texts:
-                found = self.query(name)
-                if found != shown.get(name):
-                    shown[name] = found
+                found, before = self.query(name), shown.get(name)
+                shown[name] = found
+                if before is None or _lasting(found) != _lasting(before):
                     changed.append(found)
-        if changed:
-            self.board.show(queries=shown)
-            for found in changed:
-                self.hub.publish("query", found)
+        self.board.show(queries=shown)
+        for found in changed:
+            self.hub.publish("query", found)
 
     def gone(self, name: QueryId) -> None:
         """A query that was stopped is freed."""
@@ -272,6 +272,12 @@ class Teller:
         fragments = {owner[o] for o in (shape.operators if shape else ()) if o in owner}
         ports = {p for f in fragments if f in routing for p in routing[f].ports}
         return sum(counters[p].pending_tuples for p in ports if p in counters)
+
+
+def _lasting(query: Json) -> Json:
+    """A query without the numbers that change every second and are published as metrics."""
+    lasting = {key: value for key, value in query.items() if key not in ("results", "rate_tps", "latency_ms")}
+    return lasting | {"demands": [(d["text"], d["met"]) for d in query["demands"]]}
 
 
 def finite(value: Any) -> Any:
