@@ -284,6 +284,7 @@ class Plane:
         self._until(lambda: applied.ended is not None)
         switch_ms = self.now_ms - started
         self._until(lambda: not self.parting.wiring.retired and not self.loop.deployer.has_open_changes)
+        self.loop.reconfigurator.reroute(self.loop.deployer.deployment.channels)  # those that stayed may lead elsewhere
         self._for(SETTLE_MS)
         self._pace()
         before, start = self.latency.copy(), self.now_ms
