@@ -1,7 +1,7 @@
 """Congestion queries as a Spark user would write them, for measuring what stopping and starting them takes.
 
-One streaming query for each road: the mean speed of each section's two groups of vehicles in each second, joined with
-the section's density, and then the two sections within a time. That is fewer operators than the congestion query has
+One streaming query for each road: the mean speed of each section's vehicles in each window, joined with the section's
+density, and then the two sections within a time. That is fewer operators than the congestion query has
 here (Spark joins no four streams to average them, and need not), over Spark's own `rate` source, which starts faster
 than any real one. A restart stops the query and starts it from its checkpoint, until it has made a batch with input.
 """
@@ -26,8 +26,9 @@ def congestion(spark: SparkSession, window_ms: int, within_ms: int) -> DataFrame
     """The query as one streaming frame."""
     jam = _section(spark, window_ms, 20.0, 60.0).where(f"kmh < {road.SLOW_KMH} AND density > {road.DENSE}")
     clear = _section(spark, window_ms, 90.0, 12.0).where(f"kmh > {road.FREE_KMH} AND density < {road.SPARSE}")
-    left, right = jam.toDF("jam_at", "slow_kmh", "dense"), clear.toDF("clear_at", "free_kmh", "sparse")
-    later = f"clear_at > jam_at AND clear_at <= jam_at + INTERVAL {within_ms} MILLISECONDS"
+    left = jam.toDF("jam_at", "slow_kmh", "dense", "jam_road")
+    right = clear.toDF("clear_at", "free_kmh", "sparse", "clear_road")
+    later = f"jam_road = clear_road AND clear_at > jam_at AND clear_at <= jam_at + INTERVAL {within_ms} MILLISECONDS"
     return left.join(right, F.expr(later)).select("slow_kmh", "free_kmh", "dense")
 
 
@@ -35,13 +36,13 @@ def _section(spark: SparkSession, window_ms: int, kmh: float, density: float) ->
     """Mean speed and density of one section in each window."""
     vehicles, width = road.AVERAGES * road.SPEEDS, f"{window_ms} milliseconds"
     speeds = _rate(spark, vehicles * 1000 // window_ms).selectExpr(
-        "ts", f"value % {vehicles} DIV {road.SPEEDS} AS half", f"{kmh} + rand() * 10 AS speed"
-    )
-    means = speeds.groupBy(F.window("ts", width)).agg(F.avg("speed").alias("kmh"))
+        "ts", "value * 0 AS road", f"{kmh} + rand() * 10 AS speed"
+    )  # Spark joins streams on equal keys only
+    means = speeds.groupBy(F.window("ts", width)).agg(F.avg("speed").alias("kmh"), F.max("road").alias("road"))
     dense = _rate(spark, max(1, 1000 // window_ms)).selectExpr("ts", f"{density} + rand() AS density")
     densities = dense.groupBy(F.window("ts", width)).agg(F.avg("density").alias("density"))
     both = means.join(densities, "window")
-    return both.select(F.window_time("window").alias("at"), "kmh", "density")
+    return both.select(F.window_time("window").alias("at"), "kmh", "density", "road")
 
 
 def _rate(spark: SparkSession, rows: int) -> DataFrame:

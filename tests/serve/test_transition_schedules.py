@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +15,21 @@ from meander.model.errors import InputError
 from meander.model.ids import QueryId
 from meander.place.mechanisms import mechanism
 from meander.run.prepared import PreparedRunner
+from meander.run.store import Store
 from meander.serve.transitions import PROTOCOLS, Transitions
 from tests.run.moving import MovingPlane
+from tests.run.test_reconfigure import Bomb, CrashError
 
 NAMES = ("bottom_up", "top_down", "random")
-POOL = (
+ONE_STREAM = (
     "SELECT road, count(*) AS n, avg(speed) AS v FROM cars GROUP BY road WINDOW TUMBLING(ts, 700 ms)",
     "SELECT road, sum(speed) AS s, top_k(speed, 2) AS top FROM cars GROUP BY road "
     "WINDOW SLIDING(ts, 900 ms, 300 ms) ALLOW LATENESS 200 ms",
     "SELECT id, count(*) AS n, max(speed) AS top FROM cars GROUP BY id WINDOW SESSION(ts, 250 ms)",
     "SELECT road, sum(speed) AS v FROM cars GROUP BY road WINDOW COUNT(4, 3)",
+    "SELECT id, speed * 3.6 AS kmh, road FROM cars WHERE speed > 10",
+)
+TWO_STREAMS = (
     "SELECT a.id, a.speed, b.mm FROM cars AS a JOIN rain AS b ON a.road = b.road WITHIN 600 ms",
     "SELECT a.id, b.mm FROM cars AS a JOIN rain AS b ON a.road = b.road WINDOW SLIDING(800 ms, 400 ms)",
     "SELECT a.id, a.speed, b.mm FROM cars AS a, rain AS b MATCH a THEN b WITHIN 400 ms",
@@ -32,8 +37,9 @@ POOL = (
     "MATCH a AND b WINDOW TUMBLING(200 ms)) WINDOW SLIDING(600 ms, 200 ms)",
     "SELECT mm, count(*) AS n FROM (SELECT b.mm AS mm FROM cars AS a JOIN rain AS b ON a.road = b.road "
     "WITHIN 300 ms WHERE a.speed > 5) GROUP BY mm WINDOW TUMBLING(500 ms)",
-    "SELECT id, speed * 3.6 AS kmh, road FROM cars WHERE speed > 10",
 )
+WINDOWED = ONE_STREAM[:2]
+"""Those whose state need not move."""
 SINKS = ("one", "two", "three")
 
 
@@ -47,21 +53,29 @@ def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
 class Schedule:
     """A plane with some of the queries, which switch mechanisms again and again."""
 
-    def __init__(self, path: Path, spark: SparkSession, runner: PreparedRunner, seed: int, protocol: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        spark: SparkSession,
+        runner: PreparedRunner,
+        seed: int,
+        protocol: str,
+        one_stream: Sequence[str] = ONE_STREAM,
+    ) -> None:
         self.rng = np.random.default_rng(seed)
         self.protocol = protocol
-        chosen = [POOL[i] for i in self.rng.choice(len(POOL), 2, replace=False)]
+        chosen = [str(self.rng.choice(one_stream)), str(self.rng.choice(TWO_STREAMS))]
         text = "".join(f"CREATE QUERY q{i} AS {body} INTO {SINKS[i]};\n" for i, body in enumerate(chosen))
         library = PerQuery({name: mechanism(name) for name in NAMES}, NAMES[0])
         disorder_ms = int(self.rng.choice([0, 300]))
         self.plane = MovingPlane(path, spark, runner, text, slots=1 + seed % 2, disorder_ms=disorder_ms, chosen=library)
         self.present = dict.fromkeys((str(q.id) for q in self.plane.wanted), NAMES[0])
         self.transitions = Transitions(self.plane.loop, protocol)
-        self.moved = self.overlapped = self.crashes = 0
+        self.moved = self.crashes = self.forks = 0
 
     def switch(self) -> None:
         query = str(self.rng.choice(sorted(self.present)))
-        target = str(self.rng.choice([n for n in NAMES if n != self.present[query]]))
+        target = str(self.rng.choice([n for n in NAMES if n != self.present[query] or n == "random"]))
         try:
             self.transitions.start(Transition(QueryId(query), self.present[query], target, {}, 0))
         except InputError:
@@ -75,11 +89,11 @@ class Schedule:
         self.transitions = Transitions(self.plane.loop, self.protocol)
 
     def poll(self) -> None:
+        before = set(self.plane.loop.reconfigurator.overlaps.forked)
         self.plane.poll()
+        self.forks += len(set(self.plane.loop.reconfigurator.overlaps.forked) - before)
         for query in self.transitions.poll():
-            cost = self.transitions.costs[query]
-            self.moved += cost.moved
-            self.overlapped += sum(m.overlapped for m in cost.operators)
+            self.moved += self.transitions.costs[query].moved
 
     def finish(self) -> None:
         self.plane.mend(self.rng)
@@ -130,4 +144,41 @@ def test_queries_that_switch_give_the_oracles_output(
 def test_so_they_do_while_everything_moves_and_the_process_dies(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int, protocol: str
 ) -> None:
-    play(Schedule(tmp_path, spark, runner, seed, protocol), events=0.4, crashes=0.15)
+    play(Schedule(tmp_path, spark, runner, seed, protocol), events=0.2, crashes=0.08)
+
+
+@pytest.mark.parametrize(("seed", "protocol"), [(301, "sms_concurrent"), (302, "sms_sequential")])
+def test_a_crash_at_any_commit_leaves_the_output_as_it_is(
+    spark: SparkSession,
+    runner: PreparedRunner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    protocol: str,
+) -> None:
+    schedule = Schedule(tmp_path, spark, runner, seed, protocol, WINDOWED)
+    bomb = Bomb(schedule.rng, 0.15)
+    monkeypatch.setattr(Store, "commit", lambda store, change: bomb.dies(store, change))
+    crash_anywhere(schedule, bomb)
+    assert bomb.blasts
+    assert schedule.forks
+
+
+def crash_anywhere(schedule: Schedule, bomb: Bomb) -> None:
+    def survive(action: Callable[[], None]) -> None:
+        bomb.armed = True
+        try:
+            action()
+        except CrashError:
+            bomb.armed = False
+            schedule.crash()
+        bomb.armed = False
+
+    for moment in range(12):
+        schedule.plane.feed(schedule.rng, moment * 400)
+        if not schedule.transitions.under_way:
+            survive(schedule.switch)
+        survive(schedule.plane.step)
+        survive(schedule.poll)
+    schedule.finish()
+    schedule.check()
