@@ -72,6 +72,20 @@ def _to_slot(slots: Floats, slot: int, point: Floats) -> float:
     return math.sqrt(total)
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _push(boxes: Ints, bounds: Floats, top: int, one: int, first: float, two: int, second: float, best: float) -> int:
+    """Puts two boxes on the stack, the better one on top, unless they cannot hold anything better; its height then."""
+    if first < second:
+        one, two, first, second = two, one, second, first
+    if first < best:
+        boxes[top], bounds[top] = one, first
+        top += 1
+    if second < best:
+        boxes[top], bounds[top] = two, second
+        top += 1
+    return top
+
+
 @njit(cache=True, nogil=True)
 def nearest(tree: Tree, point: Floats, need: float) -> tuple[int, float]:
     """The node nearest to a point (distance plus height) with at least this much free, or NOWHERE."""
@@ -96,14 +110,7 @@ def nearest(tree: Tree, point: Floats, need: float) -> tuple[int, float]:
         one, two = child, child + 1
         first = _to_box(tree.box, one, point) + tree.box[one, HEIGHT] if tree.box[one, ROOM] >= need else np.inf
         second = _to_box(tree.box, two, point) + tree.box[two, HEIGHT] if tree.box[two, ROOM] >= need else np.inf
-        if first < second:
-            one, two, first, second = two, one, second, first
-        if first < best:
-            boxes[top], bounds[top] = one, first
-            top += 1
-        if second < best:
-            boxes[top], bounds[top] = two, second
-            top += 1
+        top = _push(boxes, bounds, top, one, first, two, second, best)
     return found, best
 
 
@@ -146,14 +153,7 @@ def cheapest(tree: Tree, ends: Ends, need: float, taste: Taste, limit: float) ->
             first = _bound(box, one, ends, taste) * keen
         if box[two, ROOM] >= need:
             second = _bound(box, two, ends, taste) * keen
-        if first < second:
-            one, two, first, second = two, one, second, first
-        if first < best:
-            boxes[top], bounds[top] = one, first
-            top += 1
-        if second < best:
-            boxes[top], bounds[top] = two, second
-            top += 1
+        top = _push(boxes, bounds, top, one, first, two, second, best)
     return found, best
 
 
