@@ -11,7 +11,7 @@ from meander.lab.bench.report import Figure
 Progress = Callable[[str], None]
 
 RATE_TPS = 1_000.0
-SECONDS, QUICK_SECONDS = 5.0, 1.0
+SECONDS, QUICK_SECONDS = 5.0, 0.6
 QUICK_NAMES = ("nova", "greedy", "sink_based")
 LEAST_SHARE = 0.95
 
