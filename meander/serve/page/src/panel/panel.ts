@@ -28,9 +28,12 @@ export function sidePanel(store: Store, add: () => void): HTMLElement {
     open((next + tabs.length) % tabs.length);
     tabs[(next + tabs.length) % tabs.length].focus();
   });
+  let last: string | null = null;
   store.on("selection", () => {
-    list.element.hidden = store.selection.query !== null;
-    if (store.selection.query) open(0);
+    const { query } = store.selection;
+    list.element.hidden = query !== null;
+    if (query && query !== last) open(0);
+    last = query;
   });
   store.on(["queries", "changes", "decisions"], () => {
     [store.queries.size, store.changes.length, store.decisions.filter(changed).length].forEach((n, i) => {
