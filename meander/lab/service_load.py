@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-CONNECTIONS = 16
+CONNECTIONS, LOOKERS = 64, 4
+"""Of devices, and of people."""
 LOOKS_PER_S = 10.0
 LOOKS = (
     "/queries",
@@ -133,8 +134,10 @@ class _Watcher:
 async def put_under(load: Load) -> Felt:
     """Does everything for as long as it should."""
     felt = Felt(links=dict(load.links))
-    connections = _Connections(load.address, load.token)
+    connections, lookers = (_Connections(load.address, load.token) for _ in range(2))
     await connections.open(CONNECTIONS)
+    await lookers.open(LOOKERS)
+    turns = {device: asyncio.Lock() for device in load.links}
     watchers = [_Watcher(connections) for _ in range(load.watchers)]
     watching = [asyncio.create_task(w.watch()) for w in watchers]
     await asyncio.sleep(1.0)
@@ -151,9 +154,9 @@ async def put_under(load: Load) -> Felt:
         if what == "change":
             device = devices[turn % len(devices)]
             turn += 1
-            work = _hand_over(connections, device, rng, load, felt, begun + at_s)
+            work = _hand_over(connections, turns[device], device, rng, load, felt, begun + at_s)
         else:
-            work = _look(connections, rng.choice(LOOKS), felt, begun + at_s)
+            work = _look(lookers, rng.choice(LOOKS), felt, begun + at_s)
         task = asyncio.create_task(work)
         asked.add(task)
         task.add_done_callback(asked.discard)
@@ -168,21 +171,32 @@ async def put_under(load: Load) -> Felt:
 
 
 async def _hand_over(
-    connections: _Connections, device: str, rng: random.Random, load: Load, felt: Felt, due: float
+    connections: _Connections,
+    turn: asyncio.Lock,
+    device: str,
+    rng: random.Random,
+    load: Load,
+    felt: Felt,
+    due: float,
 ) -> None:
-    """A device goes to another base station: both events in one request, so that it is never without a way."""
-    old = felt.links[device]
-    new = rng.choice([s for s in load.stations if s != old])
-    felt.links[device] = new
-    events = [
-        {"event": "link_removed", "source": device, "target": old},
-        {"event": "link_added", "source": device, "target": new, "latency_ms": 2},
-    ]
-    felt.sent_events += 2
-    status, body = await connections.ask("POST", "/events", {"events": events})
-    felt.change_ms.append((time.perf_counter() - due) * 1000)
-    if status != 200:
-        felt.refused.append(f"{status}: {body[:200].decode()}")
+    """A device goes to another base station: both events in one request, so that it is never without a way.
+
+    It moves on when the coordinator knows where it is.
+    """
+    async with turn:
+        old = felt.links[device]
+        new = rng.choice([s for s in load.stations if s != old])
+        events = [
+            {"event": "link_removed", "source": device, "target": old},
+            {"event": "link_added", "source": device, "target": new, "latency_ms": 2},
+        ]
+        felt.sent_events += 2
+        status, body = await connections.ask("POST", "/events", {"events": events})
+        felt.change_ms.append((time.perf_counter() - due) * 1000)
+        if status == 200:
+            felt.links[device] = new
+        else:
+            felt.refused.append(f"{status}: {body[:200].decode()}")
 
 
 async def _look(connections: _Connections, path: str, felt: Felt, due: float) -> None:

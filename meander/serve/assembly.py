@@ -192,6 +192,7 @@ def _finish(core: Core, reader: Reader) -> None:
         try:
             changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
             batch = core.apply(number, changes.events, {})
+            core.begin(batch)
         except Exception as error:  # a batch that cannot be applied must not keep everything else from running
             core.failed(f"applying batch {number}, which had been accepted,", error)
             with core.ledger.transaction():

@@ -226,6 +226,7 @@ class Core:
                     self.ledger.answered(wish.key.key, *answer)
         for wish, answer in answers:
             wish.answer.set_result(answer)
+        self.begin(batch)
 
     def _admitted(self, wishes: Sequence[Wish]) -> list[Wish]:
         """Those that can be carried out one after the other; the others are refused, each with its own reason."""
@@ -282,10 +283,10 @@ class Core:
         return True
 
     def apply(self, number: int, events: Sequence[ChangeEvent], texts: Mapping[QueryId, str]) -> Batch:
-        """Applies a batch that was accepted, and writes down what came of it."""
+        """Applies a batch that was accepted, and writes down what came of it; `begin` has to follow."""
         topology, now = self.loop.catalog.topology, self.clock()
         names, links = self._touched(events)
-        applied = self.loop.apply(events)
+        applied = self.loop.decide(events)
         self._told_reports()
         self.adaptation.note(events, now)
         nodes = {topology.known_id(name) for name in names}
@@ -293,8 +294,9 @@ class Core:
         with self.ledger.transaction():
             self._note(events, texts)
             moves = self.teller.moves(applied.report)
-            fresh = [r for n, r in self.loop.deployer.under_way.items() if n not in self.teller.courses.open]
-            batch = Batch(number, applied, moves, sum(len(r.change.fragments) for r in fresh))
+            owner = self.loop.deployer.deployment.owner
+            fragments = {owner[m.operator] for m in applied.report.moves if m.operator in owner}
+            batch = Batch(number, applied, moves, len(fragments))
             self.ledger.save_nodes(topology, nodes)
             self.ledger.save_links(topology, pairs)
             self._save_placements()
@@ -304,8 +306,12 @@ class Core:
         nodes |= {n for m in applied.report.moves for n in (m.source, m.target) if n is not None}
         self.teller.placed(moves, nodes, pairs)
         self.teller.queries([q for e in events if (q := _query_of(e)) is not None])
-        self.teller.reconfigurations((), now)
         return batch
+
+    def begin(self, batch: Batch) -> None:
+        """Begins to deploy what was decided. Whoever wished for it has the answer by then, and needs not wait."""
+        self.loop.begin(batch.applied)
+        self.teller.reconfigurations((), self.clock())
 
     def _touched(self, events: Iterable[ChangeEvent]) -> tuple[set[str], set[tuple[str, str]]]:
         """Names of nodes and ends of links that events are about to change."""

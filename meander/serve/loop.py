@@ -102,6 +102,16 @@ class Loop:
 
     def apply(self, events: Sequence[ChangeEvent]) -> Applied:
         """Places what the events made invalid and begins to deploy it. A bad event raises before anything changed."""
+        applied = self.decide(events)
+        self.begin(applied)
+        return applied
+
+    def begin(self, applied: Applied) -> None:
+        """Begins to deploy what was decided; waits for slots to be between two steps."""
+        applied.rerouted = self._begin()
+
+    def decide(self, events: Sequence[ChangeEvent]) -> Applied:
+        """Places what the events made invalid; `begin` has to follow."""
         started = self.clock()
         copies = self._copies(events)
         report = self.engine.run(events)
@@ -109,7 +119,6 @@ class Loop:
         self._note_failures(events, copies)
         self.deployer.note([m.operator for m in report.moves], report.rerouted)
         self.pending.append(applied)
-        applied.rerouted = self._begin()
         return applied
 
     def _note_failures(self, events: Sequence[ChangeEvent], copies: Mapping[NodeId, tuple[NodeId, ...]]) -> None:

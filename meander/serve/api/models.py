@@ -93,7 +93,7 @@ class Move(BaseModel):
 class Batch(BaseModel):
     batch: int | None = Field(description="Its number; null in a dry run.")
     moves: list[Move]
-    fragments: int = Field(description="Fragments that change.")
+    fragments: int = Field(description="Fragments whose operators are placed anew.")
     rerouted: int = Field(description="Edges that only take another way.")
     unplaced: dict[str, str] = Field(description="Operators without a place, with the reason.")
 
