@@ -1,4 +1,7 @@
-"""One coordinator for all tests that only talk to it: starting one takes seconds."""
+"""One coordinator for all tests that only talk to it: starting one takes seconds.
+
+It ends with this package, because a Spark session has room for the slots of one coordinator only.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ FIRST = {"steady": "SELECT id, value FROM noise WHERE value >= 0 INTO out DEMAND
 Until = Callable[[Callable[[], Any]], Any]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def coordinator(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
     directory = tmp_path_factory.mktemp("coordinator")
     options = Options(port=0, first=FIRST, samples=[("Everything", FIRST["steady"])])

@@ -14,7 +14,7 @@ from meander.commands.changes import read_events
 from meander.commands.client import connect
 from meander.model.errors import InputError
 from meander.serve.coordinator import Coordinator
-from tests.serve.conftest import Until
+from tests.serve.api.conftest import Until
 
 
 @pytest.fixture

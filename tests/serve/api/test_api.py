@@ -12,7 +12,7 @@ import pytest
 
 from meander.serve.api.guards import MOST_BYTES
 from meander.serve.coordinator import Coordinator
-from tests.serve.conftest import Until
+from tests.serve.api.conftest import Until
 from tests.serve.world import Browser
 
 CUT = {"event": "link_removed", "source": "s2", "target": "e1"}
@@ -290,7 +290,7 @@ def test_metrics_have_the_documented_names(operator: Browser, until: Until) -> N
     until(lambda: b"meander_tuples_in_total" in operator.ask("GET", "/metrics").body)
     text = operator.ask("GET", "/metrics", base="").body.decode()
     assert "meander_up 1.0" in text
-    documented = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    documented = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert names
     assert {name for name in names if f"`{name}`" not in documented} == set()

@@ -1,0 +1,1 @@
+"""A coordinator that runs, and everything that can be asked of it."""
