@@ -44,6 +44,8 @@ from meander.serve.wishes import Act, Answer, Batch, Wish
 
 _log = logging.getLogger(__name__)
 BUSY_S, IDLE_S = 0.01, 0.05
+GATHER_S = 0.02
+"""While changes keep coming, those of so much time become one batch: a batch costs more than a change."""
 FAILURE_SHOWN_S = 60.0
 """For so long a failure inside is a problem that `GET /health` names."""
 MOST_AT_ONCE = 1_000
@@ -80,6 +82,8 @@ class Core:
         self._queue: queue.SimpleQueue[Wish | Act | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self._placed: dict[OperatorId, NodeId] = {}
+        self._changed = 0.0
+        """When the last batch was applied."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="core", daemon=True)
 
@@ -139,6 +143,8 @@ class Core:
         busy = self.loop.pending or self.loop.deployer.under_way or self.adaptation.transitions.under_way
         try:
             wish = self._queue.get(timeout=BUSY_S if busy else IDLE_S)
+            if time.monotonic() - self._changed < 5 * GATHER_S:
+                time.sleep(GATHER_S)
             while wish is not None:
                 found.append(wish)
                 wish = self._queue.get_nowait()
@@ -310,6 +316,7 @@ class Core:
 
     def begin(self, batch: Batch) -> None:
         """Begins to deploy what was decided. Whoever wished for it has the answer by then, and needs not wait."""
+        self._changed = time.monotonic()
         self.loop.begin(batch.applied)
         self.teller.reconfigurations((), self.clock())
 
