@@ -61,7 +61,8 @@ class Gathered(NamedTuple):
             return pa.Table.from_batches([only]), np.repeat(self.owners, self.rows)
         order = np.lexsort((self.offsets, self.which))  # by payload, so that neighbours come together
         which, offsets, rows = self.which[order], self.offsets[order], self.rows[order]
-        table = pa.Table.from_batches(self._runs(which, offsets, rows), schema=schema)
+        runs = [_named(run, schema.names) for run in self._runs(which, offsets, rows)]
+        table = pa.Table.from_batches(runs, schema=schema)
         if self._in_order():
             return table, np.repeat(self.owners[order], rows)
         starts = np.empty_like(rows)
@@ -90,6 +91,11 @@ class Gathered(NamedTuple):
             (self.which[1:] == self.which[:-1]) & (self.offsets[1:] >= self.offsets[:-1])
         )
         return bool((later | (self.owners[1:] != self.owners[:-1])).all())
+
+
+def _named(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """Columns are read by their place: those of other streams with the same types may have other names."""
+    return batch if batch.schema.names == names else batch.rename_columns(names)
 
 
 def ranges(starts: Int64s, lengths: Int64s) -> Int64s:

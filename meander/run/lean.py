@@ -18,7 +18,8 @@ from meander.model.operators import Filter, Map, Union, UserFunction
 from meander.model.schema import Schema
 from meander.run.expressions import type_text
 from meander.run.frames import FRAGMENT, HIDDEN, arrow_type, positions
-from meander.run.template import Node, Stage
+from meander.run.stage_nodes import Node
+from meander.run.template import Stage
 
 Origins = dict[str, frozenset[tuple[int, str]] | None]
 """For each column the leaves' columns that it hands on, or None if it is computed."""

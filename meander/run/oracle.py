@@ -30,7 +30,8 @@ from meander.run.frames import (
     positions,
     with_hidden,
 )
-from meander.run.template import Bound, Edge, bind, output_table, rows_of
+from meander.run.stage_nodes import Edge, rows_of
+from meander.run.template import Bound, bind, output_table
 
 PRODUCER = "_producer"
 """The column of an input that names each tuple's producer; without it, a stream has one producer."""

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from meander.model.operators import Union
 from meander.model.schema import Schema
 from meander.run.frames import AFTER, FRAGMENT, HIDDEN, TAG, frame_schema
-from meander.run.template import Edge, Node, Stage, rows_of
+from meander.run.stage_nodes import Edge, Node, rows_of
+from meander.run.template import Stage
 
 Run = Callable[[Stage, Sequence[pa.Table]], pa.Table]
 

@@ -33,8 +33,9 @@ from meander.run.rebinding.measures import Measures
 from meander.run.rebinding.requests import Requests
 from meander.run.routing import Group, Routing
 from meander.run.runner import Runner
+from meander.run.stage_nodes import Edge, rows_of
 from meander.run.store import Store
-from meander.run.template import Edge, Stage, rows_of
+from meander.run.template import Stage
 from meander.run.work import Batch, StepReport, Work
 
 MOST_ROWS = 1_000_000

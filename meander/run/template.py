@@ -39,37 +39,11 @@ from meander.model.operators import (
 )
 from meander.model.schema import Schema
 from meander.run.frames import AFTER, BUCKET, FRAGMENT, HIDDEN, TAG, arrow_type, by_position, frame_schema, positions
+from meander.run.merging import merged
 from meander.run.operators import STATEFUL, STATELESS, user_function
 from meander.run.operators.filter import predicate
 from meander.run.operators.state import Stateful, StateTable
-
-
-@dataclass(frozen=True)
-class Edge:
-    """Where tuples come from: a port of the template, the output of one of its stages, or several of these at once."""
-
-    port: int | None = None
-    stage: int | None = None
-    union: tuple[Edge, ...] = ()
-    """Edges whose tuples are read as one table: a union costs no more than its tuples, however many it unites."""
-
-
-def rows_of(edges: Mapping[Edge, pa.Table], edge: Edge) -> pa.Table:
-    """The tuples of an edge."""
-    if not edge.union:
-        return edges[edge]
-    parts = [edges[part] for part in edge.union]
-    return pa.concat_tables([pa.table(p.columns, p.column_names) for p in parts])  # whichever columns may be null
-
-
-@dataclass(frozen=True)
-class Node:
-    """An operator over columns by position; `names` are the input's for a user function, which sees them."""
-
-    operator: Operator
-    inputs: tuple[int, ...]
-    schema: Schema
-    names: tuple[str, ...] = ()
+from meander.run.stage_nodes import Edge, Node
 
 
 @dataclass(frozen=True)
@@ -358,8 +332,7 @@ class _Binder:
                 stateful[stage.number] = remembering
         outputs = tuple(self._edge(self._below_sink(o)) for o in self.outputs)
         ports = tuple(by_position(self.schema(p)) for p in self.ports)
-        entering = [self.schema(p).names for p in self.ports if p in self.members]  # tuples of sources keep their names
-        key = digest(ports, entering, [(s.reads, s.schemas, s.nodes) for s in stages], outputs)
+        key = digest(ports, [(s.reads, s.schemas, s.nodes) for s in stages], outputs)
         return Bound(Template(key, ports, tuple(stages), outputs), self.ports, self.outputs, stateful)
 
     def schema(self, operator_id: OperatorId) -> Schema:
@@ -419,7 +392,7 @@ class _Binder:
         inside = [e.stage for parts in edges.values() for e in parts if e.stage is not None]
         lag = max((before[stage].out_lag_ms for stage in inside), default=0)
         schemas = tuple(by_position(self.schema(parts[0])) for parts in leaves)
-        return Stage(len(before), reads, schemas, tuple(nodes), lag), remembering
+        return Stage(len(before), *merged(reads, schemas, nodes), lag), remembering
 
     def _node(self, operator_id: OperatorId, below: tuple[int, ...]) -> Node:
         operator = self.operators[operator_id]

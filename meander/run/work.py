@@ -16,7 +16,8 @@ from meander.run.commit import Commit, Passed, StateAppend, StateDrop, Writer
 from meander.run.exchange.base import ChannelAppend, Int64s
 from meander.run.frames import FRAGMENT
 from meander.run.routing import Installed
-from meander.run.template import Edge, Template
+from meander.run.stage_nodes import Edge
+from meander.run.template import Template
 
 
 def drained_note(reconfiguration: int, fragment: FragmentId) -> str:

@@ -330,3 +330,21 @@ def test_a_channel_keeps_what_was_consumed_until_it_may_forget(tmp_path: Path) -
     store.commit(Commit(consumed={A: store.exchange.end(A)}, rewire=(Rewire(A, F, keeps=False),)))
     assert len(store.exchange.kept(A)) == 0
     assert store.stats().live_bytes == 0
+
+
+def test_channels_with_other_names_for_the_same_types_are_read_as_one_table(store: Store) -> None:
+    """Fragments of one template may have sources whose columns are called differently."""
+    other = ChannelId(9)
+    renamed = pa.schema([pa.field(f"other_{f.name}", f.type) for f in SCHEMA])
+    store.exchange.add_channel(ChannelSpec(other, renamed))
+    put(store, 0, ChannelAppend.one(A, rows(10, 11)))
+    put(store, 1, ChannelAppend.one(other, rows(12).rename_columns(renamed.names)))
+    found = store.exchange.read_many([A, other], [0, 0], [2, 1])
+    assert found.table.column_names == SCHEMA.names
+    assert sorted(zip(found.owners.tolist(), found.table.column(0).to_pylist(), strict=True)) == sorted(
+        zip([0, 0, 1], rows(10, 11, 12).column(0).to_pylist(), strict=True)
+    )
+    strange = ChannelId(10)
+    store.exchange.add_channel(ChannelSpec(strange, pa.schema([("x", pa.string())])))
+    with pytest.raises(InputError, match="differ in schema"):
+        store.exchange.read_many([A, strange], [0, 0], [2, 0])

@@ -198,7 +198,7 @@ class Exchange(Protocol):
     def read_many(
         self, channels: Sequence[ChannelId], starts: Sequence[int], stops: Sequence[int], *, cut_at_marker: bool = False
     ) -> Reading:
-        """The records of ranges of many channels of one schema, as one table."""
+        """The records of ranges of many channels with the same types, as one table under the names of the first."""
 
     def kept(self, channel: ChannelId) -> pa.Table:
         """What the channel has kept although its receiver has consumed it."""

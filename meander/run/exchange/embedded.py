@@ -176,10 +176,10 @@ class EmbeddedExchange:
         markers: dict[ChannelId, tuple[tuple[int, Marker], ...]] = {}
         with self._store.lock:
             number = self._channels[channels[0]].schema
-            by_id = self._channels.by_id
+            by_id, schemas = self._channels.by_id, self._store.views.schemas.by_number
             for owner, (channel, start, wanted) in enumerate(zip(channels, starts, stops, strict=True)):
                 view = by_id.get(channel) or self._channels[channel]
-                if view.schema != number:
+                if view.schema != number and schemas[view.schema].types != schemas[number].types:
                     raise InputError(f"channels {channels[0]} and {channel} differ in schema; read them separately")
                 stop = _cut(view, start, wanted, cut_at_marker)
                 count, watermark = view.collect(start, stop, gather, owner)
@@ -189,7 +189,7 @@ class EmbeddedExchange:
                 if view.markers and (found := view.markers_in(start, stop)):
                     markers[channel] = tuple(found)
             gathered = gather.resolve(self._store.payloads)
-            schema = self._store.views.schemas.by_number[number]
+            schema = schemas[number]
         table, owners = gathered.table(schema)
         return Reading(tuple(channels), table, owners, int64s(rows), int64s(ends), int64s(watermarks), markers)
 

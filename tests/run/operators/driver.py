@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, TS, WM, Longs, frame
 from meander.run.operators.state import Move, Stateful, StateTable
-from meander.run.template import Bound, Edge, Stage, rows_of
+from meander.run.stage_nodes import Edge, rows_of
+from meander.run.template import Bound, Stage
 
 Mask = npt.NDArray[np.bool_]
 

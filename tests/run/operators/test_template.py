@@ -14,7 +14,8 @@ from meander.model.plan import QueryPlan
 from meander.model.schema import Schema
 from meander.model.streams import Stream
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, HIDDEN, arrow_schema, event_times, frame, source_watermarks
-from meander.run.template import Edge, bind, output_table, rows_of
+from meander.run.stage_nodes import Edge, rows_of
+from meander.run.template import bind, output_table
 from tests.run.operators.cases import STREAMS, table_of
 from tests.run.operators.driver import Driver
 from tests.run.operators.test_operators import plan_of
