@@ -349,7 +349,8 @@ class Reconfigurator:
         if course.preparing is not None or r.protocol.overlaps:  # nothing of it has begun
             return self._outcome(course, self._clock(), reason)
         opened = list(r.opened.values()) if course.old else []
-        with self._boundaries({c.sender for c in opened}):
+        # A step that is under way may be about to stop old fragments: it ends first, and what it says is taken back.
+        with self._boundaries({c.sender for c in opened} | set(course.old)):
             remove = tuple(RemoveChannel(c.id, discard=True) for c in opened)
             retire = tuple(course.staging(h) for h in course.moves)
             cut = tuple(Rewire(c.id, c.receiver, is_cut=True) for c in to_be_drained(course))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -156,6 +157,51 @@ def test_a_change_whose_target_disappears_is_taken_back_and_made_anew(
     plane.away.add("e2")
     assert [f.reason for f in plane.loop.deployer.failures] == ["node e2, where fragments were to go, is gone"]
     for moment in range(1, 5):
+        plane.feed(rng, moment * 500)
+        plane.step()
+        plane.poll()
+    plane.mend(rng)
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+
+
+def test_taking_back_waits_for_the_step_in_which_fragments_stop(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    """A fragment that stopped for a change after that was taken back would stop for good."""
+    rng = np.random.default_rng(10)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, disorder_ms=300)
+    plane.feed(rng, 0)
+    plane.step()
+    (aggregate,) = (o for o, r in plane.catalog.plan.operators.items() if isinstance(r.spec, WindowAggregate))
+    plane.apply(PlacementChanged(0, aggregate, "e2"))
+    (number,) = plane.loop.deployer.under_way
+    plane.poll()
+    assert plane.host.routing.awaiting
+    plane.feed(rng, 500)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_step() -> None:
+        with plane.host.slots[0].boundary:
+            begun.set()
+            go_on.wait()
+            plane.step()
+
+    stepping = threading.Thread(target=slow_step, daemon=True)
+    taking_back = threading.Thread(target=plane.apply, args=(NodeRemoved(0, "e2"),), daemon=True)
+    stepping.start()
+    begun.wait()
+    taking_back.start()
+    taking_back.join(0.3)
+    assert taking_back.is_alive()
+    go_on.set()
+    stepping.join()
+    taking_back.join()
+    plane.away.add("e2")
+    assert number not in plane.host.routing.drained.values()
+    assert [f.number for f in plane.loop.deployer.failures] == [number]
+    for moment in range(2, 5):
         plane.feed(rng, moment * 500)
         plane.step()
         plane.poll()
