@@ -39,7 +39,7 @@ def cut(stage: Stage, tables: Sequence[pa.Table], cores: int) -> Parts:
         return _anywhere(tables, count)
     columns = _key_columns(stage)
     types = {t.schema.field(c).type for t, c in zip(tables, columns or (), strict=False)}
-    if columns is None or len(types) != 1:
+    if columns is None or len(types) != 1 or not _can_be_told_apart(types.pop()):
         return [list(tables)]
     return _by_key(tables, columns, count)
 
@@ -59,6 +59,12 @@ def _key_columns(stage: Stage) -> list[str] | None:
     found = united([known[i][name] for i, name in zip(node.inputs, keys.inputs, strict=True)])
     columns = column_of_each_leaf(stage, found)
     return None if columns is None else [*columns, *keys.states]
+
+
+def _can_be_told_apart(type_: pa.DataType) -> bool:
+    """Whether Arrow calls the same values equal as Spark does: 0.0 and -0.0 are one key there, and so is every NaN."""
+    plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_timestamp, pa.types.is_date)
+    return any(is_plain(type_) for is_plain in plain)
 
 
 def _by_key(tables: Sequence[pa.Table], columns: Sequence[str], count: int) -> Parts:

@@ -102,6 +102,7 @@ def test_numbers_stand_for_rows_of_all_tables() -> None:
         ("SELECT road, count(*) AS n FROM cars WHERE id < 3 GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one", 1),
         ("SELECT a.id, b.mm FROM cars AS a JOIN rain AS b ON a.road = b.road WITHIN 1 s INTO one", 2),
         ("SELECT count(*) AS n FROM cars WINDOW TUMBLING(ts, 1 s) INTO one", 0),
+        ("SELECT speed, count(*) AS n FROM cars GROUP BY speed WINDOW TUMBLING(ts, 1 s) INTO one", 0),
         ("SELECT upper(road) AS r, count(*) AS n FROM cars GROUP BY upper(road) WINDOW TUMBLING(ts, 1 s) INTO one", 0),
     ],
 )
