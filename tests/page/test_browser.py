@@ -5,7 +5,7 @@ Tests share one demo and leave it running; the last one ends it and compares eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from tests.page.conftest import RunningDemo
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 PATIENCE_MS = 90_000
 
@@ -113,6 +113,7 @@ def test_demands_change(page: Page) -> None:
 def test_without_a_token_the_page_asks_for_one(browser: Browser, demo: RunningDemo) -> None:
     assert demo.coordinator is not None
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(demo.coordinator.address)
     page.wait_for_selector("text=Who are you?")
     page.fill("#token", demo.coordinator.token)
@@ -124,14 +125,15 @@ def test_without_a_token_the_page_asks_for_one(browser: Browser, demo: RunningDe
 def test_a_lost_connection_is_told_and_comes_back(browser: Browser, demo: RunningDemo) -> None:
     assert demo.coordinator is not None
     page = browser.new_page()
-    page.route("**/api/v1/stream", lambda route: route.abort())
+    page.set_default_timeout(PATIENCE_MS)
+    answers: list[Callable[[Route], None]] = [lambda route: route.abort()]
+    page.route("**/api/v1/stream", lambda route: answers[-1](route))
     page.goto(demo.coordinator.page)
     page.wait_for_selector("text=Nobody answers")
-    page.unroute("**/api/v1/stream")
-    page.route("**/api/v1/stream", lambda route: route.fulfill(content_type="text/event-stream", body=": ends\n\n"))
+    answers.append(lambda route: route.fulfill(content_type="text/event-stream", body=": ends\n\n"))
     page.wait_for_selector("button.query")
     page.wait_for_selector("text=connection lost, trying again")
-    page.unroute("**/api/v1/stream")
+    answers.append(lambda route: route.continue_())
     page.wait_for_selector("text=all well")
     page.close()
 
@@ -154,6 +156,7 @@ def test_everything_is_reached_by_keyboard(page: Page) -> None:
 def test_light_and_dark(browser: Browser, demo: RunningDemo, scheme: str, dark: bool) -> None:
     assert demo.coordinator is not None
     page = browser.new_page(color_scheme="dark" if dark else "light")
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(demo.coordinator.page)
     page.wait_for_selector("button.query")
     colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
