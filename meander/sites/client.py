@@ -1,0 +1,242 @@
+"""A site's membership, kept alive: joins, sends heartbeats, joins again after a loss, leaves.
+
+    client = Client(Asking(url, token), description, Fence(directory / "fence.json"), listener)
+    client.start()
+    client.wait_joined(60)      # raises if the coordinator refused
+    ...
+    client.leave()
+
+It has one thread. What the coordinator says about others arrives at the listener, from that thread. A site goes on with
+what it runs whatever happens here; only a refusal that nobody but a person can change ends the attempts.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from meander.model.errors import InputError
+from meander.sites.asking import Asking, RefusedError, UnreachableError
+from meander.sites.fence import Fence, FencedError
+from meander.sites.protocol import PROTOCOL, Code, Description, Epoch, Measures, Membership, Peer
+
+_log = logging.getLogger(__name__)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+
+
+class Listener:
+    """What a site wants to know. Override what is of interest; a call should return soon."""
+
+    def joined(self, membership: Membership) -> None:
+        """The coordinator knows this site, for the first time or again."""
+
+    def lost(self, reason: str) -> None:
+        """The coordinator does not answer, or does not know this site any more; it is tried again."""
+
+    def refused(self, error: RefusedError) -> None:
+        """The coordinator said no, and will say so again."""
+
+    def peers(self, peers: Mapping[str, Peer]) -> None:
+        """Who runs which node, after it changed."""
+
+    def heard(self, answer: Mapping[str, Any]) -> None:
+        """A heartbeat was answered."""
+
+    def measures(self) -> Measures:
+        """What the next heartbeat tells."""
+        return Measures()
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Client:
+    """One site's membership."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        description: Description,
+        fence: Fence,
+        listener: Listener | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.description, self.fence = description, fence
+        self._asking, self._listener, self._clock = asking, listener or Listener(), clock
+        self._membership: Membership | None = None
+        self._refused: RefusedError | None = None
+        self._changed = threading.Condition()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
+        self._pause_s = FIRST_PAUSE_S
+        self._lost_told = False
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops talking, without leaving: the coordinator will wait for this site until its patience ends."""
+        self._ending.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._asking.close()
+
+    @property
+    def membership(self) -> Membership | None:
+        """What holds now; None while the coordinator does not know this site."""
+        return self._membership
+
+    def wait_joined(self, timeout_s: float) -> Membership:
+        """Waits until the coordinator knows this site. Raises when it refuses, or when it takes too long."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while self._membership is None:
+                if self._refused is not None:
+                    raise self._refused
+                left = deadline - time.monotonic()
+                if left <= 0 or self._ending.is_set():
+                    raise InputError(f"the coordinator at {self._asking.url} did not take this site in time; is it up?")
+                self._changed.wait(left)
+            return self._membership
+
+    def drain(self) -> None:
+        """Asks the coordinator to move operators away from this site."""
+        self._say("POST", "drain", {"session": self._session(), **self._seen()})
+
+    def leave(self) -> None:
+        """Ends the membership at once and stops. A coordinator that does not answer finds out by itself."""
+        self._ending.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        membership = self._membership
+        if membership is not None:
+            try:
+                self._say("DELETE", "", None, f"?session={quote(membership.session)}")
+            except (UnreachableError, RefusedError, FencedError) as error:
+                _log.warning("left without the coordinator's knowledge: %s", error)
+        self._set(None)
+        self._asking.close()
+
+    def _session(self) -> str:
+        membership = self._membership
+        if membership is None:
+            raise UnreachableError("the coordinator does not know this site now")
+        return membership.session
+
+    # ---------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            membership = self._membership
+            try:
+                if membership is None:
+                    wait_s = self._join()
+                else:
+                    self._beat(membership)
+                    wait_s = membership.heartbeat_ms / 1000
+                self._pause_s = FIRST_PAUSE_S
+                self._lost_told = False
+            except RefusedError as error:
+                if not error.code.passes:
+                    self._give_up(error)
+                    return
+                if error.code is Code.SESSION:
+                    self._set(None)
+                self._lost(str(error))
+                wait_s = 0.0 if error.code is Code.SESSION else self._back_off()
+            except (UnreachableError, FencedError) as error:
+                self._lost(str(error))
+                wait_s = self._back_off()
+            self._ending.wait(wait_s)
+
+    def _join(self) -> float:
+        """Registers; gives how long to wait before the first heartbeat."""
+        mine = self.description
+        body = {
+            "protocol": PROTOCOL,
+            "site": mine.site,
+            "instance": mine.instance,
+            "version": mine.version,
+            "now_ms": self._clock(),
+            "address": mine.address,
+            "nodes": [dict(node) for node in mine.nodes],
+            **self._seen(),
+        }
+        answer = self._asking.ask("POST", "/sites", body)
+        if answer["protocol"] != PROTOCOL:
+            raise RefusedError(
+                Code.PROTOCOL, f"the coordinator speaks version {answer['protocol']}, this site {PROTOCOL}; update one"
+            )
+        self._accept(answer)
+        found = Membership(
+            str(answer["session"]),
+            Epoch.of_json(answer),
+            int(answer["heartbeat_ms"]),
+            int(answer["patience_ms"]),
+            tuple(answer["nodes"]),
+        )
+        self._set(found)
+        _log.info("site %s joined with %s, epoch %d", mine.site, ", ".join(found.nodes), found.epoch.number)
+        self._listener.joined(found)
+        return 0.0
+
+    def _beat(self, membership: Membership) -> None:
+        body = {
+            "session": membership.session,
+            "now_ms": self._clock(),
+            "measures": self._listener.measures().as_json(),
+            **self._seen(),
+        }
+        answer = self._say("POST", "heartbeats", body)
+        if answer.get("peers") is not None:
+            self._listener.peers({n: Peer(p["site"], p["address"]) for n, p in answer["peers"].items()})
+        self._listener.heard(answer)
+
+    def _say(self, method: str, what: str, body: Any, query: str = "") -> Any:
+        path = "/sites/" + quote(self.description.site, safe="") + (f"/{what}" if what else "") + query
+        answer = self._asking.ask(method, path, body)
+        self._accept(answer)
+        return answer
+
+    def _accept(self, answer: Mapping[str, Any]) -> None:
+        self.fence.accept(Epoch.of_json(answer))
+
+    def _seen(self) -> dict[str, Any]:
+        newest = self.fence.newest
+        return {"seen": None if newest is None else newest.as_json()}
+
+    # ---------------------------------------------------------------- what happened
+
+    def _set(self, membership: Membership | None) -> None:
+        with self._changed:
+            self._membership = membership
+            self._changed.notify_all()
+
+    def _give_up(self, error: RefusedError) -> None:
+        with self._changed:
+            self._membership, self._refused = None, error
+            self._changed.notify_all()
+        _log.error("the coordinator refused site %s: %s", self.description.site, error)
+        self._listener.refused(error)
+
+    def _lost(self, reason: str) -> None:
+        if not self._lost_told:
+            self._lost_told = True
+            _log.warning("site %s goes on without the coordinator: %s", self.description.site, reason)
+            self._listener.lost(reason)
+
+    def _back_off(self) -> float:
+        """Longer each time, and not all sites at once."""
+        wait_s = self._pause_s * random.uniform(0.5, 1.0)
+        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+        return wait_s
