@@ -40,6 +40,11 @@ def transfer_writer(fragment: FragmentId, transfer: str) -> Writer:
     return Writer(f"fragment {fragment} transfer {transfer}")
 
 
+def slot_note(fragment: int) -> str:
+    """Under which name the store remembers the slot that a fragment is bound to; forgotten when it is retired."""
+    return f"slot of {fragment}"
+
+
 class CommitConflictError(Exception):
     """A commit contradicts what is committed already. Nothing of it took effect."""
 
@@ -178,7 +183,7 @@ class Commit:
     state_appends: tuple[StateAppend, ...] = ()
     state_merges: tuple[StateMerge, ...] = ()
     retire: tuple[FragmentId, ...] = ()
-    """Fragments that ended: their state, counters and version are dropped."""
+    """Fragments that ended: their state, counters, version and binding are dropped."""
     state_renames: tuple[StateRename, ...] = ()
     state_copies: tuple[StateCopy, ...] = ()
     """Made last of all; what was under the new number before gives way."""

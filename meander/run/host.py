@@ -31,6 +31,7 @@ from meander.run.ingest import Ingest, IngestMetrics, IngestOptions
 from meander.run.installation import Installation
 from meander.run.journal import JournalError
 from meander.run.prepared import PreparedRunner
+from meander.run.rebinding.bindings import Bindings
 from meander.run.rebinding.options import RebindingOptions
 from meander.run.rebinding.rebinder import Rebinder
 from meander.run.routing import Installed, Routing
@@ -137,6 +138,9 @@ class Host:
             boundaries = [slot.boundary for slot in self.slots]
             self.rebinder = Rebinder(options.rebinding, self.store, self.routing, boundaries)
             self.stepper.requests, self.stepper.measures = self.rebinder.requests, self.rebinder.measures
+        self.bindings = Bindings(self.store, self.routing)
+        self.bindings.is_kept &= self.rebinder is None or not self.rebinder.policy.pulls
+        self.stepper.bindings = self.bindings
         self.totals = Totals()
         self.ingest: Ingest | None = None
         self.delivery: Delivery | None = None
@@ -163,12 +167,15 @@ class Host:
             self.rebinder.start()
 
     def install(self, installation: Installation) -> None:
-        """Opens the channels and begins to run the fragments, while everything else runs on."""
+        """Opens the channels and begins to run the fragments, while everything else runs on.
+
+        A fragment that ran here before is in the slot again that it had when the host ended.
+        """
         known = set(self.store.exchange.channels())
         fresh = tuple(spec for spec in installation.channels if spec.channel not in known)
         if fresh:
             self.store.commit(Commit(add=fresh))
-        self.routing.install(installation.fragments)
+        self.routing.install(self.bindings.applied(installation.fragments))
         self.take_in(installation.ingest)
 
     def warm_up(self) -> None:
@@ -249,6 +256,7 @@ class Host:
             with self.between_steps([fragment]):
                 self.routing.rebind({fragment: target})
             self.slots[target].wake()
+        self.bindings.keep()
 
     @contextmanager
     def between_steps(self, fragments: Iterable[FragmentId]) -> Iterator[tuple[int, ...]]:

@@ -299,7 +299,7 @@ class Overlaps:
             except BaseException:
                 routing.install([routing.fragments[f] for f in gone])
                 raise
-            added = [self._alone(f) for c in courses for f in c.installation.fragments]
+            added = [routing.as_bound(f) for c in courses for f in c.installation.fragments]
             routing.exchange(gone, added)
             wires = self._without_old_inputs(overlaps)
             if wires:
@@ -309,10 +309,6 @@ class Overlaps:
             overlap.course.drained = now
             del self._overlaps[overlap.course.number]
         host.wake(slots)
-
-    def _alone(self, fragment: Installed) -> Installed:
-        """As it is bound now, with its outputs to itself."""
-        return replace(fragment, slot=self.host.routing.fragments[fragment.fragment].slot)
 
     def _without_old_inputs(self, overlaps: Iterable[Overlap]) -> Wires:
         found: Wires = {}

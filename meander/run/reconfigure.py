@@ -38,6 +38,7 @@ from meander.run.migration import Job, MoveState, StateMove, state_strategy
 from meander.run.overlap import NODE_GONE, Overlaps
 from meander.run.past import bounds_of, forget, remember, with_former
 from meander.run.paths import Paths
+from meander.run.rebinding.bindings import first_slot
 from meander.run.routing import Wire
 from meander.run.template import Bound
 from meander.run.work import drained_note
@@ -151,7 +152,9 @@ class Reconfigurator:
         slots: dict[FragmentId, int] = {}
         for fragment in change.fragments_after.values():
             earlier = next((before[o] for o in fragment.operators if o in before), None)
-            slots[fragment.id] = fragment.id % routing.slots if earlier is None else old[earlier].slot
+            usual = first_slot(fragment.id, routing.slots) if earlier is None else old[earlier].slot
+            kept = self.host.bindings.of(fragment.id)
+            slots[fragment.id] = usual if kept is None else kept
         delays = {c.id: self.paths.delay_ms(c) for c in change.channels_after.values()}
         installation = install(
             plan or self.plan, change.fragments_after.values(), change.channels_after, slots, delays, self.late, known
@@ -323,7 +326,7 @@ class Reconfigurator:
         with self._boundaries({c.sender for c in closed} | known):
             host.store.commit(effect(courses, host.store, self.paths, backed_up=self.backup is not None))
             gone = {f for course in courses for f in course.old}
-            added = [f for course in courses for f in course.installation.fragments]
+            added = [routing.as_bound(f) for course in courses for f in course.installation.fragments]
             routing.exchange(gone - {f.fragment for f in added}, added)
             wires = self._without(c for c in closed if c.sender not in gone)
             for r in alone:  # fragments that stay and had no marker to put in feed them from now on
@@ -429,7 +432,7 @@ class Reconfigurator:
         """
         store, routing = self.host.store, self.host.routing
         deployment = deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
-        bindings = slots or {f: f % routing.slots for f in deployment.fragments}
+        bindings = slots or {f: first_slot(f, routing.slots) for f in deployment.fragments}
         delays = {c.id: self.paths.delay_ms(c) for c in deployment.channels.values()}
         plan, known = with_former(self.plan), bounds_of(self.plan)
         installation = install(

@@ -167,6 +167,11 @@ class Routing:
             self._replace({**self._fragments, **moved}, self._depths)
         return tuple(moved)
 
+    def as_bound(self, fragment: Installed) -> Installed:
+        """A fragment's new version, in the slot that it has now: it may have changed slots since that was made."""
+        now = self._fragments.get(fragment.fragment)
+        return fragment if now is None else replace(fragment, slot=now.slot)
+
     def slots_of(self, fragments: Iterable[FragmentId]) -> tuple[int, ...]:
         """The slots that have these fragments, each once, ascending."""
         found = self._fragments

@@ -29,6 +29,7 @@ from meander.run.late import put_aside
 from meander.run.marks import Marks
 from meander.run.operators.state import Move
 from meander.run.patience import Floors, Patience
+from meander.run.rebinding.bindings import Bindings
 from meander.run.rebinding.measures import Measures
 from meander.run.rebinding.requests import Requests
 from meander.run.routing import Group, Routing
@@ -66,6 +67,8 @@ class Stepper:
         self.requests = Requests(routing)
         self.measures: Measures | None = None
         """Who wants to know how long fragments take, if anybody does."""
+        self.bindings: Bindings | None = None
+        """Who remembers which fragments changed slots, if anybody does."""
 
     def step(self, slot: int, batch_id: int, writer: Writer | None = None) -> StepReport:
         """One batch. A batch id that its writer has committed before is recognised and not run again."""
@@ -78,6 +81,8 @@ class Stepper:
             return report
         work = Work()
         self.requests.hand_over(slot)
+        if self.bindings is not None:
+            self.bindings.keep()
         groups = self.routing.groups(slot)
         downstream = {channel for group in groups for f in group.fragments for channel in f.ports}
         for group in groups:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from meander.deploy.markers import Marker
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.commit import Commit, CommitConflictError
+from meander.run.commit import Commit, CommitConflictError, slot_note
 from meander.run.exchange.base import NO_WATERMARK
 from meander.run.exchange.channels import Channel, Channels
 from meander.run.framing import Place
@@ -345,6 +345,7 @@ class Views:
     def _retire(self, fragment: int) -> None:
         self.state.drop_fragment(fragment, self.payloads)
         self.versions.pop(fragment, None)
+        self.notes.pop(slot_note(fragment), None)
         for key in [k for k in self.counters if k[0] == fragment]:
             del self.counters[key]
         for writer in [w for w in self.writers if w.startswith(f"fragment {fragment} ")]:

@@ -280,7 +280,12 @@ def test_any_schedule_of_rebindings_changes_and_crashes_gives_the_oracles_output
         if rng.random() < 0.4:
             plane.poll()
         if rng.random() < 0.2:
+            plane.step()
+            before = {f: i.slot for f, i in plane.host.routing.fragments.items()}
             plane.crash()
+            after = {f: i.slot for f, i in plane.host.routing.fragments.items() if f in before}
+            if not policy(options.policy).pulls:
+                assert after == {f: before[f] for f in after}
     plane.mend(rng)
     plane.finish()
     assert asked > 20
@@ -288,6 +293,45 @@ def test_any_schedule_of_rebindings_changes_and_crashes_gives_the_oracles_output
     assert consumption.commits > 10
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
+    assert {int(key.split()[-1]) for key in plane.host.store.notes("slot of ")} <= set(plane.host.routing.fragments)
+
+
+def test_fragments_are_in_the_slots_that_they_were_moved_to_when_the_host_is_back(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    def opened(slots: int) -> Host:
+        host = Host(HostOptions(tmp_path / "host", slots), spark, runner)
+        host.install(plane.installation)
+        return host
+
+    def bound_now(host: Host) -> dict[FragmentId, int]:
+        return {f: i.slot for f, i in host.routing.fragments.items()}
+
+    plane = Plane(tmp_path / "plan", runner, queries(QUERIES), slots=3)
+    plane.store.close()
+    host = opened(3)
+    first = bound_now(host)
+    moved = {f: (slot + 1) % 3 for f, slot in list(first.items())[::2]}
+    host.stepper.requests.ask(moved)
+    for slot in range(3):
+        host.stepper.step(slot, 1)
+    assert bound_now(host) == {**first, **moved}
+    host.store.close()
+    host = opened(3)
+    assert bound_now(host) == {**first, **moved}
+    back = dict.fromkeys(moved, 0)
+    host.rebind(back)
+    host.store.snapshot()
+    host.store.close()
+    host = opened(3)
+    assert bound_now(host) == {**first, **back}
+    gone = next(iter(back))
+    host.store.commit(Commit(retire=(gone,)))
+    assert gone not in {int(key.split()[-1]) for key in host.store.notes("slot of ")}
+    host.store.close()
+    host = opened(4)  # with another number of slots they are dealt out anew
+    assert bound_now(host) == first
+    host.store.close()
 
 
 @pytest.mark.parametrize("policy_name", [p.name for p in POLICIES])
