@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from meander.deploy.contexts import Reconfiguration, parts, reconfiguration, united
+from meander.deploy.contexts import Reconfiguration, reconfiguration, united
 from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Placed, redeploy, rerouted
 from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.isqd import ISQD
 from meander.deploy.protocols.sms import beside, may_overlap
+from meander.deploy.ties import are_tied, circles_between, has_own_circle, independent
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.placement import Edge
 
@@ -88,7 +89,7 @@ class Deployer:
 
     def _parts(self, change: Change) -> Iterator[tuple[Change, Protocol]]:
         """Independent parts, each with its protocol; those of transitions that touch more than they must come first."""
-        found = parts(change)
+        found = self._independent(change)
         if not self.special:
             yield from ((part, self.protocol) for part in found)
             return
@@ -97,16 +98,27 @@ class Deployer:
         for protocol in wide.values():
             assert protocol.widening is not None
             mine = united(part for part, p in chosen if p is protocol)
-            for part in parts(protocol.widening(self.placed.plan, self.deployment, mine)):
+            for part in self._independent(protocol.widening(self.placed.plan, self.deployment, mine)):
                 yield part, protocol
         for part, protocol in chosen:
             if id(protocol) not in wide:
                 yield (beside(part, self.deployment) if protocol.overlaps else part), protocol
 
+    def _independent(self, change: Change) -> list[Change]:
+        return independent(change, self.deployment, self._changes_under_way)
+
+    @property
+    def _changes_under_way(self) -> list[Change]:
+        return [r.change for r in self.under_way.values()]
+
     def _protocol_of(self, part: Change) -> Protocol:
         """That of a transition if the part belongs to one; a part that cannot overlap moves its state."""
         found = next((self.special[o] for o in sorted(part.operators) if o in self.special), self.protocol)
-        return found if not found.overlaps or may_overlap(self.placed.plan, part, self.special) else self.protocol
+        if not found.overlaps:
+            return found
+        around = circles_between(self.deployment, self._changes_under_way, [part])
+        may = may_overlap(self.placed.plan, part, self.special) and not has_own_circle(around, part)
+        return found if may else self.protocol
 
     def _reroutes(self, moved: Mapping[OperatorId, None]) -> dict[ChannelKey, Channel]:
         """New ways of channels whose fragments stay; also of those at operators that lost or found their place."""
@@ -135,7 +147,8 @@ class Deployer:
         return now
 
     def _collides(self, change: Change) -> bool:
-        """Whether it changes a fragment that another one changes or leans on, or leans on one that another changes."""
+        """Whether it changes a fragment that another one changes or leans on, leans on one that another changes, or
+        would wait in a circle with what another changes."""
         if self._is_incomplete(change):
             return True
         mine, near = change.fragments, change.neighbours
@@ -143,7 +156,10 @@ class Deployer:
             theirs = other.change.fragments
             if mine & theirs or near & theirs or mine & other.change.neighbours:
                 return True
-        return False
+        if not self.under_way:
+            return False
+        around = circles_between(self.deployment, self._changes_under_way, [change])
+        return any(are_tied(around, change, other) for other in self._changes_under_way)
 
     def _is_incomplete(self, change: Change) -> bool:
         """Whether it touches operators that only make sense together, some of which have no place and never had one."""

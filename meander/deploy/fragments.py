@@ -1,4 +1,5 @@
-"""Fragments: what each node runs. A placement cut into maximal connected sets of operators on one node.
+"""Fragments: what each node runs. A placement cut into maximal connected sets of operators on one node, and further
+where such sets would read from each other in a circle (`knots.py`).
 
 A fragment keeps its id as long as the set on its node overlaps with what it was; its version grows when its content
 changes. Where an edge of the plan leads from one fragment to another there is a channel: one for each operator and
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from meander.deploy.knots import Grouping
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.path_cache import Path
@@ -93,16 +95,24 @@ class Deployment:
     next_fragment: int = 1
     next_channel: int = 1
     _touching: dict[FragmentId, dict[ChannelKey, None]] = field(default_factory=dict, compare=False, repr=False)
+    _within: dict[ChannelKey, Channel] = field(default_factory=dict, compare=False, repr=False)
+    """Channels that do not leave their node."""
 
     def channels_of(self, fragment: FragmentId) -> Iterator[tuple[ChannelKey, Channel]]:
         """The channels from and to a fragment."""
         for key in self._touching.get(fragment, ()):
             yield key, self.channels[key]
 
+    @property
+    def pieces(self) -> set[FragmentId]:
+        """Fragments that are connected to another one on their node."""
+        return {f for c in self._within.values() for f in (c.sender, c.receiver)}
+
     def apply(self, change: Change) -> None:
         """Becomes what the change says."""
         for key, channel in change.channels_before.items():
             del self.channels[key]
+            self._within.pop(key, None)
             self._untouch(key, channel)
         for fragment in change.fragments_before.values():
             del self.fragments[fragment.id]
@@ -113,6 +123,8 @@ class Deployment:
             self.owner.update((operator, fragment.id) for operator in fragment.operators)
         for key, channel in change.channels_after.items():
             self.channels[key] = channel
+            if self.fragments[channel.sender].node == self.fragments[channel.receiver].node:
+                self._within[key] = channel
             for end in (channel.sender, channel.receiver):
                 self._touching.setdefault(end, {})[key] = None
 
@@ -210,6 +222,11 @@ class _Redeployment:
             return self.deployment.fragments[owner].node if node is None else node
         return node if node is not None and self._has_inputs(operator) else None
 
+    def place_of(self, operator: OperatorId) -> tuple[NodeId, str | None] | None:
+        """Its node, and its name if it has to be apart."""
+        node = self.node_of(operator)
+        return None if node is None else (node, self.placed.apart.get(operator))
+
     def _has_inputs(self, operator: OperatorId) -> bool:
         if operator not in self._ready:
             self._ready[operator] = all(self.node_of(i) is not None for i in self.plan[operator].inputs)
@@ -249,27 +266,27 @@ class _Redeployment:
                 touched.update(c.sender for _, c in deployment.channels_of(fragment) if c.receiver == fragment)
         for fragment in sorted(touched):
             starts.update((o, None) for o in deployment.fragments[fragment].operators)
+        for fragment in sorted(self._pieces(starts) - touched):
+            starts.update((o, None) for o in deployment.fragments[fragment].operators)
         return touched, {o: None for o in starts if self.node_of(o) is not None}
 
+    def _pieces(self, starts: Iterable[OperatorId]) -> set[FragmentId]:
+        """Fragments beside others of their node that they read or that read them: they may belong together now."""
+        deployment, plan = self.deployment, self.plan
+        pieces = deployment.pieces
+        plans = {plan.plan_of(o) for o in starts if o in plan.operators} if pieces else set()
+        return {
+            f
+            for f in pieces
+            if any(o in plan.operators and plan.plan_of(o) in plans for o in deployment.fragments[f].operators)
+        }
+
     def _groups(self, starts: Iterable[OperatorId], touched: set[FragmentId]) -> list[tuple[OperatorId, ...]]:
-        """Maximal connected sets on one node; fragments that they reach into are touched as well."""
-        seen: set[OperatorId] = set()
-        groups: list[tuple[OperatorId, ...]] = []
-        apart = self.placed.apart
-        for start in starts:
-            if start in seen:
-                continue
-            node, own = self.node_of(start), apart.get(start)
-            members, stack = {start}, [start]
-            while stack:
-                for neighbour in self.plan.neighbours(stack.pop()):
-                    if neighbour not in members and self.node_of(neighbour) == node and apart.get(neighbour) == own:
-                        members.add(neighbour)
-                        stack.append(neighbour)
-            seen |= members
-            touched.update(self.deployment.owner[o] for o in members if o in self.deployment.owner)
-            groups.append(tuple(_in_dataflow_order(self.plan, members)))
-        return groups
+        """What shall run together; fragments that it reaches into are touched as well."""
+        groups = Grouping(self.plan, self.place_of).around(starts)
+        owner = self.deployment.owner
+        touched.update(owner[o] for members in groups for o in members if o in owner)
+        return [tuple(_in_dataflow_order(self.plan, members)) for members in groups]
 
     def _numbered(self, groups: list[tuple[OperatorId, ...]], touched: set[FragmentId]) -> dict[FragmentId, Fragment]:
         former = self.deployment.owner

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.deploy.contexts import parts
-from meander.deploy.fragments import Deployment, Placed, deploy, redeploy, rerouted
+from meander.deploy.fragments import Channel, Deployment, Placed, deploy, redeploy, rerouted
+from meander.deploy.knots import circles
+from meander.deploy.ties import independent
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, QueryRemoved
-from meander.model.ids import OperatorId, QueryId
+from meander.model.ids import FragmentId, OperatorId, QueryId
+from meander.model.operators import Sink, Source
 from meander.model.topology import Link
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
@@ -44,18 +48,45 @@ def check(catalog: Catalog, deployment: Deployment) -> None:
         for upstream in plan[operator].inputs:
             if upstream not in where:
                 continue
-            together = where[upstream] == here
-            assert (owner[upstream] == owner[operator]) == together
-            if not together:
+            if owner[upstream] == owner[operator]:
+                assert where[upstream] == here
+            else:
                 wanted.add((upstream, owner[operator]))
                 channel = deployment.channels[upstream, owner[operator]]
                 assert (channel.sender, channel.receiver) == (owner[upstream], owner[operator])
-                assert channel.is_cut == (channel.path is None)
+                assert channel.is_cut == (channel.path is None and where[upstream] != here)
                 if channel.path is not None:
                     assert (channel.path.nodes[0], channel.path.nodes[-1]) == (where[upstream], here)
     assert wanted == set(deployment.channels)
     numbers = [c.id for c in deployment.channels.values()]
     assert len(set(numbers)) == len(numbers)
+    check_circles(catalog, deployment)
+
+
+def check_circles(catalog: Catalog, deployment: Deployment) -> None:
+    """There are none, and fragments of a node are apart only where they would be in one."""
+    assert not circles_of(deployment, {f: f for f in deployment.fragments})
+    leader = {f: f for f in deployment.fragments}
+    apart = [c for c in deployment.channels.values() if len({deployment.fragments[f].node for f in ends(c)}) == 1]
+    for _ in deployment.fragments:
+        for channel in apart:
+            low, high = sorted(leader[f] for f in ends(channel))
+            leader = {f: low if one == high else one for f, one in leader.items()}
+    found = circles_of(deployment, leader)
+    assert all(any(leader[c.sender] in circle for circle in found) for c in apart)
+
+
+def ends(channel: Channel) -> tuple[FragmentId, FragmentId]:
+    return channel.sender, channel.receiver
+
+
+def circles_of(deployment: Deployment, leader: dict[FragmentId, FragmentId]) -> list[set[FragmentId]]:
+    ahead: dict[FragmentId, set[FragmentId]] = {f: set() for f in leader.values()}
+    for channel in deployment.channels.values():
+        sender, receiver = (leader[f] for f in ends(channel))
+        if sender != receiver:
+            ahead[sender].add(receiver)
+    return circles(ahead, ahead.__getitem__)
 
 
 @given(st.integers(0, 500), st.integers(1, 6))
@@ -120,6 +151,28 @@ def test_many_small_changes_lead_where_starting_from_nothing_leads(seed: int, st
         fresh = deploy(placed_in(catalog))
         if set(fresh.owner) == set(deployment.owner):
             assert shape(fresh) == shape(deployment)
+
+
+@given(st.integers(0, 500), st.integers(1, 5), st.lists(st.tuples(st.integers(0, 99), st.integers(0, 3)), max_size=8))
+@settings(max_examples=100)
+def test_operators_anywhere_never_make_fragments_that_read_each_other(
+    seed: int, queries: int, moves: list[tuple[int, int]]
+) -> None:
+    catalog, _ = placed(seed, queries)
+    nodes = catalog.placement.nodes
+    free = [o for o in nodes if not isinstance(catalog.plan[o].spec, Source | Sink)]
+    rng = np.random.default_rng(seed)
+    nodes.update((o, catalog.topology.known_id(f"e{rng.integers(3)}")) for o in free)
+    deployment = deploy(placed_in(catalog))
+    check(catalog, deployment)
+    for operator, node in moves if free else ():
+        moved = free[operator % len(free)]
+        nodes[moved] = catalog.topology.known_id(f"e{node}")
+        for part in independent(redeploy(placed_in(catalog), deployment, [moved]), deployment, ()):
+            deployment.apply(part)
+            assert not circles_of(deployment, {f: f for f in deployment.fragments})
+        check(catalog, deployment)
+        assert shape(deploy(placed_in(catalog))) == shape(deployment)
 
 
 def edges_of(catalog: Catalog) -> list[tuple[OperatorId, OperatorId]]:
