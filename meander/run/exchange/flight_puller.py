@@ -1,0 +1,182 @@
+"""Pulling: copies of channels whose logs are at other sites, kept ahead of what is processed here.
+
+Which channels come from where is in the store (`copy` notes), so pulling goes on after a restart without anybody being
+asked. One thread for each way; a request says how far each copy is and how far it has been processed, which is what
+lets the sender forget. A copy that is far enough ahead is not asked for until it has been worked off.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId
+from meander.run.commit import Commit, CommitConflictError
+from meander.run.exchange.base import ChannelAppend
+from meander.run.exchange.flight_client import Asker, AwayError, RefusedError
+from meander.run.exchange.flight_ranges import DamagedError, Range, from_batch
+from meander.run.journal import JournalError
+from meander.run.store import Store
+
+_log = logging.getLogger(__name__)
+AHEAD_RECORDS = 200_000
+"""How far a copy may be ahead of what is processed."""
+WAIT_MS, FULL_WAIT_MS = 1_000, 50
+MOST_BYTES = 8_000_000
+PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+Way = tuple[str, ...]
+"""The sites on the way to a log, nearest first; the last one has it."""
+
+
+def copy_note(channel: ChannelId) -> str:
+    """Under which name the store remembers where a copy comes from."""
+    return f"copy {channel}"
+
+
+@dataclass(slots=True)
+class PullMetrics:
+    """What came over the network."""
+
+    ranges: int = 0
+    records: int = 0
+    bytes: int = 0
+    damaged: int = 0
+    failures: int = 0
+
+
+class Pulling:
+    """All copies of one site."""
+
+    def __init__(self, store: Store, asker: Callable[[str], Asker], ahead_records: int = AHEAD_RECORDS) -> None:
+        """`asker` gives the way to ask a site; it raises AwayError while its address is not known."""
+        self.store, self._asker, self._ahead = store, asker, ahead_records
+        self.metrics = PullMetrics()
+        self.problems: dict[Way, str] = {}
+        """Ways on which nothing comes now, with the reason."""
+        self.refused: dict[ChannelId, str] = {}
+        """Channels that were not given when they were last asked for, with the reason."""
+        self._threads: dict[Way, threading.Thread] = {}
+        self._ways: dict[Way, tuple[ChannelId, ...]] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    def refresh(self) -> None:
+        """Looks again which channels come from where; call it after that has changed."""
+        found: dict[Way, list[ChannelId]] = {}
+        for key, way in self.store.notes("copy ").items():
+            if way:
+                found.setdefault(tuple(way), []).append(ChannelId(int(key.split(" ")[1])))
+        with self._lock:
+            self._ways = {way: tuple(channels) for way, channels in found.items()}
+            if self._stopping.is_set():
+                return
+            for way in self._ways:
+                thread = self._threads.get(way)
+                if thread is None or not thread.is_alive():
+                    thread = threading.Thread(target=self._run, args=(way,), name=f"pull {way[-1]}", daemon=True)
+                    self._threads[way] = thread
+                    thread.start()
+        self.store.nudge()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.store.nudge()
+        with self._lock:
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(timeout=5.0)
+
+    def _run(self, way: Way) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            with self._lock:
+                channels = self._ways.get(way, ())
+                if not channels:
+                    del self._threads[way]
+                    self.problems.pop(way, None)
+                    return
+            try:
+                self.pull(way, channels)
+                failures = 0
+                self.problems.pop(way, None)
+            except (AwayError, RefusedError, DamagedError, JournalError) as error:
+                self._failed(way, error, failures)
+                self._stopping.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
+                failures += 1
+            except Exception as error:  # nothing that goes wrong with one request may end the others
+                _log.exception("pulling from %s failed; it is tried again", way[-1])
+                self._failed(way, error, failures)
+                self._stopping.wait(PAUSES_S[-1])
+
+    def _failed(self, way: Way, error: Exception, failures: int) -> None:
+        self.metrics.failures += 1
+        if isinstance(error, DamagedError):
+            self.metrics.damaged += 1
+        if not failures:
+            _log.warning("nothing comes from %s: %s", way[-1], error)
+        self.problems[way] = str(error)
+
+    def pull(self, way: Way, channels: Iterable[ChannelId]) -> int:
+        """One request; says how many records came."""
+        asked, full = self._positions(channels)
+        if not asked:
+            self._stopping.wait(PAUSES_S[1])
+            return 0
+        ticket: dict[str, Any] = {
+            "pull": {str(c): [first, done] for c, (first, done) in asked.items()},
+            "wait_ms": FULL_WAIT_MS if full else WAIT_MS,
+            "most_bytes": MOST_BYTES,
+            "way": list(way[1:]),
+        }
+        came = 0
+        for piece in self._asker(way[0]).get(ticket):
+            if self._stopping.is_set():
+                break
+            came += self.take(from_batch(piece.data))
+        return came
+
+    def _positions(self, channels: Iterable[ChannelId]) -> tuple[dict[ChannelId, tuple[int, int]], bool]:
+        """From where on each copy goes on (-1 when it is far enough ahead), and how far it is processed."""
+        asked: dict[ChannelId, tuple[int, int]] = {}
+        full = False
+        with self.store.lock:
+            views = self.store.views.channels.by_id
+            for channel in channels:
+                view = views.get(channel)
+                if view is None or view.is_cut:
+                    continue
+                ahead = view.tail - view.head >= self._ahead
+                full = full or ahead
+                asked[channel] = (-1 if ahead else view.tail, view.head)
+        return asked, full
+
+    def take(self, ranges: Iterable[Range]) -> int:
+        """Appends what came, each record once; says how many were new."""
+        appends: list[ChannelAppend] = []
+        came = 0
+        for found in ranges:
+            control = found.checked()
+            if "problem" in control:
+                self.refused[found.channel] = control["problem"]
+                continue
+            with self.store.lock:
+                view = self.store.views.channels.by_id.get(found.channel)
+                if view is None or view.tail != found.start:
+                    continue  # it came before, or nobody wants it any more
+                schema = self.store.views.schemas.by_number[view.schema]
+            self.refused.pop(found.channel, None)
+            appends.append(found.append(schema))
+            came += found.stop - found.start
+            self.metrics.ranges += 1
+            self.metrics.bytes += len(found.body) if isinstance(found.body, bytes) else found.body.size
+        if appends:
+            try:
+                self.store.commit(Commit(appends=tuple(appends)))
+            except (InputError, CommitConflictError) as error:
+                raise RefusedError(f"records that came do not fit: {error}") from error
+            self.metrics.records += came
+        return came

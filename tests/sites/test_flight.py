@@ -1,0 +1,199 @@
+"""Channels between two stores over Arrow Flight: the copy is the log, whatever breaks in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from meander.deploy.markers import Marker, MarkerAction
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.commit import Commit
+from meander.run.exchange.base import ChannelAppend, ChannelSpec
+from meander.run.exchange.flight_client import Asker, RefusedError
+from meander.run.exchange.flight_proof import COORDINATOR, Contact, proof
+from meander.run.exchange.flight_puller import Pulling, copy_note
+from meander.run.exchange.flight_ranges import DamagedError, Range, from_batch, to_batch
+from meander.run.store import Store
+from tests.sites.two_stores import SCHEMA, Place, place, rows
+
+PATIENCE_S = 90.0
+LOG, OTHER = ChannelId(7), ChannelId(8)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def sender(tmp_path: Path) -> Iterator[Place]:
+    found = place(tmp_path, "sender")
+    for channel in (LOG, OTHER):
+        found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
+        found.readers[channel] = {"reader"}
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, sender: Place) -> Iterator[Place]:
+    found = place(tmp_path, "reader").knows(sender)
+    for channel in (LOG, OTHER):
+        found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
+        found.store.commit(Commit(notes={copy_note(channel): ["sender"]}))
+    yield found
+    found.close()
+
+
+def written(store: Store, channel: ChannelId) -> tuple[object, ...]:
+    """Everything in a channel, with its numbers."""
+    exchange = store.exchange
+    chunk = exchange.read(channel, exchange.start(channel), exchange.end(channel))
+    return chunk.start, chunk.stop, chunk.table.to_pylist(), chunk.watermarks, chunk.markers
+
+
+def some_of_everything(store: Store) -> None:
+    marker = Marker.of(3, {(FragmentId(2), 1): MarkerAction.UPDATE})
+    for append in (
+        ChannelAppend.one(LOG, rows(0, 5), 100),
+        ChannelAppend.one(LOG, rows(5, 1)),
+        ChannelAppend.one(LOG, None, 200, marker),
+        ChannelAppend.one(LOG, None, None, marker),
+        ChannelAppend.one(LOG, rows(6, 3), 300, marker),
+        ChannelAppend.one(OTHER, rows(0, 2)),
+    ):
+        store.commit(Commit(appends=(append,)))
+
+
+def test_a_copy_has_the_numbers_watermarks_and_markers_of_the_log(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    pulling = Pulling(reader.store, reader.asker)
+    assert pulling.pull(("sender",), [LOG, OTHER]) == 17
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+    assert written(reader.store, OTHER) == written(sender.store, OTHER)
+
+
+def test_what_is_processed_is_forgotten_at_the_sender_and_nothing_else(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    pulling = Pulling(reader.store, reader.asker)
+    pulling.pull(("sender",), [LOG])
+    reader.store.commit(Commit(consumed={LOG: 6}))
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(9, 1)),)))
+    pulling.pull(("sender",), [LOG])
+    assert sender.store.exchange.start(LOG) == 6
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+
+
+def test_a_copy_that_is_far_enough_ahead_is_not_asked_for(sender: Place, reader: Place) -> None:
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 50)),)))
+    pulling = Pulling(reader.store, reader.asker, ahead_records=50)
+    assert pulling.pull(("sender",), [LOG]) == 50
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(50, 50)),)))
+    assert pulling.pull(("sender",), [LOG]) == 0
+    reader.store.commit(Commit(consumed={LOG: 10}))
+    assert pulling.pull(("sender",), [LOG]) == 50
+
+
+def test_pulling_goes_on_when_either_end_was_away(tmp_path: Path, sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    pulling = Pulling(reader.store, reader.asker)
+    pulling.refresh()
+    until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
+    assert sender.door is not None
+    port = sender.door.port
+    sender.door.shutdown()
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(20, 100)),)))
+    until(lambda: bool(pulling.problems))
+    sender.open(port)
+    until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
+    pulling.stop()
+    reader.store.close()
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(200, 100)),)))
+    again = Store.open(tmp_path / "reader")
+    resumed = Pulling(again, reader.asker)
+    resumed.refresh()
+    until(lambda: again.exchange.end(LOG) == sender.store.exchange.end(LOG))
+    resumed.stop()
+    assert written(again, LOG) == written(sender.store, LOG)
+    again.close()
+
+
+def test_a_damaged_range_has_no_effect_and_comes_again(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    good = Range.of(sender.store.exchange.read(LOG, 0, 7))
+    body = bytearray(good.body)
+    body[-9] ^= 1
+    bad = replace(good, body=bytes(body))
+    pulling = Pulling(reader.store, reader.asker)
+    with pytest.raises(DamagedError, match="records 0 to 7 of channel 7"):
+        pulling.take(from_batch(to_batch([bad])))
+    assert reader.store.exchange.end(LOG) == 0
+    assert pulling.take(from_batch(to_batch([good]))) == 7
+    assert pulling.take(from_batch(to_batch([good]))) == 0
+    assert reader.store.exchange.end(LOG) == 7
+
+
+def test_a_channel_that_is_not_given_does_not_hold_up_the_others(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    sender.readers[LOG] = {"somebody else"}
+    pulling = Pulling(reader.store, reader.asker)
+    assert pulling.pull(("sender",), [LOG, OTHER]) == 2
+    assert "not for 'reader'" in pulling.refused[LOG]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("reader", "nonsense"), ("reader", ""), ("stranger", "of the reader")],
+    ids=["a wrong proof", "no proof", "a proof of somebody else"],
+)
+def test_nobody_gets_in_without_a_proof(sender: Place, name: str, shown: str) -> None:
+    shown = proof(sender.key, "reader") if shown == "of the reader" else shown
+    asker = Asker(Contact(sender.address, shown), name)
+    with pytest.raises(RefusedError, match="join the coordinator with a token"):
+        list(asker.get({"pull": {"7": [0, 0]}}))
+    with pytest.raises(RefusedError, match="join the coordinator with a token"):
+        asker.order("hello", {})
+    assert sender.orders == []
+
+
+def test_orders_come_from_the_coordinator_only(sender: Place) -> None:
+    with pytest.raises(RefusedError, match="not from 'reader'"):
+        Asker(Contact(sender.address, proof(sender.key, "reader")), "reader").order("abort", {"number": 1})
+    assert sender.orders == []
+    asker = Asker(Contact(sender.address, proof(sender.key, COORDINATOR)), COORDINATOR)
+    assert asker.order("hello", {"epoch": 1}) == {"done": "hello"}
+
+
+def test_a_relay_passes_through_what_it_is_asked_for(tmp_path: Path, sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    first = place(tmp_path, "first").knows(sender)
+    second = place(tmp_path, "second").knows(first)
+    reader.knows(second)
+    sender.readers[LOG] = {"first"}
+    pulling = Pulling(reader.store, reader.asker)
+    assert pulling.pull(("second", "first", "sender"), [LOG]) == 15
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+    sender.readers[LOG] = set()
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(9, 1)),)))
+    assert pulling.pull(("second", "first", "sender"), [LOG]) == 0
+    for each in (first, second):
+        each.close()
+
+
+def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) -> None:
+    schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("a", pa.list_(pa.float64())), ("b", pa.binary())])
+    table = pa.table({"t": [0, None], "a": [[1.0, None], None], "b": [b"\0", b""]}, schema=schema)
+    channel = ChannelId(9)
+    for each in (sender, reader):
+        each.store.exchange.add_channel(ChannelSpec(channel, schema))
+    sender.readers[channel] = {"reader"}
+    sender.store.commit(Commit(appends=(ChannelAppend.one(channel, table),)))
+    Pulling(reader.store, reader.asker).pull(("sender",), [channel])
+    assert written(reader.store, channel) == written(sender.store, channel)

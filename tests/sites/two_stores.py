@@ -1,0 +1,85 @@
+"""Two stores with doors, as two sites have them, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId
+from meander.run.exchange.flight_client import Asker, AwayError
+from meander.run.exchange.flight_proof import Contact, key_of, proof
+from meander.run.exchange.flight_server import Chunks, Door
+from meander.run.store import Store
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
+
+
+@dataclass
+class Place:
+    """A store, its door, and whom it lets in. Implements `Desk`."""
+
+    name: str
+    store: Store
+    readers: dict[int, set[str]] = field(default_factory=dict)
+    contacts: dict[str, Contact] = field(default_factory=dict)
+    exports: dict[tuple[int, int], tuple[str, Any, list[int]]] = field(default_factory=dict)
+    orders: list[tuple[str, Any]] = field(default_factory=list)
+    door: Door | None = None
+
+    @property
+    def key(self) -> str:
+        return key_of(f"token of {self.name}")
+
+    def open(self, port: int = 0) -> Place:
+        self.door = Door(self.store, self, self.key, f"grpc://127.0.0.1:{port}")
+        return self
+
+    def close(self) -> None:
+        if self.door is not None:
+            self.door.shutdown()
+        self.store.close()
+
+    @property
+    def address(self) -> str:
+        assert self.door is not None
+        return f"grpc://127.0.0.1:{self.door.port}"
+
+    def knows(self, *others: Place) -> Place:
+        for other in others:
+            self.contacts[other.name] = Contact(other.address, proof(other.key, self.name))
+        return self
+
+    def may_pull(self, peer: str, channel: ChannelId) -> bool:
+        return peer in self.readers.get(channel, set())
+
+    def may_forget(self, channel: ChannelId) -> bool:
+        return True
+
+    def state(self, peer: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
+        to, export, keys = self.exports[number, handover]
+        if to != peer:
+            raise InputError(f"this state is not for {peer!r}")
+        return export, keys, export.digest
+
+    def order(self, action: str, body: Mapping[str, Any]) -> Any:
+        self.orders.append((action, dict(body)))
+        return {"done": action}
+
+    def asker(self, site: str) -> Asker:
+        if site not in self.contacts:
+            raise AwayError(f"nobody told where {site} is")
+        return Asker(self.contacts[site], self.name)
+
+
+def place(directory: Path, name: str) -> Place:
+    return Place(name, Store.open(directory / name)).open()
+
+
+def rows(first: int, count: int) -> pa.Table:
+    ids = list(range(first, first + count))
+    return pa.table({"id": ids, "name": [f"row {i}" for i in ids]}, schema=SCHEMA)
