@@ -1,4 +1,8 @@
-"""What every request passes: size limit, headers, and who may do what."""
+"""What every request passes: size limit, headers, and who may do what.
+
+All of it is asynchronous although nothing waits: FastAPI runs plain functions in other threads, and every change of
+thread waits for the interpreter, which costs more than all that is done here.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,8 @@ from meander.serve.tokens import Role
 from meander.serve.wishes import Key
 
 MOST_BYTES = 1_000_000
+MOST_THROWN_AWAY = 16_000_000
+"""So much of a body that is too large is read and thrown away: who still sends cannot read why it was refused."""
 LONGEST_KEY = 200
 SECURITY = {
     b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; "
@@ -31,26 +37,31 @@ SECURITY = {
 _bearer = HTTPBearer(auto_error=False, description="A token of `tokens.json`: the reader's or the operator's.")
 
 
-def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
-def role_of(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Role:
+ServiceOf = Annotated[Service, Depends(service_of)]
+
+
+async def role_of(
+    service: ServiceOf, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
+) -> Role:
     """The role of whoever asks."""
     if given is None:
         raise RefusedError(HTTPStatus.UNAUTHORIZED, "send `Authorization: Bearer TOKEN`; `meander init` made them")
-    role = service_of(request).tokens.role_of(given.credentials)
+    role = service.tokens.role_of(given.credentials)
     if role is None:
         raise RefusedError(HTTPStatus.UNAUTHORIZED, "this token is not known; look into tokens.json")
     return role
 
 
-def may_read(role: Annotated[Role, Depends(role_of)]) -> None:
+async def may_read(role: Annotated[Role, Depends(role_of)]) -> None:
     """Everybody with a token may look."""
 
 
-def may_change(role: Annotated[Role, Depends(role_of)]) -> None:
+async def may_change(role: Annotated[Role, Depends(role_of)]) -> None:
     """Only operators may change things."""
     if not role.allows(Role.OPERATOR):
         raise RefusedError(HTTPStatus.FORBIDDEN, "a reader's token cannot change anything; use the operator's")
@@ -71,7 +82,6 @@ async def key_of(
     return Key(idempotency_key, hashlib.sha256(head + body).hexdigest())
 
 
-ServiceOf = Annotated[Service, Depends(service_of)]
 KeyOf = Annotated[Key | None, Depends(key_of)]
 
 
@@ -109,20 +119,23 @@ class SizeLimit:
             await self.app(scope, receive, send)
             return
         said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not said.isdigit() or int(said) > self.most_bytes:
+        if not said.isdigit() or int(said) > MOST_THROWN_AWAY:
             await self._refuse(scope, receive, send)
             return
-        body, more = bytearray(), scope["method"] not in ("GET", "HEAD", "OPTIONS")
-        read = more
-        while more:
+        body, size = bytearray(), 0
+        more = read = scope["method"] not in ("GET", "HEAD", "OPTIONS")
+        while more and size <= MOST_THROWN_AWAY:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
-            body += message.get("body", b"")
+            part = message.get("body", b"")
+            size += len(part)
+            if max(size, int(said)) <= self.most_bytes:
+                body += part
             more = message.get("more_body", False)
-            if len(body) > self.most_bytes:
-                await self._refuse(scope, receive, send)
-                return
+        if max(size, int(said)) > self.most_bytes:
+            await self._refuse(scope, receive, send)
+            return
         pending: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}] if read else []
 
         async def replay() -> Message:
