@@ -108,9 +108,10 @@ class Routing:
             self._replace({**kept, **fresh})
 
     def wait_for(self, marker: Marker) -> None:
-        """The fragments that a marker names stop at it, once they have reached it in every port."""
+        """The fragments here that a marker names stop at it, once they have reached it in every port."""
         with self._lock:
-            self.awaiting = {**self.awaiting, **{entry.fragment: marker for entry in marker.entries}}
+            here = {entry.fragment: marker for entry in marker.entries if entry.fragment in self._fragments}
+            self.awaiting = {**self.awaiting, **here}
 
     def drain(self, fragments: Mapping[FragmentId, int]) -> None:
         """Fragments have reached the marker in every port."""
