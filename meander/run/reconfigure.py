@@ -266,6 +266,10 @@ class Reconfigurator:
     def can_take_back(self, number: int) -> bool:
         return number not in self.overlaps.forked
 
+    def is_elsewhere(self, number: int) -> bool:
+        """Whether it depends on others than this host, so that nobody here should wait for it."""
+        return False
+
     def _mark_prepared(self) -> None:
         """Sends the markers of reconfigurations whose plans are ready now."""
         prepared = [c for c in self._courses.values() if c.preparing is not None and self._is_done(c.preparing)]

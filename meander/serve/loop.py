@@ -70,15 +70,16 @@ class Loop:
         replicas: int = 1,
         background: bool = True,
         clock: Callable[[], float] = time.perf_counter,
+        carrier: type[Reconfigurator] = Reconfigurator,
     ) -> None:
-        """`strategy` moves state in another way than the protocol would."""
+        """`strategy` moves state in another way than the protocol would; `carrier` carries reconfigurations out."""
         self.catalog, self.engine, self.host, self.clock = catalog, engine, host, clock
         self.replicas = replicas
         self.pending: list[Applied] = []
         """Batches that are not in effect yet, oldest first."""
         self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
         self.paths = Paths(catalog.topology, emulated)
-        self.reconfigurator = Reconfigurator(
+        self.reconfigurator = carrier(
             host,
             catalog.plan,
             self.paths,
@@ -227,10 +228,11 @@ class Loop:
         return len(rerouted)
 
     def settle(self, timeout_s: float = 60.0) -> list[Outcome]:
-        """Waits until nothing is under way."""
+        """Waits until nothing is under way on this host; sites that are away are not waited for."""
         deadline = time.monotonic() + timeout_s
         outcomes: list[Outcome] = []
-        while self.deployer.under_way and time.monotonic() < deadline:
+        elsewhere = self.reconfigurator.is_elsewhere
+        while any(not elsewhere(n) for n in self.deployer.under_way) and time.monotonic() < deadline:
             seen = self.host.store.commits
             found = self.poll()
             outcomes += found

@@ -57,6 +57,7 @@ def planned(name: QueryId, text: str, streams: Mapping[str, Stream], sinks: Mapp
 def known_to(store: Store) -> set[OperatorId]:
     """Operators that the host's store runs, or is about to."""
     found = {o for row in store.notes("fragment ").values() for o in fragment_from_json(row).operators}
+    found |= {o for _, row in store.notes("far fragment ").values() for o in fragment_from_json(row).operators}
     for data in store.notes("reconfiguration ").values():
         found |= change_from_json(data).operators
     return found
