@@ -60,7 +60,7 @@ class Place:
     def may_forget(self, channel: ChannelId) -> bool:
         return True
 
-    def state(self, peer: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
+    def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
         to, export, keys = self.exports[number, handover]
         if to != peer:
             raise InputError(f"this state is not for {peer!r}")

@@ -52,8 +52,11 @@ class Desk(Protocol):
     def may_forget(self, channel: ChannelId) -> bool:
         """Whether what its reader has processed may be let go of."""
 
-    def state(self, peer: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
-        """State that goes to a site: its chunks, its tables' numbers here, and what tells this export from others."""
+    def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
+        """State that goes to a site, through another one if `via` differs from it.
+
+        Its chunks, its tables' numbers here, and what tells this export from others.
+        """
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         """Carries an order of the coordinator's out; gives the answer."""
@@ -123,7 +126,7 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
             return self._passed_through(way, wanted, peer)
         asker = wanted.get("for", peer)
         if "state" in wanted:
-            return self._state(asker, wanted)
+            return self._state(asker, peer, wanted)
         return flight.GeneratorStream(RANGES, self._ranges(peer, wanted, context))
 
     def _passed_through(self, way: Sequence[str], wanted: Mapping[str, Any], peer: str) -> Any:
@@ -131,9 +134,9 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
         found = self._desk.asker(way[0]).get({**wanted, "way": list(way[1:]), "for": wanted.get("for", peer)})
         return flight.GeneratorStream(found.schema, (piece.data for piece in found))
 
-    def _state(self, asker: str, wanted: Mapping[str, Any]) -> Any:
+    def _state(self, asker: str, peer: str, wanted: Mapping[str, Any]) -> Any:
         try:
-            chunks, keys, export = self._desk.state(asker, int(wanted["state"]), int(wanted["handover"]))
+            chunks, keys, export = self._desk.state(asker, peer, int(wanted["state"]), int(wanted["handover"]))
         except InputError as error:
             raise flight.FlightUnauthorizedError(str(error)) from None
         facts = {"keys": list(keys), "chunks": len(chunks), "export": export}

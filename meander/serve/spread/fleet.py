@@ -1,0 +1,71 @@
+"""The fleet as whoever drives changes sees it: which site runs a node, where it is, what sites know of each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from meander.run.exchange.flight_client import Asker, AwayError
+from meander.run.exchange.flight_proof import COORDINATOR, HOME, Contact, proof
+from meander.sites.protocol import Epoch
+
+
+class Fleet(Protocol):
+    """Who is a member. Sites stay members while they are away."""
+
+    @property
+    def epoch(self) -> Epoch:
+        """Which coordinator this is."""
+
+    def owner(self, node: str) -> str | None:
+        """The site that runs a node's fragments; None for the coordinator's own host."""
+
+    def addresses(self) -> Mapping[str, str]:
+        """Where each site was last reachable."""
+
+    def key(self, site: str) -> str | None:
+        """The key that proofs for a site are made with; None when it has no token any more."""
+
+
+class Switchboard:
+    """Asks sites, in the name of the coordinator or of its own host."""
+
+    def __init__(self, fleet: Fleet, home_key: str, authority: bytes | None = None) -> None:
+        """`home_key` is for those who ask at the coordinator's own host."""
+        self.fleet, self._home_key, self._authority = fleet, home_key, authority
+        self.home_address: str | None = None
+        self._lock = threading.Lock()
+        self._askers: dict[str, Asker] = {}
+
+    def order(self, site: str, action: str, body: Mapping[str, Any]) -> Any:
+        """Gives an order in this coordinator's epoch."""
+        return self._asker(site).order(action, {**self.fleet.epoch.as_json(), **body})
+
+    def peers_of(self, site: str) -> dict[str, dict[str, str]]:
+        """What a site has to know to ask all others."""
+        found: dict[str, dict[str, str]] = {}
+        for other, address in self.fleet.addresses().items():
+            key = self.fleet.key(other)
+            if other != site and key is not None and address:
+                found[other] = {"address": address, "proof": proof(key, site)}
+        if site != HOME and self.home_address is not None:
+            found[HOME] = {"address": self.home_address, "proof": proof(self._home_key, site)}
+        return found
+
+    def _asker(self, site: str) -> Asker:
+        address, key = self.fleet.addresses().get(site), self.fleet.key(site)
+        if not address or key is None:
+            raise AwayError(f"site {site} has not joined")
+        contact = Contact(address, proof(key, COORDINATOR))
+        with self._lock:
+            found = self._askers.get(site)
+            if found is None or found.contact != contact:
+                found = self._askers[site] = Asker(contact, COORDINATOR, self._authority)
+            return found
+
+    def close(self) -> None:
+        with self._lock:
+            askers, self._askers = list(self._askers.values()), {}
+        for asker in askers:
+            asker.close()

@@ -1,0 +1,135 @@
+"""The coordinator's own host among the sites: its door, and all that is needed to drive changes through the fleet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meander.lang.topology_file import TopologyFile
+from meander.model.plain import to_plain
+from meander.run.exchange.flight_proof import HOME, key_of
+from meander.run.exchange.flight_server import Door
+from meander.run.host import Host
+from meander.serve.loop import Loop
+from meander.serve.sites.membership import Membership
+from meander.serve.sites.records import State
+from meander.serve.spread.fleet import Switchboard
+from meander.serve.spread.spreader import Spreader
+from meander.serve.spread.upkeep import Upkeep
+from meander.sites.contacts import Contacts
+from meander.sites.desk import SiteDesk
+from meander.sites.protocol import Epoch
+from meander.sites.sharing import Sharing
+
+FRESH_S = 0.1
+"""For so long what the book says is not looked up again."""
+
+
+class Members:
+    """Implements `Fleet` with the members of a coordinator."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._lock = threading.Lock()
+        self._until = 0.0
+        self._addresses: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
+
+    @property
+    def epoch(self) -> Epoch:
+        return self._membership.epoch
+
+    def owner(self, node: str) -> str | None:
+        return self._membership.owner(node)
+
+    def addresses(self) -> Mapping[str, str]:
+        self._look()
+        return self._addresses
+
+    def key(self, site: str) -> str | None:
+        self._look()
+        return self._keys.get(site)
+
+    def changed(self) -> None:
+        """Somebody came or went."""
+        self._until = 0.0
+
+    def _look(self) -> None:
+        with self._lock:
+            if time.monotonic() < self._until:
+                return
+            book = self._membership.book
+            self._keys = book.keys()
+            self._addresses = {row.name: row.address for row in book.sites() if row.name in self._keys and row.address}
+            self._until = time.monotonic() + FRESH_S
+
+
+@dataclass(frozen=True, slots=True)
+class DoorOptions:
+    """Where the coordinator's own host is reached by sites."""
+
+    listen: str = "127.0.0.1:0"
+    address: str | None = None
+    certificate: tuple[bytes, bytes] | None = None
+    authority: bytes | None = None
+
+
+class HomeSite:
+    """Made before anything is taken up, opened with the host, closed with it."""
+
+    def __init__(self, membership: Membership, secret: str, world: TopologyFile, options: DoorOptions) -> None:
+        """`secret` is known to nobody else: proofs for those who ask here are made with it."""
+        self._members = Members(membership)
+        self._key, self._options = key_of(f"{HOME} {secret}"), options
+        self._world = {
+            "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
+            "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
+        }
+        self._switchboard = Switchboard(self._members, self._key, options.authority)
+        self._contacts: Contacts | None = None
+        self._sharing: Sharing | None = None
+        self._door: Door | None = None
+        self._carrier: Spreader | None = None
+        self.upkeep: Upkeep | None = None
+        membership.watchers.append(self._heard)
+
+    def join(self, loop: Loop, host: Host) -> None:
+        """Lets a loop's changes reach the sites; before it takes up what ran."""
+        carrier = loop.reconfigurator
+        assert isinstance(carrier, Spreader)
+        contacts = self._contacts = Contacts(host.store, HOME, self._options.authority)
+        sharing = self._sharing = Sharing(host, loop.paths, contacts.asker)
+        upkeep = self.upkeep = Upkeep(self._switchboard, self._world, lambda: carrier.under_way, self._at_home)
+        self._carrier = carrier
+        carrier.spread(sharing, upkeep)
+        loop.deployer.is_spread = carrier.is_spread
+        desk = SiteDesk(HOME, sharing, contacts)
+        scheme = "grpc+tls" if self._options.certificate else "grpc"
+        pairs = [self._options.certificate] if self._options.certificate else []
+        self._door = Door(host.store, desk, self._key, f"{scheme}://{self._options.listen}", pairs)
+        shown = self._options.address or f"{self._options.listen.rsplit(':', 1)[0]}:{self._door.port}"
+        self._switchboard.home_address = shown if "://" in shown else f"{scheme}://{shown}"
+
+    def close(self) -> None:
+        """After the core has stopped and before the host does."""
+        if self._carrier is not None:
+            self._carrier.close()
+        if self._door is not None:
+            self._door.shutdown()
+        if self._sharing is not None:
+            self._sharing.stop()
+        if self._contacts is not None:
+            self._contacts.close()
+        self._switchboard.close()
+
+    def _at_home(self, peers: Mapping[str, Any]) -> None:
+        if self._contacts is not None:
+            self._contacts.learn(peers)
+
+    def _heard(self, site: str, state: State) -> None:
+        self._members.changed()
+        if state is State.HERE and self.upkeep is not None:
+            self.upkeep.forget(site)

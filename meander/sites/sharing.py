@@ -1,0 +1,436 @@
+"""Shares of reconfigurations on one host: prepared, marked, fetched, and then in effect or taken back.
+
+The same as on a host that has everything for itself, in steps that the coordinator gives: nothing is given up before
+the effect, which is one commit here; and everything that has to survive a crash in between is in the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from meander.deploy.fragments import Channel
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.commit import Commit, Passed, RemoveChannel, Rewire
+from meander.run.course import gone_ports
+from meander.run.effect import effect, forgotten
+from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, ChannelSpec
+from meander.run.exchange.flight_client import Asker
+from meander.run.exchange.flight_puller import Pulling, copy_note
+from meander.run.exchange.flight_server import Chunks
+from meander.run.host import Host
+from meander.run.installation import OUTSIDE, Installation
+from meander.run.paths import Paths
+from meander.run.patience import floor_note
+from meander.run.rebinding.bindings import first_slot
+from meander.run.routing import Wire
+from meander.run.transfer import Export
+from meander.run.work import drained_note
+from meander.sites.course import ShareCourse, keys_of, share_note
+from meander.sites.made import install_made
+from meander.sites.share import Share
+from meander.sites.state_pull import StatePull
+
+_log = logging.getLogger(__name__)
+Wires = dict[FragmentId, tuple[tuple[Wire, ...], ...]]
+
+
+def log_note(channel: ChannelId) -> str:
+    """Under which name the store remembers who may pull a channel."""
+    return f"log {channel}"
+
+
+class Sharing:
+    """What one host does of changes that touch several. Orders may come from any thread."""
+
+    def __init__(self, host: Host, paths: Paths, asker: Callable[[str], Asker]) -> None:
+        self.host, self.paths = host, paths
+        self.pulling = Pulling(host.store, asker)
+        self.courses: dict[int, ShareCourse] = {}
+        self._asker = asker
+        self._exports: dict[tuple[int, int], Export] = {}
+        self._lock = threading.RLock()
+        self._preparer = ThreadPoolExecutor(1, "preparer")
+
+    # ---------------------------------------------------------------- steps
+
+    def prepare(self, share: Share, installation: Installation | None = None) -> None:
+        """Binds what will run here, and lets what runs stop at the marker; `installation` if that is bound already."""
+        with self._lock:
+            if share.number in self.courses:
+                return
+            course = self._course(share, installation)
+            with self.host.between_steps(course.old):
+                self.host.store.commit(Commit(notes={share_note(share.number): course.as_json()}))
+                self.host.routing.wait_for(share.marker)
+            self.courses[share.number] = course
+            course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
+
+    def _course(self, share: Share, installation: Installation | None) -> ShareCourse:
+        routing = self.host.routing
+        missing = [f for f in share.before if f not in routing.fragments]
+        if missing:
+            raise InputError(f"fragment {missing[0]} does not run at {share.site}; change {share.number} is not for it")
+        old = {f: routing.fragments[f] for f in share.before}
+        if installation is None:
+            slots = {f: old[f].slot if f in old else first_slot(f, routing.slots) for f in share.after}
+            installation = install_made(share.made, share.after.values(), share.local.channels_after, slots)
+        specs = {s.channel: s for s in installation.channels}
+        for channel in share.local.channels_after.values():
+            specs.setdefault(
+                channel.id, ChannelSpec(channel.id, share.schemas[channel.id], channel.sender, channel.receiver)
+            )
+        complete = replace(installation, channels=tuple(specs.values()))
+        return ShareCourse(share.reconfiguration(), complete, old, time.perf_counter(), share=share)
+
+    def mark(self, number: int) -> None:
+        """Opens channels that begin here and puts the marker into those that lead into the change."""
+        with self._lock:
+            course = self._known(number)
+            if course.is_marked:
+                return
+            share, store = course.of, self.host.store
+            marked = {**course.as_json(), "marked": True}
+            if not share.change.fragments_before:  # nothing has to stop: what is new begins with the effect
+                store.commit(Commit(notes={share_note(number): marked}))
+                course.is_marked = True
+                return
+            wires = self._with(share)
+            entering = share.entering
+            ingest = [p for f in course.old.values() for p in f.ports if p >= OUTSIDE]
+            appends = [ChannelAppend.one(c, marker=share.marker) for c in (*(c.id for c in entering), *ingest)]
+            known = set(store.exchange.channels())
+            opened = {c.id for c in share.opened.values()} - known
+            add = tuple(s for s in course.installation.channels if s.channel in opened)
+            notes: dict[str, Any] = {share_note(number): marked}
+            with self.host.between_steps({c.sender for c in entering} | set(wires)) as slots:
+                store.commit(Commit(add=add, appends=tuple(appends), notes=notes))
+                course.is_marked = True
+                if wires:
+                    self.host.routing.rewire(wires)
+            self.host.wake(slots)
+
+    def look(self, number: int) -> dict[str, Any]:
+        """How far a share is."""
+        with self._lock:
+            course = self.courses.get(number)
+            if course is None:
+                return {"phase": "unknown"}
+            routing, share = self.host.routing, course.of
+            preparing = course.preparing
+            drained = all(f in routing.drained for f in course.old)
+            found: dict[str, Any] = {
+                "phase": "fetching" if course.fetched is not None else "marked" if course.is_marked else "prepared",
+                "prepared": preparing is None or preparing.done(),
+                "drained": drained,
+                "arrived": course.fetched is not None and self._has_arrived(course),
+                "bytes": sum(move.bytes for move in course.pulls),
+                "problem": course.problem or next((m.error for m in course.pulls if m.state.value == "failed"), None),
+            }
+            if drained:
+                found["readers"] = {str(c.id): self._reading(c.id) for c in share.readings}
+                found["logs"] = {str(c.id): [*self._reading(c.id), self._tail(c.id)] for c in share.given_away}
+                found["floors"] = {str(f): note for f in course.old if (note := self.host.store.note(floor_note(f)))}
+            return found
+
+    def _reading(self, channel: ChannelId) -> list[int]:
+        """How far a channel is processed, and the watermark reached with that."""
+        exchange = self.host.store.exchange
+        return [exchange.start(channel), int(exchange.watermarks([channel])[0])]
+
+    def _tail(self, channel: ChannelId) -> int:
+        with self.host.store.lock:
+            return self.host.store.views.channels[channel].tail
+
+    def fetch(self, number: int, told: Mapping[str, Any]) -> None:
+        """Pulls state that comes here, and logs that will begin here; `told` is what the other sites said."""
+        with self._lock:
+            course = self._known(number)
+            if course.fetched is None:
+                self._begin_logs(course, told)
+            self._pull_state(course)
+        self.pulling.refresh()
+
+    def _begin_logs(self, course: ShareCourse, told: Mapping[str, Any]) -> None:
+        share, store = course.of, self.host.store
+        known = set(store.exchange.channels())
+        fresh = [c for c in share.taken_over if c.id not in known]
+        course.fetched, course.added = dict(told), [c.id for c in fresh]
+        add = tuple(ChannelSpec(c.id, share.schemas[c.id], c.sender, c.receiver) for c in fresh)
+        passed = _starts({c.id: told["logs"][str(c.id)][:2] for c in fresh})
+        notes: dict[str, Any] = {copy_note(c.id): share.ways["logs"][str(c.id)] for c in fresh}
+        notes[share_note(course.number)] = course.as_json()
+        store.commit(Commit(add=add, passed=passed, notes=notes))
+
+    def _pull_state(self, course: ShareCourse) -> None:
+        share = course.of
+        places = {(operator, target): place for place, operator, target in share.arriving()}
+        for handover in course.travelling:
+            if handover not in course.moves:
+                place = places[handover.operator, handover.target]
+                keys = list(course.keys(handover).values())
+                way = share.ways["state"][str(place)]
+                move = StatePull(
+                    self.host.store, course.staging(handover), course.number, place, keys, way, self._asker
+                )
+                course.moves[handover] = move
+                move.start()
+
+    def _has_arrived(self, course: ShareCourse) -> bool:
+        told = course.fetched or {}
+        stops = {c.id: told["logs"][str(c.id)][2] for c in course.of.taken_over}
+        return all(m.done for m in course.moves.values()) and all(self._tail(c) >= stop for c, stop in stops.items())
+
+    # ---------------------------------------------------------------- ending
+
+    def effect(self, number: int, told: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> None:
+        """The change happens here: one commit, then the routing table. `notes` go into the same commit."""
+        with self._lock:
+            course = self.courses.get(number)
+            if course is None:
+                if notes:
+                    self.host.store.commit(Commit(notes=notes))
+                return
+            host, routing, share = self.host, self.host.routing, course.of
+            closed = list(course.reconfiguration.closed.values())
+            host.stop_feeding(set(gone_ports(course)))
+            wires = self._with(share)
+            with host.between_steps({c.sender for c in closed} | set(wires)):
+                host.store.commit(self._commit(course, told, notes or {}))
+                gone = set(course.old)
+                added = [routing.as_bound(f) for f in course.installation.fragments]
+                routing.exchange(gone - {f.fragment for f in added}, added)
+                wires = self._without((c for c in closed if c.sender not in gone), self._with(share))
+                if wires:
+                    routing.rewire(wires)
+                host.store.state.begin_epoch()
+            self._forget(course)
+            host.take_in(course.installation.ingest)
+        self.pulling.refresh()
+        host.wake()
+
+    def _commit(self, course: ShareCourse, told: Mapping[str, Any], extra: Mapping[str, Any]) -> Commit:
+        """All that changes here."""
+        share, store = course.of, self.host.store
+        base = effect([course], store, self.paths, backed_up=False)
+        known, added = set(store.exchange.channels()), {s.channel for s in base.add}
+        readers = {ChannelId(int(c)): found for c, found in told.get("readers", {}).items()}
+        mine = {c.id for c in share.readings}
+        begins, consumed = dict[ChannelId, list[int]](), dict[ChannelId, int]()
+        for channel in share.local.channels_after.values():
+            if not share.is_here(channel.receiver) or channel.id not in readers or channel.id in mine:
+                continue
+            if channel.id in added:
+                begins[channel.id] = readers[channel.id]
+            elif channel.id in known:
+                consumed[channel.id] = max(store.exchange.start(channel.id), readers[channel.id][0])
+        notes = {**base.notes, share_note(course.number): None, **self._wiring(share), **self._floors(share, told)}
+        notes |= {f"made {f}": None for f in share.before} | {f"made {f}": rows for f, rows in share.made.items()}
+        notes |= {f"outlet {c}": list(names) for c, names in share.outlets.items()} | dict(extra)
+        return replace(base, passed=_starts(begins), consumed=consumed, notes=notes)
+
+    def _wiring(self, share: Share) -> dict[str, Any]:
+        """Where copies come from and who may pull logs, afterwards."""
+        notes: dict[str, Any] = {}
+        for channel in share.local.channels_before.values():
+            notes |= {copy_note(channel.id): None, log_note(channel.id): None}
+        for channel in share.local.channels_after.values():
+            sender, receiver = share.where[channel.sender], share.where[channel.receiver]
+            way = share.ways["channels"].get(str(channel.id), [])
+            is_copy, is_log = sender != share.site, receiver != share.site
+            notes[copy_note(channel.id)] = way if is_copy else None
+            notes[log_note(channel.id)] = [receiver, *way[:-1]] if is_log else None
+        return notes
+
+    @staticmethod
+    def _floors(share: Share, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Windows that were closed without a missing input stay closed, wherever their operators came from."""
+        floors = {FragmentId(int(f)): value for f, value in told.get("floors", {}).items()}
+        notes: dict[str, Any] = {}
+        for fragment in share.after.values() if floors else ():
+            mine = set(fragment.operators)
+            before = share.change.fragments_before
+            known = [v for f, v in floors.items() if f in before and mine & set(before[f].operators)]
+            if known:
+                notes[floor_note(fragment.id)] = max(known)
+        return notes
+
+    def abort(self, number: int) -> None:
+        """Takes a share back: what ran before goes on from where it stopped."""
+        with self._lock:
+            course = self.courses.get(number)
+            if course is None:
+                return
+            for move in course.moves.values():
+                move.cancel()
+            share, store, routing = course.of, self.host.store, self.host.routing
+            known = set(store.exchange.channels())
+            opened = [c for c in share.opened.values() if c.id in known] if share.change.fragments_before else []
+            gone = {c.id for c in opened} | {ChannelId(c) for c in course.added if c in known}
+            notes = {
+                share_note(number): None,
+                **forgotten(course),
+                **{copy_note(ChannelId(c)): None for c in course.added},
+            }
+            retire = tuple(course.staging(h) for h in course.moves)
+            with self.host.between_steps({c.sender for c in opened} | set(course.old)):
+                remove = tuple(RemoveChannel(c, discard=True) for c in sorted(gone))
+                store.commit(Commit(remove=remove, retire=retire, notes=notes))
+                wires = self._without(opened, {})
+                if wires:
+                    routing.rewire(wires)
+                routing.go_on(number)
+            self._forget(course)
+            _log.warning("share %d was taken back", number)
+        self.pulling.refresh()
+        self.host.wake()
+
+    def _forget(self, course: ShareCourse) -> None:
+        del self.courses[course.number]
+        for key in [key for key in self._exports if key[0] == course.number]:
+            del self._exports[key]
+
+    # ---------------------------------------------------------------- wires
+
+    def _with(self, share: Share) -> Wires:
+        """The outputs of fragments that stay, with channels that are new."""
+        found: Wires = {}
+        for channel in share.opened.values():
+            sender = self.host.routing.fragments.get(channel.sender)
+            if channel.sender in share.change.fragments or sender is None:
+                continue
+            outputs = list(found.get(channel.sender, sender.outputs))
+            at = sender.bound.outputs.index(channel.upstream)
+            if all(wire.channel != channel.id for wire in outputs[at]):
+                outputs[at] = (*outputs[at], Wire(channel.id))
+                found[channel.sender] = tuple(outputs)
+        return found
+
+    def _without(self, channels: Iterable[Channel], wires: Wires) -> Wires:
+        found = dict(wires)
+        for channel in channels:
+            sender = self.host.routing.fragments.get(channel.sender)
+            if sender is not None:
+                outputs = found.get(channel.sender, sender.outputs)
+                found[channel.sender] = tuple(tuple(w for w in out if w.channel != channel.id) for out in outputs)
+        return found
+
+    def reroute(self, channels: Mapping[str, Mapping[str, Any]]) -> None:
+        """Lets channels take another way, or none until it is back."""
+        with self._lock:
+            store = self.host.store
+            known = set(store.exchange.channels())
+            rewire: list[Rewire] = []
+            notes: dict[str, Any] = {}
+            for key, wanted in channels.items():
+                channel = ChannelId(int(key))
+                if channel not in known:
+                    continue
+                spec = store.exchange.spec(channel)
+                rewire.append(Rewire(channel, spec.receiver, None, bool(wanted["is_cut"])))
+                if store.note(copy_note(channel)):
+                    notes[copy_note(channel)] = list(wanted["way"])
+                elif (log := store.note(log_note(channel))) is not None:
+                    notes[log_note(channel)] = [log[0], *wanted["way"][:-1]]
+                if "record" in wanted:
+                    notes[f"channel {channel}"] = wanted["record"]
+            if rewire:
+                store.commit(Commit(rewire=tuple(rewire), notes=notes))
+        self.pulling.refresh()
+        self.host.wake()
+
+    # ---------------------------------------------------------------- what others ask for
+
+    def may_pull(self, peer: str, channel: ChannelId) -> bool:
+        """Whether a site reads a channel from here, relays it, or is about to take its log over."""
+        readers = self.host.store.note(log_note(channel))
+        if readers is not None and peer in readers:
+            return True
+        for course in list(self.courses.values()):
+            share = course.of
+            takers = {c.id: share.where[c.sender] for c in share.change.channels_after.values()}
+            if any(c.id == channel for c in share.given_away):
+                way = share.ways.get("logs", {}).get(str(channel), [])
+                return peer == takers[channel] or peer in way
+        return False
+
+    def may_forget(self, channel: ChannelId) -> bool:
+        """Not while the log is about to be taken over: it has to stay as it was told."""
+        return not any(c.id == channel for course in list(self.courses.values()) for c in course.of.given_away)
+
+    def state(self, peer: str, via: str, number: int, place: int) -> tuple[Chunks, list[int], int]:
+        """State that a site fetches from here, perhaps through another one."""
+        with self._lock:
+            course = self._known(number)
+            share = course.of
+            operator, source, target = share.handovers[place]
+            allowed = [share.where[target], *share.ways["state"].get(str(place), ())]
+            if share.where[target] != peer or via not in allowed or not share.is_here(source):
+                raise InputError(f"state {place} of change {number} is not for {peer!r}")
+            if source not in self.host.routing.drained:
+                raise InputError(f"fragment {source} has not stopped yet")
+            keys = keys_of(operator, course.old[source].bound)
+            export = self._exports.get((number, place))
+            if export is None:
+                export = self._exports[number, place] = Export(self.host.store, source, operators=keys)
+            return export, keys, export.digest
+
+    def _known(self, number: int) -> ShareCourse:
+        if number not in self.courses:
+            raise InputError(f"change {number} is not under way here; it was never prepared, or has ended")
+        return self.courses[number]
+
+    # ---------------------------------------------------------------- coming back
+
+    def recover(self) -> None:
+        """Takes up the shares that were under way; what runs has been installed before."""
+        store, routing = self.host.store, self.host.routing
+        for key, data in sorted(store.notes("share ").items()):
+            number, share = int(key.rsplit(" ", 1)[1]), Share.from_json(data["share"])
+            course = self._course(share, None)
+            course.is_marked, course.fetched, course.added = data["marked"], data["fetched"], list(data["added"])
+            self.courses[number] = course
+            routing.wait_for(share.marker)
+            routing.drain({f: number for f in course.old if store.note(drained_note(number, f))})
+            if course.is_marked and share.change.fragments_before and (wires := self._with(share)):
+                routing.rewire(wires)
+            course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
+            if course.fetched is not None:
+                self._pull_state(course)
+
+    def forget_undecided(self) -> None:
+        """Takes back what was under way at the coordinator's own host: whoever decides has started again."""
+        store = self.host.store
+        for key, data in sorted(store.notes("share ").items()):
+            number, share = int(key.rsplit(" ", 1)[1]), Share.from_json(data["share"])
+            known = set(store.exchange.channels())
+            opened = [c.id for c in share.opened.values()] if share.change.fragments_before else []
+            gone = {c for c in (*opened, *map(ChannelId, data["added"])) if c in known}
+            notes: dict[str, Any] = {key: None, **{copy_note(ChannelId(c)): None for c in data["added"]}}
+            notes |= {drained_note(number, f): None for f in share.before}
+            course = ShareCourse(share.reconfiguration(), Installation((), ()), {}, 0.0, share=share)
+            retire = tuple(course.staging(h) for h in course.travelling)
+            remove = tuple(RemoveChannel(c, discard=True) for c in sorted(gone))
+            store.commit(Commit(remove=remove, retire=retire, notes=notes))
+
+    def stop(self) -> None:
+        self.pulling.stop()
+        for course in self.courses.values():
+            for move in course.pulls:
+                move.cancel()
+        self._preparer.shutdown(wait=False, cancel_futures=True)
+
+
+def _starts(begins: Mapping[ChannelId, list[int]]) -> tuple[Passed, ...]:
+    """Lets new channels begin at a position, with the watermark that was reached before it."""
+    rows = [(c, at - (mark != NO_WATERMARK), mark) for c, (at, mark) in begins.items() if at > 0]
+    if not rows:
+        return ()
+    channels, lengths, marks = zip(*rows, strict=True)
+    return (Passed.of(list(channels), list(lengths), list(marks)),)

@@ -1,0 +1,274 @@
+"""A site: one process with its own Spark, host and store, that runs the fragments of some nodes.
+
+It starts from its directory alone: what ran before runs again, what was under way is taken up, channels are pulled from
+where they were pulled, whether or not the coordinator is there. Then it joins, and does what it is told.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from meander.deploy.records import deployment_from
+from meander.model.errors import InputError
+from meander.model.ids import FragmentId
+from meander.model.plain import from_plain
+from meander.model.streams import SinkTarget, Stream
+from meander.model.topology import Topology
+from meander.run.commit import Commit
+from meander.run.connectors import source_for
+from meander.run.connectors.base import Surroundings
+from meander.run.exchange.flight_proof import key_of
+from meander.run.exchange.flight_server import Door
+from meander.run.host import Host, HostOptions
+from meander.run.journal import JournalError
+from meander.run.paths import Paths
+from meander.run.rebinding.bindings import first_slot
+from meander.run.session import start_session
+from meander.sites.asking import Asking, RefusedError
+from meander.sites.client import Client, Listener
+from meander.sites.contacts import Contacts
+from meander.sites.desk import SiteDesk
+from meander.sites.fence import Fence
+from meander.sites.made import install_made
+from meander.sites.outlets import SiteOutlets
+from meander.sites.protocol import Description, Measures
+from meander.sites.sharing import Sharing
+
+_log = logging.getLogger(__name__)
+WORLD = "world"
+TICK_S = 0.5
+DRAIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class SiteOptions:
+    """How a site runs."""
+
+    name: str
+    directory: Path
+    join: str
+    token: str
+    nodes: Sequence[Mapping[str, Any]]
+    listen: str = "127.0.0.1:0"
+    address: str | None = None
+    """Where others reach it, if that is not where it listens."""
+    slots: int = 1
+    master: str | None = None
+    """The Spark master; None for this machine's cores."""
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """More settings for Spark."""
+
+
+class Site(Listener):
+    """Start it, wait, stop it."""
+
+    def __init__(self, options: SiteOptions, spark: SparkSession | None = None) -> None:
+        self.options = options
+        self._spark, self._own_spark = spark, spark is None
+        self._host: Host | None = None
+        self._sharing: Sharing | None = None
+        self._door: Door | None = None
+        self._client: Client | None = None
+        self._contacts: Contacts | None = None
+        self._outlets: SiteOutlets | None = None
+        self._streams: dict[str, Stream] = {}
+        self._sinks: dict[str, SinkTarget] = {}
+        self._feeding = threading.Lock()
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="site", daemon=True)
+        self.refusal: str | None = None
+        """Why the coordinator does not want this site, if it does not."""
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Runs what the directory says, listens, and begins to join."""
+        options = self.options
+        options.directory.mkdir(parents=True, exist_ok=True)
+        instance = self._instance()
+        if self._spark is None:
+            extra = dict(options.spark) | ({"spark.master": options.master} if options.master else {})
+            self._spark = start_session(f"meander site {options.name}", extra=extra)
+        try:
+            host = self._host = Host(HostOptions(options.directory / "host", options.slots), self._spark)
+        except JournalError as error:
+            raise InputError(str(error)) from None
+        authority = None if options.ca is None else options.ca.read_bytes()
+        contacts = self._contacts = Contacts(host.store, options.name, authority)
+        sharing = self._sharing = Sharing(host, Paths(Topology()), contacts.asker)
+        self._outlets = SiteOutlets(host)
+        fence = Fence(options.directory / "fence.json")
+        desk = SiteDesk(
+            options.name,
+            sharing,
+            contacts,
+            fence,
+            world=self._take_world,
+            changed=self._deliver,
+            facts=self._facts,
+        )
+        self._install(host)
+        host.start()
+        sharing.recover()
+        host.deliver((), self.around)
+        if host.store.note(WORLD) is not None:
+            self._learn_world(host.store.note(WORLD))
+        self._door = Door(host.store, desk, key_of(options.token), self._location(), self._certificates())
+        sharing.pulling.refresh()
+        self._ticker.start()
+        description = Description(options.name, tuple(options.nodes), self.address, instance, version("meander"))
+        self._client = Client(Asking(options.join, options.token, options.ca), description, fence, self)
+        self._client.start()
+        threading.Thread(target=host.warm_up, name="warming up", daemon=True).start()
+        _log.info("site %s listens at %s", options.name, self.address)
+
+    def _install(self, host: Host) -> None:
+        """What ran here before runs again."""
+        store = host.store
+        deployment = deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
+        made = {FragmentId(int(key.split(" ")[1])): rows for key, rows in store.notes("made ").items()}
+        slots = {f: first_slot(f, host.routing.slots) for f in deployment.fragments}
+        host.install(install_made(made, deployment.fragments.values(), deployment.channels, slots))
+
+    def stop(self, *, drain: bool = True) -> bool:
+        """Ends after what was taken in is processed and has left, as far as that works in time.
+
+        What is left is there at the next start. Says whether nothing was.
+        """
+        drained = True
+        host = self._host
+        self._ended.set()
+        if host is not None and drain and host.slots:
+            drained = host.drain(timeout_s=DRAIN_S)
+        if self._client is not None:
+            self._client.stop()
+        if self._door is not None:
+            self._door.shutdown()
+        if self._sharing is not None:
+            self._sharing.stop()
+        if self._contacts is not None:
+            self._contacts.close()
+        if host is not None:
+            host.stop()
+        if self._own_spark and self._spark is not None:
+            self._spark.stop()
+        return drained
+
+    def wait_joined(self, timeout_s: float) -> None:
+        assert self._client is not None
+        self._client.wait_joined(timeout_s)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until the coordinator has refused this site, or for a time; says whether it ended."""
+        return self._ended.wait(timeout_s)
+
+    @property
+    def address(self) -> str:
+        """Where others reach this site."""
+        assert self._door is not None
+        scheme = "grpc+tls" if self.options.certificate else "grpc"
+        host = self.options.listen.rsplit(":", 1)[0]
+        shown = self.options.address or f"{host}:{self._door.port}"
+        return shown if "://" in shown else f"{scheme}://{shown}"
+
+    @property
+    def around(self) -> Surroundings:
+        results = self.options.directory / "results"
+        results.mkdir(exist_ok=True)
+        return Surroundings(results, self.options.directory / "host")
+
+    @property
+    def host(self) -> Host:
+        assert self._host is not None, "the site was not started"
+        return self._host
+
+    @property
+    def sharing(self) -> Sharing:
+        assert self._sharing is not None, "the site was not started"
+        return self._sharing
+
+    def _location(self) -> str:
+        return f"{'grpc+tls' if self.options.certificate else 'grpc'}://{self.options.listen}"
+
+    def _certificates(self) -> list[tuple[bytes, bytes]]:
+        certificate, key = self.options.certificate, self.options.key
+        if certificate is None or key is None:
+            return []
+        return [(certificate.read_bytes(), key.read_bytes())]
+
+    def _instance(self) -> str:
+        """A random text that is made once for a directory."""
+        path = self.options.directory / "instance.json"
+        if not path.exists():
+            path.write_text(json.dumps({"instance": secrets.token_hex(8)}))
+        return str(json.loads(path.read_text())["instance"])
+
+    # ---------------------------------------------------------------- streams and sinks
+
+    def _take_world(self, told: Mapping[str, Any]) -> None:
+        """Streams and sinks, told by the coordinator."""
+        saved = {"streams": told["streams"], "sinks": told["sinks"]}
+        with self._feeding:
+            if self.host.store.note(WORLD) != saved:
+                self.host.store.commit(Commit(notes={WORLD: saved}))
+        self._learn_world(saved)
+
+    def _learn_world(self, told: Mapping[str, Any]) -> None:
+        """Begins to take in the streams that nodes of this site produce."""
+        with self._feeding:
+            self._sinks = {name: from_plain(sink) for name, sink in told["sinks"].items()}
+            mine = {str(node["name"]) for node in self.options.nodes}
+            streams: dict[str, Stream] = {name: from_plain(stream) for name, stream in told["streams"].items()}
+            self._streams = {name: s for name, s in streams.items() if mine & set(s.nodes)}
+            if self.host.ingest is None:
+                sources = {name: source_for(s, self.around) for name, s in self._streams.items()}
+                self.host.feed(self._streams.values(), self.around, sources)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        assert self._outlets is not None
+        with self._feeding:
+            self._outlets.tick(self._sinks)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(TICK_S):
+            try:
+                self._deliver()
+            except Exception:
+                _log.exception("keeping delivery in step failed; it is tried again")
+
+    # ---------------------------------------------------------------- membership
+
+    def refused(self, error: RefusedError) -> None:
+        self.refusal = str(error)
+        self._ended.set()
+
+    def measures(self) -> Measures:
+        return Measures(host=self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """What there is to say about this process."""
+        status = self.host.status()
+        return {
+            "healthy": status.healthy,
+            "problems": list(status.problems)[:10],
+            "fragments": status.fragments,
+            "pending": status.pending_tuples,
+            "tuples_in": status.ingest.rows if status.ingest else 0,
+            "tuples_out": status.delivery.rows if status.delivery else 0,
+            "state_bytes": status.state_bytes,
+            "pulled_records": self.sharing.pulling.metrics.records,
+        }

@@ -1,0 +1,136 @@
+"""State on its way here from another site: chunk by chunk, through relays, each chunk once.
+
+It begins again by itself after a break, at the first chunk that is missing, until it is complete or called off.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from meander.model.errors import InputError
+from meander.model.ids import FragmentId
+from meander.run.exchange.flight_client import Asker, AwayError
+from meander.run.journal import JournalError
+from meander.run.migration.job import MoveState
+from meander.run.migration.sink import Sink
+from meander.run.store import Store
+from meander.run.transfer import TransferError
+
+_log = logging.getLogger(__name__)
+PAUSE_S = 0.2
+CHUNKS_S = 3600.0
+"""How long one attempt may take."""
+MOST_REFUSALS = 25
+"""After so many refusals in a row without a chunk in between nothing will come any more."""
+
+
+class StatePull:
+    """Implements `StateMove` for state that is fetched."""
+
+    def __init__(
+        self,
+        store: Store,
+        into: FragmentId,
+        number: int,
+        place: int,
+        keys: Sequence[int],
+        way: Sequence[str],
+        asker: Callable[[str], Asker],
+    ) -> None:
+        """`keys` are the numbers that the operator's state tables have here, in the order of the tables."""
+        self.bytes = self.chunks = 0
+        self.error: str | None = None
+        self._store, self._into, self._number, self._place = store, into, number, place
+        self._keys, self._way, self._asker = tuple(keys), tuple(way), asker
+        self._transfer = f"reconfiguration {number}"
+        self._sink = Sink(store, into, self._transfer)
+        self._total = 0
+        self._state = MoveState.DONE if self._sink.complete else MoveState.WAITING
+        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"state {number}.{place}", daemon=True)
+
+    @property
+    def state(self) -> MoveState:
+        return self._state
+
+    @property
+    def done(self) -> bool:
+        return self._state is MoveState.DONE
+
+    @property
+    def progress(self) -> float:
+        return 1.0 if self.done else self.chunks / self._total if self._total else 0.0
+
+    @property
+    def seconds(self) -> float:
+        return 0.0
+
+    def start(self) -> None:
+        if self._state is MoveState.WAITING:
+            self._state = MoveState.MOVING
+            self._thread.start()
+
+    def poll(self) -> float | None:
+        """Nothing to do: a thread does it all."""
+        return None if self._state.ended else 1.0
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        self._ended.wait(timeout_s)
+        return self.done
+
+    def cancel(self) -> bool:
+        """Stops; what has arrived is dropped with the place it arrived at."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if not self.done:
+            self._state = MoveState.CANCELLED
+        return not self.done
+
+    def _run(self) -> None:
+        refusals = 0
+        while not self._stopping.is_set() and not self.done:
+            before = self.chunks
+            try:
+                self._fetch()
+            except (AwayError, TransferError, JournalError) as error:
+                self.error = str(error)
+            except InputError as error:  # the other side may not be there yet: it is asked again for a while
+                self.error = str(error)
+                refusals = 0 if self.chunks > before else refusals + 1
+                if refusals >= MOST_REFUSALS:
+                    self._state = MoveState.FAILED
+                    _log.warning("state of change %d does not come: %s", self._number, error)
+                    break
+            except Exception as error:
+                _log.exception("fetching state failed; it is tried again")
+                self.error = str(error)
+            if not self.done:
+                self._stopping.wait(PAUSE_S)
+        self._ended.set()
+
+    def _fetch(self) -> None:
+        ticket = {"state": self._number, "handover": self._place, "way": list(self._way[1:])}
+        asker = self._asker(self._way[0])
+        pieces = asker.get({**ticket, "from": self.chunks}, CHUNKS_S)
+        facts = json.loads(pieces.schema.metadata[b"state"])
+        keys = dict(zip(sorted(facts["keys"]), self._keys, strict=True))
+        self._sink = Sink(self._store, self._into, self._transfer, keys)
+        self._total = int(facts["chunks"])
+        self.chunks = self._sink.next(int(facts["export"]))
+        if self._sink.complete:
+            self._state = MoveState.DONE
+            return
+        for piece in pieces:
+            if self._stopping.is_set():
+                return
+            chunk = piece.data.column(0)[0].as_py()
+            arrival = self._sink.take(chunk)
+            self.bytes += len(chunk)
+            self.chunks = max(self.chunks, arrival.chunk + 1)
+            if arrival.last:
+                self._state = MoveState.DONE
+                return
