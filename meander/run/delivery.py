@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class DeliveryOptions:
     """How much at a time, and how long to sleep when there is nothing."""
 
-    most_rows: int = 50_000
+    most_rows: int = 250_000
     interval_ms: int = 100
 
 

@@ -18,6 +18,7 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.model.streams import SinkTarget
 from meander.run.commit import Commit
+from meander.run.connectors import parquet
 from meander.run.connectors.base import Outlet, Position
 from meander.run.connectors.jsonl import JsonLines
 from meander.run.connectors.memory import Memory
@@ -320,3 +321,18 @@ def test_the_thread_delivers_until_it_is_stopped(tmp_path: Path) -> None:
         while rig.store.acknowledged("slow > alerts") < 10:
             seen = rig.store.wait(seen, 1)
     assert rig.delivery.metrics().rows == 10
+
+
+def test_many_rows_become_a_file_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "LEAST_ROWS", 10)
+    monkeypatch.setattr(parquet, "usable_cores", lambda: 3)
+    rig = Rig(tmp_path, outlet(connector="parquet"), most_rows=100)
+    rig.results(25)
+    rig.delivery.tick()
+    written = sorted((tmp_path / "slow-alerts").iterdir())
+    assert [len(pq.read_table(p)) for p in written] == [9, 9, 7]
+    written[-1].with_name("rows-000000000025-000000000030.parquet").write_bytes(b"of a range that was not acknowledged")
+    rig.crash()
+    rig.results(3)
+    rig.delivery.tick()
+    assert files(tmp_path / "slow-alerts") == list(range(28))

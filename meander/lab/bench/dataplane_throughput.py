@@ -28,7 +28,8 @@ from meander.run.session import usable_cores
 LEAST_RATIO = 0.8
 WARM_BATCHES = 2
 LARGE = 1_000_000
-"""Of so large batches there is one at a time."""
+FEW_BATCHES = 3
+"""Of batches of that size and beyond."""
 TIMEOUT_S = 300.0
 
 Progress = Callable[[str], None]
@@ -66,7 +67,7 @@ def _compare(
     batches: int,
     progress: Progress,
 ) -> list[Figure]:
-    count = batches if size < LARGE else 1
+    count = batches if size < LARGE else min(batches, FEW_BATCHES)
     found: tuple[list[float], list[float]] = ([], [])
     sides: tuple[Ours | Plain, ...] = (ours, plain)
     for repeat in range(-1, repeats):

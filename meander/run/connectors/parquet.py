@@ -1,4 +1,5 @@
-"""`parquet`: results as parquet files in a directory, one for each delivered range of rows, exactly once.
+"""`parquet`: results as parquet files in a directory, exactly once: one for each delivered range of rows, or, of many
+rows, one for each core.
 
 A file appears under its name only when it is complete. Its name says which rows it holds, so files beyond what was
 acknowledged are known after a crash, and removed.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,10 @@ import pyarrow.parquet as pq
 from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
 from meander.run.connectors.jsonl import path_of
 from meander.run.connectors.options import Option
+from meander.run.session import usable_cores
 
+LEAST_ROWS = 50_000
+"""Fewer rows are not worth a file of their own."""
 _NAME = re.compile(r"rows-(\d+)-(\d+)\.parquet(\.part)?$")
 
 
@@ -38,15 +43,25 @@ class Parquet:
                 path.unlink()
 
     def write(self, table: pa.Table, first: int) -> Any:
+        count = min(usable_cores(), -(-len(table) // LEAST_ROWS))
+        size = -(-len(table) // count)
+        pieces = [(table.slice(at, size), first + at) for at in range(0, len(table), size)]
+        if count == 1:
+            self._write(*pieces[0])
+        else:
+            with ThreadPoolExecutor(count, "parquet") as pool:
+                list(pool.map(self._write, *zip(*pieces, strict=True)))
+        if self._durable:
+            _sync(self.path)
+        return None
+
+    def _write(self, table: pa.Table, first: int) -> None:
         path = self.path / f"rows-{first:012d}-{first + len(table):012d}.parquet"
         part = path.with_name(f"{path.name}.part")
         pq.write_table(table, part)
         if self._durable:
             _sync(part)
         os.replace(part, path)
-        if self._durable:
-            _sync(self.path)
-        return None
 
     def close(self) -> None:
         """Files are closed as soon as they are written."""
