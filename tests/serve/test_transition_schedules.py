@@ -64,7 +64,7 @@ class Schedule:
     ) -> None:
         self.rng = np.random.default_rng(seed)
         self.protocol = protocol
-        chosen = [str(self.rng.choice(one_stream)), str(self.rng.choice(TWO_STREAMS))]
+        chosen = [str(self.rng.choice(one_stream)), *map(str, self.rng.choice(TWO_STREAMS, 2, replace=False))]
         text = "".join(f"CREATE QUERY q{i} AS {body} INTO {SINKS[i]};\n" for i, body in enumerate(chosen))
         library = PerQuery({name: mechanism(name) for name in NAMES}, NAMES[0])
         disorder_ms = int(self.rng.choice([0, 300]))
