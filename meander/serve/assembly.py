@@ -35,6 +35,7 @@ from meander.serve.recovery import Recovered, known_to, rebuild, reopen
 from meander.serve.telling import Teller
 from meander.serve.traces import traces_from_environment
 from meander.serve.wishes import Form
+from meander.sites.protocol import Epoch
 
 if TYPE_CHECKING:
     from meander.serve.coordinator import Options
@@ -101,10 +102,16 @@ class Assembly:
 
 
 def assemble(
-    host: Host, world: TopologyFile, ledger_path: Path, around: Surroundings, hub: Hub, options: Options
+    host: Host,
+    world: TopologyFile,
+    ledger_path: Path,
+    around: Surroundings,
+    hub: Hub,
+    options: Options,
+    epoch: Epoch | None = None,
 ) -> Assembly:
     """Puts everything together; what the ledger and the host's store hold is taken up."""
-    ledger = Ledger(ledger_path)
+    ledger = Ledger(ledger_path, epoch)
     fresh = not ledger.has_topology()
     recovered = rebuild(ledger, world, known_to(host.store))
     catalog = recovered.catalog

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,7 +42,10 @@ from meander.serve.home import Home, announce, create, held, withdraw
 from meander.serve.hub import Hub
 from meander.serve.server import Server
 from meander.serve.service import Service
+from meander.serve.sites.office import Office
+from meander.serve.tls import Tls
 from meander.serve.tokens import Tokens
+from meander.sites.protocol import HEARTBEAT_MS, PATIENCE_MS
 
 _log = logging.getLogger(__name__)
 WARM_UP_S = 60.0
@@ -68,6 +72,12 @@ class Options:
     sink_of: Callable[[Outlet, Surroundings], SinkConnector] = sink_for
     samples: Sequence[tuple[str, str]] = ()
     """Titles and texts of queries that the page offers."""
+    heartbeat_ms: int = HEARTBEAT_MS
+    """How often sites are to be heard of."""
+    patience_ms: int = PATIENCE_MS
+    """A site that is not heard of for so long is away."""
+    tls: Tls | None = None
+    """The certificate to show; without it the API is plain HTTP."""
 
     def check(self) -> None:
         find_mechanism(self.mechanism)
@@ -82,8 +92,13 @@ class Coordinator:
         tokens = Tokens.load(home.tokens)
         self.token, self.reader_token = tokens.operator, tokens.reader
         self.hub = Hub(secrets.token_hex(4))
-        self.service = Service(self.hub, tokens, Reader(world.streams, world.sinks), options.samples, options.adapt)
-        self.server = Server(self.service, options.host, options.port)
+        reader = Reader(world.streams, world.sinks)
+        self.service = Service(self.hub, tokens, reader, options.samples, options.adapt)
+        self.server = Server(self.service, options.host, options.port, options.tls)
+        self.stepped_down = threading.Event()
+        """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""
+        self.office = Office(home.ledger, reader, self._step_down, options.heartbeat_ms, options.patience_ms)
+        self.service.has_sites(self.office.membership, self.office.auditor)
         self._spark, self._own_spark = spark, spark is None
         self._parts: Assembly | None = None
         self._host: Host | None = None
@@ -92,6 +107,7 @@ class Coordinator:
 
     def start(self) -> None:
         """Listens at once; takes up what ran before and begins to run as soon as Spark is there."""
+        self.office.start()
         self.server.start()
         announce(self.home, self.address)
         started = time.monotonic()
@@ -110,6 +126,7 @@ class Coordinator:
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, History(self.home.ledger))
+        self.office.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
 
     def _assemble(self) -> Assembly:
@@ -122,12 +139,13 @@ class Coordinator:
         except JournalError as error:
             raise InputError(str(error)) from None
         around = Surroundings(self.home.results, self.home.host)
-        self._parts = assemble(self._host, world, self.home.ledger, around, self.hub, options)
+        self._parts = assemble(self._host, world, self.home.ledger, around, self.hub, options, self.office.epoch)
         return self._parts
 
     def stop(self) -> None:
         """Stops at once; what was taken in goes on at the next start."""
         self.service.stopping()
+        self.office.stop()
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
@@ -138,10 +156,17 @@ class Coordinator:
         if self._parts is not None:
             self._parts.close()
         self.service.close()
+        self.office.close()
         gc.unfreeze()
         withdraw(self.home)
         if self._own_spark and self._spark is not None:
             self._spark.stop()
+
+    def _step_down(self, reason: str) -> None:
+        """Another coordinator acts; whoever runs this one is to stop it."""
+        if self._parts is not None:
+            self._parts.core.halt()
+        self.stepped_down.set()
 
     # ---------------------------------------------------------------- asking
 

@@ -40,6 +40,7 @@ from meander.serve.ledger import Placing
 from meander.serve.measuring import Measured
 from meander.serve.problems import RefusedError, conflict
 from meander.serve.telling import Teller
+from meander.serve.sites.epochs import SteppedDownError
 from meander.serve.wishes import Act, Answer, Batch, Wish
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,8 @@ class Core:
         self.failures: dict[str, float] = {}
         """What went wrong inside, and when it last did."""
         self._queue: queue.SimpleQueue[Wish | Act | None] = queue.SimpleQueue()
+        self.on_stepped_down: Callable[[str], None] = lambda reason: None
+        """Told when another coordinator has taken over."""
         self._measures: deque[Measured] = deque(maxlen=1)
         self._placed: dict[OperatorId, NodeId] = {}
         self._changed = 0.0
@@ -101,6 +104,11 @@ class Core:
 
     def ask(self, wish: Wish | Act) -> Future[Answer]:
         """Puts a wish into the queue, from any thread."""
+    def halt(self) -> None:
+        """Decides nothing any more, from any thread; does not wait for that."""
+        self._stopping.set()
+        self._queue.put(None)
+
         self._queue.put(wish)
         if not self._thread.is_alive() and self._stopping.is_set():
             self._refuse_all()
@@ -128,7 +136,11 @@ class Core:
         self._refuse_all()
 
     def failed(self, what: str, error: Exception) -> None:
-        """Something that should not happen happened; everything else goes on."""
+        """Something that should not happen happened; everything else goes on, unless another coordinator acts now."""
+        if isinstance(error, SteppedDownError):
+            self._stopping.set()
+            self.on_stepped_down(str(error))
+            return
         _log.error("%s failed", what, exc_info=error)
         self.failures[f"{what} failed: {type(error).__name__}: {error}"] = time.monotonic()
 

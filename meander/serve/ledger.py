@@ -22,6 +22,8 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, NodeId, OperatorId
 from meander.model.topology import Link, Node, NodeKind, Topology
 from meander.serve.migrations import migrate
+from meander.serve.sites.epochs import check as check_epoch
+from meander.sites.protocol import Epoch
 
 KEPT_BATCHES = 20_000
 KEPT_RECONFIGURATIONS = 2_000
@@ -62,8 +64,9 @@ class Remembered:
 class Ledger:
     """One file. All calls come from one thread at a time."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, epoch: Epoch | None = None) -> None:
+        """With an epoch, nothing can be written any more once another coordinator has begun a newer one."""
+        self.path, self.epoch = path, epoch
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -83,6 +86,8 @@ class Ledger:
         """All or nothing."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            if self.epoch is not None:
+                check_epoch(self._db, self.epoch)
             yield
         except BaseException:
             self._db.execute("ROLLBACK")

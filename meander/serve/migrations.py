@@ -95,7 +95,53 @@ CREATE TABLE answers (
 CREATE INDEX answers_by_age ON answers (at_ms);
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST,)
+SITES = """
+CREATE TABLE epoch (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    number INTEGER NOT NULL,          -- of the coordinator that may act: one more with every start
+    coordinator TEXT NOT NULL,        -- tells apart two that run on copies of one directory
+    secret TEXT NOT NULL,             -- signs the names of coordinators of this directory
+    at_ms INTEGER NOT NULL
+);
+CREATE TABLE site_tokens (
+    site TEXT PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,      -- SHA-256; the token itself is nowhere
+    nodes TEXT NOT NULL,              -- JSON: names and patterns of the nodes it may act for
+    made_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE sites (
+    name TEXT PRIMARY KEY,
+    state TEXT NOT NULL,              -- here, draining, away, left
+    instance TEXT NOT NULL,
+    session TEXT NOT NULL,
+    address TEXT NOT NULL,
+    version TEXT NOT NULL,
+    since_ms INTEGER NOT NULL,        -- when the state began
+    clock_ms INTEGER NOT NULL         -- how far its clock was off when it joined
+) WITHOUT ROWID;
+CREATE TABLE claims (
+    node TEXT PRIMARY KEY,
+    site TEXT NOT NULL,
+    slots INTEGER                     -- what it had before its site drained; NULL: it does not drain
+) WITHOUT ROWID;
+CREATE TABLE away_links (             -- of nodes that left because their site did: they come back with them
+    source TEXT NOT NULL,
+    target TEXT NOT NULL,
+    latency_ms REAL NOT NULL,
+    bandwidth_mbps REAL,              -- NULL: unlimited
+    PRIMARY KEY (source, target)
+) WITHOUT ROWID;
+CREATE TABLE audit (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_ms INTEGER NOT NULL,
+    who TEXT NOT NULL,                -- coordinator, operator, reader, a site's name, nobody
+    did TEXT NOT NULL,
+    about TEXT NOT NULL,
+    outcome TEXT NOT NULL
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES)
 """In order; the first is number 1."""
 
 

@@ -11,6 +11,7 @@ import uvicorn
 from meander.model.errors import InputError
 from meander.serve.api import make_app
 from meander.serve.service import Service
+from meander.serve.tls import Tls
 
 START_S = 10.0
 BACKLOG = 512
@@ -19,7 +20,7 @@ BACKLOG = 512
 class Server:
     """Binds its socket at once, so that a port that is taken is known before anything else starts."""
 
-    def __init__(self, service: Service, host: str, port: int) -> None:
+    def __init__(self, service: Service, host: str, port: int, tls: Tls | None = None) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,7 +42,9 @@ class Server:
             backlog=BACKLOG,
             timeout_graceful_shutdown=2,
             timeout_keep_alive=30,
+            **(tls.for_server() if tls is not None else {}),
         )
+        self._scheme = "http" if tls is None else "https"
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True
@@ -50,7 +53,7 @@ class Server:
     @property
     def address(self) -> str:
         shown = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{shown}:{self._port}"
+        return f"{self._scheme}://{shown}:{self._port}"
 
     def start(self) -> None:
         self._thread.start()

@@ -26,9 +26,13 @@ from meander.serve.history import History
 from meander.serve.hub import Hub
 from meander.serve.problems import RefusedError, conflict, not_found
 from meander.serve.rehearsal import rehearse
+from meander.serve.sites.auditor import Auditor
+from meander.serve.sites.membership import Membership
+from meander.serve.sites.refusals import SiteRefusedError
 from meander.serve.tokens import Tokens
 from meander.serve.transitions import Transitions
 from meander.serve.wishes import Act, Answer, Form, Key, Kind, Wish
+from meander.sites.protocol import Code
 
 ANSWER_S = 60.0
 POSITIONS_S = 0.2
@@ -45,6 +49,8 @@ class Service:
         self.hub, self.tokens, self.reader, self.samples, self.adapts = hub, tokens, reader, tuple(samples), adapts
         self.version = version("meander")
         self._core: Core | None = None
+        self._sites: Membership | None = None
+        self.auditor: Auditor | None = None
         self._history: History | None = None
         self._stopping = False
         self._started = time.monotonic()
@@ -59,6 +65,18 @@ class Service:
         self._core, self._history = core, history
         self.hub.publish("health", self.health())
 
+    def has_sites(self, sites: Membership, auditor: Auditor) -> None:
+        """Sites can be answered from now on, also before the core is there."""
+        self._sites, self.auditor = sites, auditor
+
+    def who(self, token: str | None) -> str:
+        """The name of whoever has a token, for the audit log."""
+        role = self.tokens.role_of(token) if token else None
+        if role is not None or token is None or self._sites is None:
+            return role.value if role else "nobody"
+        found = self._sites.book.pass_of(token)
+        return found.site if found else "nobody"
+
     def stopping(self) -> None:
         self._stopping = True
         self.hub.publish("health", self.health())
@@ -69,10 +87,19 @@ class Service:
 
     @property
     def core(self) -> Core:
+        if self._sites is not None and self._sites.stepped_down is not None:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, self._sites.stepped_down)
         if self._core is None or self._stopping:
             what = "stopping" if self._stopping else "starting"
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"the coordinator is {what}; try again in a moment")
         return self._core
+
+    @property
+    def sites(self) -> Membership:
+        if self._sites is None or self._stopping:
+            what = "stopping" if self._stopping else "starting"
+            raise SiteRefusedError(Code.UNAVAILABLE, f"the coordinator is {what}; try again in a moment")
+        return self._sites
 
     @property
     def history(self) -> History:

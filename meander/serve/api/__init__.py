@@ -14,8 +14,10 @@ import meander.serve.api.changes as changes
 import meander.serve.api.live as live
 import meander.serve.api.page as page
 import meander.serve.api.queries as queries
+import meander.serve.api.sites as sites
 import meander.serve.api.system as system
 import meander.serve.api.topology as topology
+from meander.serve.api.auditing import Audited
 from meander.serve.api.errors import install_errors
 from meander.serve.api.guards import Headers, SizeLimit, may_read
 from meander.serve.api.models import Problem
@@ -25,7 +27,8 @@ from meander.serve.service import Service
 BASE = "/api/v1"
 ABOUT = """Meander keeps continuous queries running on Spark while the infrastructure under them moves.
 
-Every request but `GET /health` needs `Authorization: Bearer TOKEN`: a reader's token to look, an operator's to change.
+Every request but `GET /health` needs `Authorization: Bearer TOKEN`: a reader's token to look, an operator's to change,
+a site's to speak for that site.
 Errors are `application/problem+json`; `detail` is a sentence for people. Requests that change something accept
 `Idempotency-Key`: the same request sent again with the same key has no second effect and gets the first answer."""
 
@@ -66,11 +69,14 @@ def make_app(service: Service) -> FastAPI:
         ("queries", queries),
         ("adaptation", adaptation),
         ("live", live),
+        ("sites", sites),
     ):
         app.include_router(module.router, prefix=BASE, tags=[name], dependencies=[Depends(may_read)], responses=wrong)
+    app.include_router(sites.site_router, prefix=BASE, tags=["sites"], responses=wrong)
     app.include_router(system.metrics_router, dependencies=[Depends(may_read)], include_in_schema=False)
     page.mount(app)
     install_errors(app)
     app.add_middleware(SizeLimit)
+    app.add_middleware(Audited, service=service, base=BASE)
     app.add_middleware(Headers)
     return app

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from meander.model.errors import InputError
 from meander.serve.problems import MEDIA_TYPE, problem, status_of
+from meander.serve.sites.refusals import SiteRefusedError
 
 _log = logging.getLogger(__name__)
 REMEDIES = {
@@ -40,7 +41,8 @@ def install_errors(app: FastAPI) -> None:
 
 async def _input(request: Request, error: Exception) -> Response:
     assert isinstance(error, InputError)
-    return respond(status_of(error), str(error), request.url.path)
+    more = {"code": error.code.value} if isinstance(error, SiteRefusedError) else {}
+    return respond(status_of(error), str(error), request.url.path, **more)
 
 
 async def _validation(request: Request, error: Exception) -> Response:

@@ -1,0 +1,141 @@
+"""What comings and goings of nodes mean for the topology: from names of nodes to change events.
+
+A node that goes leaves its links behind; when it comes back they are mended, as far as the other end is there. If both
+ends are away, the one that comes back last brings the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from meander.model.errors import InputError, unknown
+from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, NodeAdded, NodeRemoved
+from meander.model.ids import NodeId
+from meander.model.topology import Link, Node, Topology
+from meander.serve.sites.book import Book
+
+Value = Mapping[str, Any] | ChangeEvent
+
+
+class Sight:
+    """The topology as it will be after the changes looked at so far; `before` and `after` write down what must be."""
+
+    def __init__(self, topology: Topology, book: Book) -> None:
+        self._topology, self._book = topology, book
+        self._alive: dict[str, bool] = {}
+        self._lost: dict[tuple[str, str], Link] = {}
+        self._mended: set[tuple[str, str]] = set()
+        self._slots: dict[str, int | None] = {}
+
+    def before(self) -> None:
+        """What must be remembered before the events happen."""
+        if self._lost:
+            self._book.keep_links(self._lost.values())
+        draining = {n: s for n, s in self._slots.items() if s is not None}
+        if draining:
+            self._book.save_drained(draining)
+
+    def after(self) -> None:
+        """What needs not be remembered any more."""
+        if self._mended:
+            self._book.drop_links(self._mended)
+        ended = {n: s for n, s in self._slots.items() if s is None}
+        if ended:
+            self._book.save_drained(ended)
+
+    # ---------------------------------------------------------------- coming
+
+    def come(self, nodes: Sequence[Mapping[str, Any]]) -> list[Value]:
+        """The events by which nodes are there, with their links and all their slots."""
+        drained = self._book.drained(str(n["name"]) for n in nodes)
+        events: list[Value] = []
+        for described in nodes:
+            name = str(described["name"])
+            if not self._is_alive(name):
+                events.append(self._added(described, drained.get(name)))
+                self._alive[name] = True
+            elif name in drained:
+                events.append(CapacityChanged(0, name, slots=drained[name]))
+            if name in drained:
+                self._slots[name] = None
+        for described in nodes:
+            given = described.get("links")
+            events += self._remembered(str(described["name"])) if given is None else self._given(described)
+        return events
+
+    def _added(self, described: Mapping[str, Any], slots: int | None) -> Value:
+        name = str(described["name"])
+        if "kind" in described:
+            return {"event": "node_added", **{k: v for k, v in described.items() if k != "links"}}
+        known = self._known(name)
+        if known is None:
+            names = [self._topology.name(n) for n in self._topology.ids()]
+            raise InputError(f"{unknown('node', name, names).message}; give its kind to add it to the topology")
+        return NodeAdded(0, known if slots is None else replace(known, slots=slots))
+
+    def _given(self, described: Mapping[str, Any]) -> list[Value]:
+        """The links that a site gives for a node instead of those it had; the rest of them is forgotten."""
+        name = str(described["name"])
+        self._mended |= {(k.source, k.target) for k in self._book.kept_links(name)}
+        links = [Link(**{"source": name, **given}) for given in described["links"]]
+        return [LinkAdded(0, link) for link in links if not self._linked(link.source, link.target)]
+
+    def _remembered(self, name: str) -> list[Value]:
+        """The links that a node had, of those whose other end is there."""
+        kept = {(k.source, k.target): k for k in self._book.kept_links(name)}
+        kept |= {ends: k for ends, k in self._lost.items() if name in ends}
+        events: list[Value] = []
+        for (source, target), link in kept.items():
+            if (source, target) in self._mended or not (self._is_alive(source) and self._is_alive(target)):
+                continue
+            twin = kept.get((target, source))
+            both = twin is not None and (twin.latency_ms, twin.bandwidth_mbps) == (link.latency_ms, link.bandwidth_mbps)
+            self._mended |= {(source, target), *([(target, source)] if both else [])}
+            if not self._linked(source, target):
+                events.append(LinkAdded(0, replace(link, directed=not both)))
+        return events
+
+    # ---------------------------------------------------------------- going
+
+    def go(self, nodes: Sequence[str]) -> list[Value]:
+        """The events by which nodes are gone, of those that are there."""
+        gone = [n for n in nodes if self._is_alive(n)]
+        for name in gone:
+            if (node := self._topology.find(name)) is not None:
+                self._lost |= {(k.source, k.target): k for k in self._links_of(node)}
+            self._alive[name] = False
+        return [NodeRemoved(0, name) for name in gone]
+
+    def drain(self, nodes: Sequence[str]) -> list[Value]:
+        """The events by which nodes hold nothing that could be elsewhere."""
+        before = self._book.drained(nodes)
+        staying = [n for n in nodes if self._is_alive(n) and n not in before]
+        for name in staying:
+            self._slots[name] = self._topology.node(self._topology.id(name)).slots
+        return [CapacityChanged(0, name, slots=0) for name in staying]
+
+    # ---------------------------------------------------------------- looking
+
+    def _is_alive(self, name: str) -> bool:
+        return self._alive.get(name, self._topology.find(name) is not None)
+
+    def _known(self, name: str) -> Node | None:
+        """What is known of a node that is or was there."""
+        try:
+            return self._topology.node(self._topology.known_id(name))
+        except InputError:
+            return None
+
+    def _links_of(self, node: NodeId) -> Iterable[Link]:
+        topology, arcs = self._topology, self._topology.arcs
+        for arc in (*topology.arcs_from(node), *topology.arcs_to(node)):
+            source, target = topology.name(NodeId(int(arcs.tail[arc]))), topology.name(NodeId(int(arcs.tip[arc])))
+            yield Link(source, target, float(arcs.latency_ms[arc]), float(arcs.bandwidth_mbps[arc]), directed=True)
+
+    def _linked(self, source: str, target: str) -> bool:
+        """Whether there is a link now that will still be there."""
+        a, b = self._topology.find(source), self._topology.find(target)
+        went = any(self._alive.get(n) is False for n in (source, target)) or (source, target) in self._lost
+        return a is not None and b is not None and not went and self._topology.arc(a, b) is not None

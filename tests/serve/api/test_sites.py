@@ -1,0 +1,427 @@
+"""Sites join a coordinator that runs, are heard of and leave; whoever may not is told why, at both ends."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from meander.model.errors import InputError
+from meander.serve.changes import Reader
+from meander.serve.coordinator import Coordinator
+from meander.serve.sites.comings import Comings
+from meander.serve.sites.detector import Detector
+from meander.serve.sites.membership import Membership
+from meander.serve.sites.refusals import SiteRefusedError
+from meander.sites.asking import Asking, RefusedError, UnreachableError
+from meander.sites.client import Client, Listener, wall_clock_ms
+from meander.sites.fence import Fence
+from meander.sites.protocol import PROTOCOL, Code, Description, Measures, Peer
+from meander.sites.protocol import Membership as Joined
+from tests.serve.api.conftest import Until
+from tests.serve.world import Browser
+
+NEW = {"kind": "edge", "slots": 2}
+
+
+def fresh(what: str) -> str:
+    return f"{what}-{secrets.token_hex(3)}"
+
+
+def token_for(operator: Browser, site: str, *nodes: str) -> str:
+    made = operator.ask("POST", "/site-tokens", {"site": site, "nodes": list(nodes)})
+    assert made.status == 201, made.body
+    found: str = made.json["token"]
+    return found
+
+
+def said(site: str, *nodes: Mapping[str, Any], **changed: Any) -> dict[str, Any]:
+    """A registration that is good, but for what is changed."""
+    return {
+        "protocol": PROTOCOL,
+        "site": site,
+        "instance": "one",
+        "version": "0.1.0",
+        "now_ms": wall_clock_ms(),
+        "address": "grpc://127.0.0.1:1",
+        "nodes": list(nodes),
+        **changed,
+    }
+
+
+def node(browser: Browser, name: str) -> dict[str, Any] | None:
+    return next((n for n in browser.get("/topology")["nodes"] if n["name"] == name), None)
+
+
+def links_of(browser: Browser, name: str) -> set[tuple[str, str, float]]:
+    return {(k["a"], k["b"], k["latency_ms"]) for k in browser.get("/topology")["links"] if name in (k["a"], k["b"])}
+
+
+def is_alive(browser: Browser, name: str) -> bool:
+    found = node(browser, name)
+    return found is not None and found["alive"]
+
+
+def audit(operator: Browser, who: str) -> list[tuple[str, str]]:
+    return [(e["did"], e["outcome"]) for e in operator.get("/audit?limit=1000") if e["who"] == who]
+
+
+# ---------------------------------------------------------------- a site's life
+
+
+@dataclass
+class Heard(Listener):
+    """Writes down what a client is told."""
+
+    known: dict[str, Peer] = field(default_factory=dict)
+    beats: int = 0
+    joins: list[str] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    value: Measures = field(default_factory=Measures)
+
+    def joined(self, membership: Joined) -> None:
+        self.joins.append(membership.session)
+
+    def lost(self, reason: str) -> None:
+        self.losses.append(reason)
+
+    def peers(self, peers: Mapping[str, Peer]) -> None:
+        self.known = dict(peers)
+
+    def heard(self, answer: Mapping[str, Any]) -> None:
+        self.beats += 1
+
+    def measures(self) -> Measures:
+        return self.value
+
+
+@pytest.fixture
+def client_of(coordinator: Coordinator) -> Iterator[Callable[..., tuple[Client, Heard]]]:
+    made: list[Client] = []
+
+    def make(token: str, site: str, *nodes: Mapping[str, Any], instance: str = "one") -> tuple[Client, Heard]:
+        description = Description(site, nodes, f"grpc://{site}:1", instance, "0.1.0")
+        heard = Heard()
+        client = Client(Asking(coordinator.address, token), description, Fence(), heard)
+        made.append(client)
+        client.start()
+        return client, heard
+
+    yield make
+    for client in made:
+        client.stop()
+
+
+def test_a_site_brings_its_node_is_heard_of_and_takes_the_node_with_it_when_it_leaves(
+    operator: Browser, reader: Browser, client_of: Callable[..., tuple[Client, Heard]], until: Until
+) -> None:
+    site, name = fresh("gateway"), fresh("bridge")
+    token = token_for(operator, site, name)
+    assert reader.get(f"/sites/{site}") == {"site": site, "state": "expected", "nodes": [name]}
+    given = {"name": name, **NEW, "links": [{"target": "e0", "latency_ms": 3.5}]}
+    client, heard = client_of(token, site, given)
+    heard.value = Measures({name: {"pending": 7}}, {"slots": 1})
+    assert client.wait_joined(90).nodes == (name,)
+    assert is_alive(reader, name)
+    assert links_of(reader, name) in ({(name, "e0", 3.5)}, {("e0", name, 3.5)})
+    until(lambda: heard.known.get(name) == Peer(site, f"grpc://{site}:1"))
+    until(
+        lambda: reader.get(f"/sites/{site}").get("measures") == {"nodes": {name: {"pending": 7}}, "host": {"slots": 1}}
+    )
+    assert reader.get(f"/sites/{site}")["state"] == "here"
+
+    client.drain()
+    assert reader.get(f"/sites/{site}")["state"] == "draining"
+    assert (node(reader, name) or {})["capacity"] == 0
+    client.leave()
+    assert not is_alive(reader, name)
+    assert reader.get(f"/sites/{site}")["state"] == "left"
+    assert audit(operator, site) == [("join", "done"), ("drain", "done"), ("leave", "done")]
+
+
+def test_a_site_that_was_released_finds_out_with_its_next_heartbeat_and_joins_again(
+    operator: Browser, reader: Browser, client_of: Callable[..., tuple[Client, Heard]], until: Until
+) -> None:
+    site, name = fresh("gateway"), fresh("bridge")
+    client, heard = client_of(token_for(operator, site, name), site, {"name": name, **NEW})
+    first = client.wait_joined(90).session
+    assert operator.ask("POST", f"/sites/{site}/release").status == 200
+    until(lambda: len(heard.joins) == 2)
+    assert heard.joins[0] == first != heard.joins[1]
+    assert is_alive(reader, name)
+
+
+def test_a_revoked_token_ends_the_membership_at_both_ends(
+    operator: Browser, reader: Browser, client_of: Callable[..., tuple[Client, Heard]], until: Until
+) -> None:
+    site, name = fresh("gateway"), fresh("bridge")
+    client, _ = client_of(token_for(operator, site, name), site, {"name": name, **NEW})
+    client.wait_joined(90)
+    assert operator.ask("DELETE", f"/site-tokens/{site}").status == 204
+    assert not is_alive(reader, name)
+    until(lambda: client.membership is None)
+    with pytest.raises(RefusedError, match="this token is not known") as refused:
+        client.wait_joined(90)
+    assert refused.value.code is Code.TOKEN
+    assert ("revoke token", "done") in audit(operator, "operator")
+
+
+# ---------------------------------------------------------------- nobody gets in who may not
+
+
+def test_nobody_without_a_token_of_a_site_speaks_for_one(
+    operator: Browser, reader: Browser, stranger: Browser, coordinator: Coordinator
+) -> None:
+    site, name = fresh("gateway"), fresh("bridge")
+    token_for(operator, site, name)
+    body = said(site, {"name": name, **NEW})
+    beat = {"session": "x", "now_ms": 1}
+    for browser in (operator, reader, stranger, Browser(coordinator.address, "wrong" * 5)):
+        for method, path, sent in (
+            ("POST", "/sites", body),
+            ("POST", f"/sites/{site}/heartbeats", beat),
+            ("POST", f"/sites/{site}/drain", {"session": "x"}),
+            ("DELETE", f"/sites/{site}?session=x", None),
+        ):
+            answer = browser.ask(method, path, sent)
+            assert (answer.status, answer.json["code"]) == (401, "token"), (method, path)
+            assert "meander site token create" in answer.json["detail"]
+    assert node(reader, name) is None
+    assert ("POST", "401") in audit(operator, "nobody")
+
+
+def test_tokens_of_sites_open_nothing_else(operator: Browser, reader: Browser, coordinator: Coordinator) -> None:
+    site = Browser(coordinator.address, token_for(operator, fresh("gateway"), "x"))
+    for method, path in (("GET", "/topology"), ("GET", "/sites"), ("POST", "/events"), ("GET", "/audit")):
+        assert site.ask(method, path, {"events": []} if method == "POST" else None).status == 401
+    for method, path in (("GET", "/site-tokens"), ("POST", "/site-tokens"), ("GET", "/audit")):
+        body = {"site": "a", "nodes": ["b"]} if method == "POST" else None
+        assert reader.ask(method, path, body).status == 403
+
+
+def test_a_site_acts_for_itself_and_its_own_nodes_only(operator: Browser, coordinator: Coordinator) -> None:
+    mine, other = fresh("mine"), fresh("other")
+    site = Browser(coordinator.address, token_for(operator, mine, f"{mine}-*"))
+    token_for(operator, other, f"{other}-*")
+
+    def refused(body: dict[str, Any]) -> tuple[int, str]:
+        answer = site.ask("POST", "/sites", body)
+        return answer.status, answer.json["detail"]
+
+    status, detail = refused(said(other, {"name": f"{other}-1", **NEW}))
+    assert (status, detail) == (403, f"this token is for site '{mine}', not for '{other}'")
+    status, detail = refused(said(mine, {"name": f"{mine}-1", **NEW}, {"name": "cloud"}))
+    assert status == 403
+    assert f"is not for node 'cloud', only for {mine}-*" in detail
+    joined = site.ask("POST", "/sites", said(mine, {"name": f"{mine}-1", **NEW}))
+    assert joined.status == 201
+    session = joined.json["session"]
+    beat = {"session": session, "now_ms": 1, "measures": {"nodes": {"cloud": {"pending": 1}}}}
+    answer = site.ask("POST", f"/sites/{mine}/heartbeats", beat)
+    assert (answer.status, answer.json["detail"]) == (403, f"site '{mine}' has no node 'cloud'; measure your own")
+    assert site.ask("POST", f"/sites/{other}/heartbeats", {"session": session, "now_ms": 1}).status == 403
+    assert site.ask("DELETE", f"/sites/{other}?session={session}").status == 403
+    outcomes = [outcome for did, outcome in audit(operator, mine) if did == "join"]
+    assert len(outcomes) == 3
+    assert outcomes[0].startswith("refused: this token is for site")
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "code", "reason"),
+    [
+        ({"protocol": 0}, 422, "protocol", "speaks version 0 of the protocol, the coordinator 1; update the site"),
+        ({"protocol": 7}, 422, "protocol", "update the coordinator"),
+        ({"now_ms": 0}, 422, "clock", "behind the coordinator's; at most 2 s are allowed, so set it"),
+        ({"now_ms": 2**42}, 422, "clock", "ahead of the coordinator's"),
+        ({"nodes": []}, 422, "input", "needs at least one node"),
+        ({"nodes": [{"name": "e0"}, {"name": "e0"}]}, 422, "input", "named twice"),
+        ({"nodes": [{"name": "nowhere"}]}, 422, None, "no node 'nowhere'"),
+        ({"nodes": [{"name": "n", **NEW, "links": [{"target": "gone"}]}]}, 422, None, "no node 'gone'"),
+        ({"seen": {"epoch": 10**6, "coordinator": "made-up"}}, 422, "input", "belongs to another coordinator"),
+    ],
+)
+def test_a_registration_that_is_wrong_says_what_and_changes_nothing(
+    operator: Browser,
+    coordinator: Coordinator,
+    changed: dict[str, Any],
+    status: int,
+    code: str | None,
+    reason: str,
+) -> None:
+    site = fresh("gateway")
+    browser = Browser(coordinator.address, token_for(operator, site, "*"))
+    before = operator.get("/topology")
+    answer = browser.ask("POST", "/sites", said(site, {"name": site, **NEW}) | changed)
+    assert answer.status == status
+    assert answer.json.get("code") == code
+    assert reason in answer.json["detail"]
+    assert operator.get("/topology") == before
+    assert operator.get(f"/sites/{site}")["state"] in ("expected", "left")
+    assert coordinator.office.membership.stepped_down is None
+    assert any(reason in outcome for did, outcome in audit(operator, site) if did == "join")
+
+
+def test_a_node_is_claimed_by_one_site_until_that_leaves_or_is_released(
+    operator: Browser, coordinator: Coordinator, client_of: Callable[..., tuple[Client, Heard]]
+) -> None:
+    first, second, name = fresh("first"), fresh("second"), fresh("bridge")
+    tokens = {site: token_for(operator, site, name) for site in (first, second)}
+    client_of(tokens[first], first, {"name": name, **NEW})[0].wait_joined(90)
+    late, heard = client_of(tokens[second], second, {"name": name, **NEW})
+    with pytest.raises(RefusedError, match=f"claimed by site '{first}', which is here") as refused:
+        late.wait_joined(90)
+    assert refused.value.code is Code.CLAIMED
+    assert heard.joins == []
+    assert any("claimed by site" in outcome for _, outcome in audit(operator, second))
+    twin, _ = client_of(tokens[first], first, {"name": name, **NEW}, instance="another directory")
+    with pytest.raises(RefusedError, match="is here already, at grpc://") as twice:
+        twin.wait_joined(90)
+    assert twice.value.code is Code.TWICE
+    assert coordinator.office.membership.owner(name) == first
+
+
+def test_an_address_where_no_coordinator_is_is_named() -> None:
+    with pytest.raises(UnreachableError, match=r"no coordinator answers at http://127\.0\.0\.1:9"):
+        Asking("http://127.0.0.1:9", "t").ask("GET", "/health")
+    with pytest.raises(InputError, match="is no address of a coordinator"):
+        Asking("127.0.0.1", "t")
+
+
+# ---------------------------------------------------------------- those that are not heard of
+
+
+@dataclass
+class Hours:
+    """A clock that is moved by hand."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def hours() -> Hours:
+    return Hours()
+
+
+@pytest.fixture
+def membership(coordinator: Coordinator, hours: Hours) -> Membership:
+    """One of its own on the coordinator's ledger and core, with a patience of five seconds by its own clock."""
+    office, world = coordinator.office, coordinator.world
+    comings = Comings(office.book, Reader(world.streams, world.sinks))
+    found = Membership(office.book, office.epoch, comings, wall_ms=wall_clock_ms, monotonic=hours, patience_ms=5_000)
+    found.ready(coordinator.parts.core)
+    return found
+
+
+def join(membership: Membership, site: str, *nodes: Mapping[str, Any], instance: str = "one") -> str:
+    book = membership.book
+    known = next((p for p in book.passes() if p.site == site), None)
+    if known is None:
+        book.make_token(site, [str(n["name"]) for n in nodes], 0, "test")
+        known = next(p for p in book.passes() if p.site == site)
+    description = Description(site, nodes, "grpc://there:1", instance, "0.1.0")
+    found: str = membership.register(known, description, PROTOCOL, wall_clock_ms(), None)["session"]
+    return found
+
+
+def beat(membership: Membership, site: str, session: str) -> dict[str, Any]:
+    known = next(p for p in membership.book.passes() if p.site == site)
+    return membership.heartbeat(known, site, session, {}, None)
+
+
+def test_a_silent_site_is_away_with_its_nodes_and_comes_back_with_their_links(
+    membership: Membership, hours: Hours, reader: Browser
+) -> None:
+    left, right, calm = fresh("left"), fresh("right"), fresh("calm")
+    join(membership, left, {"name": left, **NEW, "links": [{"target": "e0", "latency_ms": 2.0}]})
+    both = {"name": right, **NEW, "links": [{"target": left, "latency_ms": 4.0}, {"target": "e1", "latency_ms": 5.0}]}
+    gone = join(membership, right, both)
+    session = join(membership, calm, {"name": calm, **NEW})
+    links = links_of(reader, left), links_of(reader, right)
+    assert [len(found) for found in links] == [2, 2]
+    hours.now += 4.9
+    assert not {left, right, calm} & set(membership.sweep())
+    beat(membership, calm, session)
+    hours.now += 0.2
+    assert {left, right, calm} & set(membership.sweep()) == {left, right}
+    assert [is_alive(reader, n) for n in (left, right, calm)] == [False, False, True]
+    assert [membership.site(s)["state"] for s in (left, right, calm)] == ["away", "away", "here"]
+    with pytest.raises(SiteRefusedError, match="register again") as refused:
+        beat(membership, right, gone)
+    assert refused.value.code is Code.SESSION
+
+    join(membership, right, {"name": right})
+    assert links_of(reader, right) in ({(right, "e1", 5.0)}, {("e1", right, 5.0)})
+    join(membership, left, {"name": left})
+    assert (links_of(reader, left), links_of(reader, right)) == links
+    assert (node(reader, left) or {})["capacity"] == NEW["slots"]
+
+
+def test_a_site_that_drained_and_went_has_its_slots_again_when_it_is_back(
+    membership: Membership, hours: Hours, reader: Browser
+) -> None:
+    site = fresh("gateway")
+    session = join(membership, site, {"name": site, **NEW})
+    known = next(p for p in membership.book.passes() if p.site == site)
+    membership.drain(known, site, session, None)
+    assert (node(reader, site) or {})["capacity"] == 0
+    hours.now += 6
+    assert site in membership.sweep()
+    join(membership, site, {"name": site})
+    assert (node(reader, site) or {})["capacity"] == NEW["slots"]
+    membership.drain(known, site, membership._sites[site].row.session, None)
+    join(membership, site, {"name": site})
+    assert (node(reader, site) or {})["capacity"] == NEW["slots"]
+
+
+def test_a_site_with_another_directory_waits_until_the_first_is_not_heard_of(
+    membership: Membership, hours: Hours
+) -> None:
+    site = fresh("gateway")
+    join(membership, site, {"name": site, **NEW})
+    with pytest.raises(SiteRefusedError, match="with another directory"):
+        join(membership, site, {"name": site}, instance="two")
+    hours.now += 5.1
+    join(membership, site, {"name": site}, instance="two")
+
+
+def test_the_detector_finds_a_site_that_is_silent_without_being_asked(
+    coordinator: Coordinator, reader: Browser, until: Until
+) -> None:
+    office, world, site = coordinator.office, coordinator.world, fresh("gateway")
+    comings = Comings(office.book, Reader(world.streams, world.sinks))
+    membership = Membership(office.book, office.epoch, comings, wall_ms=wall_clock_ms, patience_ms=300)
+    membership.ready(coordinator.parts.core)
+    seen: list[tuple[str, str]] = []
+    membership.watchers.append(lambda name, state: seen.append((name, state.value)))
+    detector = Detector(membership)
+    detector.start()
+    try:
+        join(membership, site, {"name": site, **NEW})
+        until(lambda: (site, "away") in seen)
+        assert not is_alive(reader, site)
+    finally:
+        detector.stop()
+    assert next(s for s in seen if s[0] == site) == (site, "here")
+
+
+def test_many_sites_come_and_go_at_once(coordinator: Coordinator, operator: Browser, reader: Browser) -> None:
+    """Those that come at the same time are decided on together; one that cannot come does not keep the others away."""
+    office, world = coordinator.office, coordinator.world
+    comings = Comings(office.book, Reader(world.streams, world.sinks))
+    names = [fresh("swarm") for _ in range(20)]
+    done = [comings.come(coordinator.parts.core, [{"name": n, **NEW}]) for n in names]
+    bad = comings.come(coordinator.parts.core, [{"name": fresh("unheard")}])
+    for each in done:
+        each.result(90)
+    with pytest.raises(InputError, match="give its kind"):
+        bad.result(90)
+    assert all(is_alive(reader, n) for n in names)
+    for each in [comings.go(coordinator.parts.core, [n]) for n in names]:
+        each.result(90)
+    assert not any(is_alive(reader, n) for n in names)
