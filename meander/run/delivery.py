@@ -2,15 +2,17 @@
 
 Results stay in their channel until the sink has taken them and the acknowledgement is committed. A sink that fails is
 opened again at the acknowledged position and tried again with growing pauses; then its outlet is paused with the
-reason, while the others go on.
+reason, while the others go on. A sink that does not come back keeps the thread that called it; after a moment another
+thread goes on with all other outlets.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -31,6 +33,8 @@ class DeliveryOptions:
 
     most_rows: int = 250_000
     interval_ms: int = 100
+    patience_ms: int = 2_000
+    """How long the others wait for a sink that does not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,13 @@ class Delivery:
         self._drains: dict[str, Drain] = {}
         self._latency: dict[str, Latency] = {}
         self._lock = threading.RLock()
+        """Of the table of outlets; never held while a sink is at work."""
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._carrier: threading.Thread | None = None
+        """The thread that delivers. Another one that is still in a sink ends when that comes back."""
+        self._watcher: threading.Thread | None = None
+        self._looked = time.monotonic()
+        """When the carrier last began with an outlet, or had nothing to do."""
         for outlet in outlets:
             self.add(outlet)
 
@@ -95,52 +104,85 @@ class Delivery:
 
     def rewire(self, outlet: Outlet) -> None:
         """Lets an outlet read from another channel; numbers and files go on."""
-        with self._lock:
-            self._drain(outlet.name).outlet = outlet
+        self._drain(outlet.name).rewire(outlet)
 
     def sink(self, name: str) -> SinkConnector:
         return self._drain(name).sink
 
     def resume(self, name: str) -> None:
         """Tries a paused outlet again, at once."""
-        with self._lock:
-            self._drain(name).resume()
+        self._drain(name).resume()
 
     def _drain(self, name: str) -> Drain:
-        if name not in self._drains:
-            raise unknown("outlet", name, self._drains)
-        return self._drains[name]
+        with self._lock:
+            if name not in self._drains:
+                raise unknown("outlet", name, self._drains)
+            return self._drains[name]
+
+    def _all(self) -> list[Drain]:
+        with self._lock:
+            return list(self._drains.values())
 
     # Ticks
 
     def tick(self) -> int:
         """Delivers what has been committed; says how many rows were acknowledged."""
-        with self._lock:
-            return sum(drain.deliver(self.options.most_rows) for drain in self._drains.values())
+        rows = 0
+        for drain in self._all():
+            self._looked = time.monotonic()
+            rows += drain.deliver(self.options.most_rows)
+            if self._is_relieved():
+                break
+        return rows
 
     def start(self) -> None:
         """Delivers in a thread of its own until `stop`, woken by commits."""
-        if self._thread is None:
+        if self._carrier is None:
             self._stopping.clear()
-            self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
-            self._thread.start()
+            self._begin()
+            self._watcher = threading.Thread(target=self._watch, name="delivery watch", daemon=True)
+            self._watcher.start()
+
+    def _begin(self) -> None:
+        self._looked = time.monotonic()
+        self._carrier = threading.Thread(target=self._run, name="delivery", daemon=True)
+        self._carrier.start()
+
+    def _is_relieved(self) -> bool:
+        """Whether another thread has taken over from this one."""
+        here = threading.current_thread()
+        return here.name == "delivery" and here is not self._carrier
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and not self._is_relieved():
             seen = self._store.commits
             try:
                 self.tick()
             except Exception:
                 _log.exception("a tick of delivery failed; the next one tries again")
                 self._stopping.wait(self.options.interval_ms / 1000)
-            self._store.wait(seen, self.options.interval_ms / 1000)
+            if not self._is_relieved():
+                self._looked = time.monotonic()
+                self._store.wait(seen, self.options.interval_ms / 1000)
+
+    def _watch(self) -> None:
+        """Lets another thread go on when a sink does not come back."""
+        patience_s = self.options.patience_ms / 1000
+        while not self._stopping.wait(patience_s / 4):
+            if time.monotonic() - self._looked > patience_s + self.options.interval_ms / 1000:
+                names = [d.outlet.name for d in self._all() if d.at_work_s > patience_s]
+                if names:
+                    _log.warning("the sink of %s does not come back; the others go on", ", ".join(names))
+                    self._begin()
 
     def stop(self) -> None:
-        """Ends the thread after its tick and closes all sinks."""
+        """Ends the thread after its tick and closes all sinks but those that do not come back."""
         self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        patience_s = self.options.patience_ms / 1000
+        for thread in (self._watcher, self._carrier):
+            while thread is not None and thread.is_alive() and time.monotonic() - self._looked < 5 * patience_s:
+                thread.join(patience_s / 4)
+        self._carrier = self._watcher = None
         with self._lock:
             for drain in self._drains.values():
                 drain.close()
@@ -156,9 +198,14 @@ class Delivery:
     # Asking
 
     def paused_channels(self) -> set[ChannelId]:
-        """Channels whose outlets are paused."""
-        with self._lock:
-            return {drain.outlet.channel for drain in self._drains.values() if drain.paused}
+        """Channels whose outlets are paused, or whose sinks do not come back."""
+        return {drain.outlet.channel for drain in self._all() if self._trouble(drain)}
+
+    def _trouble(self, drain: Drain) -> str | None:
+        at_work_s = drain.at_work_s
+        if at_work_s * 1000 > self.options.patience_ms:
+            return f"its sink has not come back for {at_work_s:.0f} s"
+        return drain.paused
 
     def latencies(self) -> dict[str, Latency]:
         """Event-time latency by query, as of now."""
@@ -172,10 +219,9 @@ class Delivery:
         return self._latency[query].percentiles()
 
     def metrics(self) -> DeliveryMetrics:
-        with self._lock:
-            outlets = {name: drain.metrics() for name, drain in self._drains.items()}
-            return DeliveryMetrics(
-                sum(o.rows for o in outlets.values()),
-                outlets,
-                {query: latency.percentiles() for query, latency in self._latency.items()},
-            )
+        outlets = {d.outlet.name: replace(d.metrics(), paused=self._trouble(d)) for d in self._all()}
+        return DeliveryMetrics(
+            sum(o.rows for o in outlets.values()),
+            outlets,
+            {query: latency.percentiles() for query, latency in self.latencies().items()},
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,9 @@ SCHEMA = pa.schema(
 )
 
 
+PATIENCE_S = 90.0
+
+
 def outlet(query: str = "slow", sink: str = "alerts", channel: int = 1, **options: str) -> Outlet:
     return Outlet(query, SinkTarget(sink, "cloud", options), ChannelId(channel))
 
@@ -41,8 +46,9 @@ def outlet(query: str = "slow", sink: str = "alerts", channel: int = 1, **option
 class Rig:
     """A store with sink channels, results to put in them, and a delivery that can crash."""
 
-    def __init__(self, path: Path, *outlets: Outlet, most_rows: int = 1000) -> None:
-        self.path, self.outlets, self.clock, self.most_rows = path, outlets, Clock(), most_rows
+    def __init__(self, path: Path, *outlets: Outlet, most_rows: int = 1000, patience_ms: int = 2_000) -> None:
+        self.path, self.outlets, self.clock = path, outlets, Clock()
+        self.options = DeliveryOptions(most_rows=most_rows, patience_ms=patience_ms)
         self.made = 0
         self.begin()
 
@@ -55,8 +61,15 @@ class Rig:
             self.outlets,
             clock=self.clock,
             surroundings=around(self.path),
-            options=DeliveryOptions(most_rows=self.most_rows),
+            options=self.options,
         )
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Waits for something that the delivery's thread does."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline
+            self.store.wait(self.store.commits, 0.02)
 
     def crash(self) -> None:
         self.store.close()
@@ -321,6 +334,64 @@ def test_the_thread_delivers_until_it_is_stopped(tmp_path: Path) -> None:
         while rig.store.acknowledged("slow > alerts") < 10:
             seen = rig.store.wait(seen, 1)
     assert rig.delivery.metrics().rows == 10
+
+
+class Hanging(Memory):
+    """A sink that does not come back until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go, self.asked, self.closed = threading.Event(), threading.Event(), threading.Event()
+
+    def write(self, table: pa.Table, first: int) -> Any:
+        self.asked.set()
+        self.may_go.wait()
+        return super().write(table, first)
+
+    def close(self) -> None:
+        super().close()
+        self.closed.set()
+
+
+def test_a_sink_that_does_not_come_back_holds_nobody_up(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, outlet("fine", channel=2, connector="memory"), patience_ms=40)
+    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    sink = Hanging()
+    rig.delivery.add(outlet(), sink)
+    with rig.delivery:
+        rig.delivery.start()
+        rig.results(3, channel=1)
+        assert sink.asked.wait(PATIENCE_S)
+        rig.results(10, channel=2)
+        rig.until(lambda: rig.store.acknowledged("fine > alerts") == 10)
+        rig.until(lambda: rig.delivery.paused_channels() == {1})
+        slow = rig.delivery.metrics().outlets["slow > alerts"]
+        assert slow.paused is not None
+        assert slow.paused.startswith("its sink has not come back for ")
+        assert (slow.rows, slow.pending) == (0, 3)
+        sink.may_go.set()
+        rig.until(lambda: rig.store.acknowledged("slow > alerts") == 3)
+        rig.until(lambda: rig.delivery.metrics().outlets["slow > alerts"].paused is None)
+        rig.results(2, channel=1)
+        rig.until(lambda: rig.store.acknowledged("slow > alerts") == 5)
+    assert len(sink.table) == 5
+
+
+def test_an_outlet_is_removed_while_its_sink_does_not_come_back(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, patience_ms=40)
+    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    sink = Hanging()
+    rig.delivery.add(outlet(), sink)
+    with rig.delivery:
+        rig.delivery.start()
+        rig.results(3, channel=1)
+        assert sink.asked.wait(PATIENCE_S)
+        rig.delivery.remove("slow > alerts")
+        assert not sink.closed.is_set()
+        sink.may_go.set()
+        assert sink.closed.wait(PATIENCE_S)
+    assert rig.store.acknowledged("slow > alerts") == 0
+    assert rig.store.exchange.counters(ChannelId(1)).pending_tuples == 3
 
 
 def test_many_rows_become_a_file_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

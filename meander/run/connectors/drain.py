@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,7 +40,7 @@ class DrainMetrics:
 
 
 class Drain:
-    """One outlet. Not for several threads."""
+    """One outlet. One thread at a time delivers; others need not wait for it to ask, rewire or close."""
 
     def __init__(
         self, store: Store, outlet: Outlet, sink: SinkConnector, clock: Callable[[], int], latency: Latency
@@ -53,13 +55,38 @@ class Drain:
         self._attempts = self._failures = 0
         self._retry_ms = 0
         self.paused: str | None = None
+        self._turn = threading.Lock()
+        """Held while the sink is at work."""
+        self._began: float | None = None
+        self._closed = False
+
+    @property
+    def at_work_s(self) -> float:
+        """For how long the sink has been at work; 0 when it is not."""
+        began = self._began
+        return 0.0 if began is None else time.monotonic() - began
 
     @property
     def _saved(self) -> dict[str, object]:
         return self._store.note(self._key) or {"rows": 0, "note": None}
 
     def deliver(self, most_rows: int) -> int:
-        """Hands over what waits, up to `most_rows` records; says how many rows were acknowledged."""
+        """Hands over what waits, up to `most_rows` records; says how many rows were acknowledged.
+
+        While another thread is at it there is nothing to do here.
+        """
+        if not self._turn.acquire(blocking=False):
+            return 0
+        try:
+            self._began = time.monotonic()
+            return 0 if self._closed else self._deliver(most_rows)
+        finally:
+            self._began = None
+            self._turn.release()
+            if self._closed:  # meanwhile, and nobody could close the sink
+                self.close()
+
+    def _deliver(self, most_rows: int) -> int:
         channel, exchange = self.outlet.channel, self._store.exchange
         now_ms = self._clock()
         if self.paused or now_ms < self._retry_ms:
@@ -96,6 +123,8 @@ class Drain:
                 self.sink.open(self.outlet, self._visible(chunk.table.slice(0, 0)).schema, Position(rows, note))
                 self._open = True
             note = self.sink.write(self._visible(chunk.table), rows)
+        if self._closed:  # meanwhile: whoever goes on with this outlet writes it again from here
+            raise InputError(f"outlet {self.outlet.name!r} was closed before its sink came back")
         self._store.commit(
             Commit(
                 consumed={chunk.channel: chunk.stop},
@@ -129,6 +158,11 @@ class Drain:
         self.paused = None
         self._attempts = self._retry_ms = 0
 
+    def rewire(self, outlet: Outlet) -> None:
+        """Reads from another channel from the next time on."""
+        with self._turn:
+            self.outlet = outlet
+
     def _close(self) -> None:
         try:
             self.sink.close()
@@ -137,8 +171,14 @@ class Drain:
         self._open = False
 
     def close(self) -> None:
-        if self._open:
-            self._close()
+        """Delivers nothing any more. A sink that is at work is closed when it comes back; nobody waits for that."""
+        self._closed = True
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._open:
+                    self._close()
+            finally:
+                self._turn.release()
 
     def metrics(self) -> DrainMetrics:
         counters = self._store.exchange.counters(self.outlet.channel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,22 +24,26 @@ class Percentiles:
 
 
 class Latency:
-    """Counts latencies."""
+    """Counts latencies, from several threads."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._counts = np.zeros(_EDGES.size, np.int64)
         self._most = 0
 
     def add(self, latencies_ms: Int64s) -> None:
         if latencies_ms.size:
             found = np.searchsorted(_EDGES, np.maximum(latencies_ms, 0), side="right") - 1
-            self._counts += np.bincount(found, minlength=_EDGES.size)
-            self._most = max(self._most, int(latencies_ms.max()))
+            counts = np.bincount(found, minlength=_EDGES.size)
+            with self._lock:
+                self._counts += counts
+                self._most = max(self._most, int(latencies_ms.max()))
 
     def copy(self) -> Latency:
         """The counts as of now."""
         found = Latency()
-        found._counts, found._most = self._counts.copy(), self._most
+        with self._lock:
+            found._counts, found._most = self._counts.copy(), self._most
         return found
 
     def since(self, earlier: Latency) -> Latency:
