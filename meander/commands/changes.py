@@ -149,14 +149,23 @@ def _short(event: dict[str, Any]) -> str:
 
 def move(
     operator: Annotated[int, typer.Argument(help="Its number, as `meander describe` shows it.", show_default=False)],
-    node: Annotated[str, typer.Argument(help="The node it is to run on.", show_default=False)],
+    node: Annotated[str | None, typer.Argument(help="The node it is to run on.", show_default=False)] = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="Let its query's mechanism place it again, now and from now on.")
+    ] = False,
     directory: Directory = HERE,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Put one operator on a node, where it stays; its state goes along."""
-    found = connect(directory, url, token).send("POST", "/moves", {"operator": operator, "node": node})
+    """Put one operator on a node, where it stays until it is released; its state goes along."""
+    if (node is None) != release:
+        raise InputError("say either the node that the operator is to run on, or --release")
+    client = connect(directory, url, token)
+    if node is None:
+        found = client.send("DELETE", f"/moves/{operator}")
+    else:
+        found = client.send("POST", "/moves", {"operator": operator, "node": node})
     if as_json:
         show(found)
     else:

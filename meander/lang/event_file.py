@@ -63,7 +63,7 @@ _REQUIRED = {
     "link_removed": ("source", "target"),
     "capacity_changed": ("node",),
     "rate_changed": ("stream", "rate_tps"),
-    "placement_changed": ("operator", "node"),
+    "placement_changed": ("operator",),
     "demand_changed": ("query", "demands"),
     "query_added": ("query",),
     "query_removed": ("query",),
@@ -197,7 +197,7 @@ def _build(kind: str, values: dict[str, Any], plan: Planner | None, folder: Path
             check_consistent(demands)
             return DemandChanged(at_ms, QueryId(values["query"]), demands)
         case "placement_changed":
-            return PlacementChanged(at_ms, OperatorId(values["operator"]), values["node"])
+            return PlacementChanged(at_ms, OperatorId(values["operator"]), values.get("node"))
         case _:
             return _CLASSES[kind](at_ms, **values)
 

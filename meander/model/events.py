@@ -72,11 +72,14 @@ class CapacityChanged:
 
 @dataclass(frozen=True, slots=True)
 class PlacementChanged:
-    """An operator of a query must run on this node from now on (by its number in the global query plan)."""
+    """An operator of a query must run on this node from now on (by its number in the global query plan).
+
+    Without a node it need not run anywhere in particular any more: its query's mechanism places it again.
+    """
 
     at_ms: int
     operator: OperatorId
-    node: str
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,11 @@ class PlanOperator:
     reason: str | None = None
     """Why it is not placed, for people."""
 
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody put it on its node by hand; sources and sinks are where they must be."""
+        return self.pin is not None and self.slots > 0
+
     def become(self, state: OperatorState) -> None:
         """Checked change of state."""
         if (self.state, state) not in TRANSITIONS:

@@ -88,7 +88,8 @@ class _Foresight:
                 if not 0 < rate < float("inf"):
                     raise InputError(f"stream {name!r}: rate must be positive and finite, not {rate}")
             case PlacementChanged(operator=operator, node=name):
-                self._need_node(name)
+                if name is not None:
+                    self._need_node(name)
                 record = self.catalog.plan.operators.get(operator)
                 if record is None or not record.users:
                     raise InputError(f"no operator {operator} in the global query plan")

@@ -96,7 +96,10 @@ class Applicator:
                 self._evict_overload(resized, f"capacity of node {name} changed")
             case RateChanged():
                 self._change_rate(event)
-            case PlacementChanged(operator=operator, node=name):
+            case PlacementChanged(operator=operator, node=None):
+                self.catalog.plan[operator].pin = None
+                self._invalidate([operator], f"operator {operator} released")
+            case PlacementChanged(operator=operator, node=str() as name):
                 self.catalog.plan[operator].pin = topology.id(name)
                 self._invalidate([operator], f"operator {operator} pinned to {name}")
             case DemandChanged(query=name, demands=demands):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from meander.serve.loop import Loop
 from meander.serve.measuring import Measuring
 from meander.serve.outlets import Outlets
 from meander.serve.recovery import Recovered, known_to, rebuild, reopen
+from meander.serve.spread.spreader import Spreader
 from meander.serve.telling import Teller
 from meander.serve.traces import traces_from_environment
 from meander.serve.wishes import Form
@@ -109,8 +110,9 @@ def assemble(
     hub: Hub,
     options: Options,
     epoch: Epoch | None = None,
+    join: Callable[[Loop, Host], None] = lambda loop, host: None,
 ) -> Assembly:
-    """Puts everything together; what the ledger and the host's store hold is taken up."""
+    """Puts everything together; what the ledger and the host's store hold is taken up, after `join` has had its say."""
     ledger = Ledger(ledger_path, epoch)
     fresh = not ledger.has_topology()
     recovered = rebuild(ledger, world, known_to(host.store))
@@ -126,7 +128,9 @@ def assemble(
         emulated=options.emulate,
         protocol=protocol(options.protocol),
         replicas=world.resilience.replicas,
+        carrier=Spreader,
     )
+    join(loop, host)
     knowledge = ledger_path.with_name(KNOWLEDGE)
     adaptation = _adaptation(loop, knowledge, options)
     outlets = Outlets(loop, host, ledger, around, options.sink_of)
@@ -162,7 +166,7 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
         teller.board.show_query(query)
     teller.mechanisms = dict(core.adaptation.mechanisms())
-    core.restore(loop.catalog.placement.nodes)
+    core.restore()
     history = History(ledger.path)
     teller.courses.adopt(history.reconfigurations(1_000))
     history.close()

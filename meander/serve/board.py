@@ -200,6 +200,7 @@ class Board:
             "fragment": None if fragment is None else int(fragment),
             "slot": None if installed is None else installed.slot,
             "shared": len(self._users.get(operator, ())) > 1,
+            "pinned": record.is_held,
             "queries": self.queries_of(operator),
             "why": record.reason if node is None and record.reason else self.why.get(operator, ""),
         }

@@ -27,6 +27,7 @@ from meander.model.events import (
     LinkRemoved,
     NodeAdded,
     NodeRemoved,
+    PlacementChanged,
     QueryAdded,
     QueryRemoved,
     RateChanged,
@@ -84,7 +85,8 @@ class Core:
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
         """Told when another coordinator has taken over."""
         self._measures: deque[Measured] = deque(maxlen=1)
-        self._placed: dict[OperatorId, NodeId] = {}
+        self._placed: dict[OperatorId, tuple[NodeId, bool]] = {}
+        """The node of each operator as the ledger has it, and whether it was put there by hand."""
         self._changed = 0.0
         """When the last batch was applied."""
         self._stopping = threading.Event()
@@ -118,9 +120,9 @@ class Core:
         """New measures, from another thread."""
         self._measures.append(found)
 
-    def restore(self, placed: Mapping[OperatorId, NodeId]) -> None:
-        """What the ledger has of placements."""
-        self._placed = dict(placed)
+    def restore(self) -> None:
+        """The ledger has the placements that the catalog has."""
+        self._placed = self._placings()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -312,6 +314,7 @@ class Core:
         with self.ledger.transaction():
             self._note(events, texts)
             moves = self.teller.moves(applied.report)
+            self.teller.by_hand([e.operator for e in events if isinstance(e, PlacementChanged)])
             owner = self.loop.deployer.deployment.owner
             fragments = {owner[m.operator] for m in applied.report.moves if m.operator in owner}
             batch = Batch(number, applied, moves, len(fragments))
@@ -380,15 +383,17 @@ class Core:
 
     def _save_placements(self) -> None:
         """Writes down how placements differ from what was written last."""
-        nodes, plan = self.loop.catalog.placement.nodes, self.loop.catalog.plan
-        changed: dict[OperatorId, Placing | None] = {o: None for o in self._placed if o not in nodes}
-        for operator, node in nodes.items():
-            if self._placed.get(operator) != node:
-                record = plan[operator]
-                pinned = record.pin is not None and record.slots > 0
-                changed[operator] = Placing(node, pinned, self.teller.board.why.get(operator, ""))
+        placings, why = self._placings(), self.teller.board.why
+        changed: dict[OperatorId, Placing | None] = {o: None for o in self._placed if o not in placings}
+        for operator, placing in placings.items():
+            if self._placed.get(operator) != placing:
+                changed[operator] = Placing(*placing, why.get(operator, ""))
         self.ledger.save_placements(changed)
-        self._placed = dict(nodes)
+        self._placed = placings
+
+    def _placings(self) -> dict[OperatorId, tuple[NodeId, bool]]:
+        plan = self.loop.catalog.plan
+        return {o: (node, plan[o].is_held) for o, node in self.loop.catalog.placement.nodes.items()}
 
     # ---------------------------------------------------------------- carrying on
 

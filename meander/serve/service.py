@@ -141,8 +141,9 @@ class Service:
         return {"rows": tail.rows(limit) if tail else [], "total": views.queries[name]["results"]}
 
     def placements(self) -> list[dict[str, Any]]:
-        keys = {"operator": "id", "label": "label", "kind": "kind", "queries": "queries", "node": "node", "why": "why"}
-        return [{name: found[key] for name, key in keys.items()} for found in self.views.operators.values()]
+        keys = ("label", "kind", "queries", "node", "pinned", "why")
+        found = self.views.operators.values()
+        return [{"operator": each["id"], **{key: each[key] for key in keys}} for each in found]
 
     def mechanisms(self) -> list[dict[str, Any]]:
         return [
@@ -226,6 +227,12 @@ class Service:
         changes = self.reader.read([PlacementChanged(0, moved, node)])
         return self.core.ask(Wish(changes, Form(Kind.MOVE), lambda core: _can_go(core, moved, node), key))
 
+    def release(self, operator: int, key: Key | None = None) -> Future[Answer]:
+        """Lets the mechanism of its query place an operator again that was put somewhere by hand."""
+        held = OperatorId(operator)
+        changes = self.reader.read([PlacementChanged(0, held)])
+        return self.core.ask(Wish(changes, Form(Kind.MOVE), lambda core: _is_held(core, held), key))
+
     def switch(self, query: str, mechanism: str, protocol: str | None, key: Key | None = None) -> Future[Answer]:
         """Lets another mechanism place a query, which moves while it runs."""
         return self.core.ask(Act(lambda core: _switch(core, QueryId(query), mechanism, protocol), key))
@@ -277,6 +284,15 @@ def _can_go(core: Core, operator: OperatorId, node: str) -> None:
         if there is not None and catalog.topology.path(*pair) is None:
             name = catalog.topology.name(there)
             raise conflict(f"there is no way between {node!r} and {name!r}, where operator {other} runs")
+
+
+def _is_held(core: Core, operator: OperatorId) -> None:
+    """Raises when nobody has put an operator anywhere."""
+    record = core.loop.catalog.plan.operators.get(operator)
+    if record is None:
+        raise not_found(InputError(f"no operator {operator}; `meander describe` shows the numbers"))
+    if not record.is_held:
+        raise conflict(f"operator {operator} was not moved by hand; there is nothing to release")
 
 
 def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> Answer:

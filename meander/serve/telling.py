@@ -87,6 +87,12 @@ class Teller:
         self.totals.moves += len(found)
         return found
 
+    def by_hand(self, operators: Sequence[OperatorId]) -> None:
+        """Operators that somebody moved or released, also those that are where they were."""
+        for operator in operators:
+            self.board.why[operator] = self._reason(operator, f"operator {operator} released")
+        self.board.show_operators(operators)
+
     def _reason(self, operator: OperatorId, cause: str) -> str:
         record, chosen = self.loop.catalog.plan.operators.get(operator), self.loop.engine.mechanism
         if record is not None and isinstance(record.spec, Source):

@@ -46,7 +46,7 @@ EVENT: st.SearchStrategy[ChangeEvent] = st.one_of(
     st.builds(LinkRemoved, AT, NAME, NAME, st.booleans()),
     st.builds(RateChanged, AT, NAME, AMOUNT, st.none() | NAME),
     st.builds(CapacityChanged, AT, NAME, st.none() | st.integers(0, 9), st.none() | AMOUNT),
-    st.builds(PlacementChanged, AT, st.integers(0, 9).map(OperatorId), NAME),
+    st.builds(PlacementChanged, AT, st.integers(0, 9).map(OperatorId), st.none() | NAME),
     st.builds(
         DemandChanged,
         AT,

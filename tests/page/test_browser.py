@@ -81,6 +81,61 @@ def test_a_mistake_is_shown_at_its_place(page: Page) -> None:
     assert page.locator("dialog").count() == 0
 
 
+def test_what_if_says_what_would_move_and_nothing_does(page: Page) -> None:
+    _choose(page, "exchange-1")
+    page.click(".inspector button:text-is('What if?')")
+    page.wait_for_selector(".inspector footer p:text-matches('^If so, [0-9]+ operators? would move')")
+    assert page.locator(".inspector button:text-is('Kill exchange-1')").count() == 1
+    assert page.locator(".inspector .rows:has-text('window aggregate')").count() == 1
+    page.click("button.query:has-text('station_load')")
+    page.wait_for_selector(".dag-group:has(.dag-label:text('window aggregate')) .dag-node:text('exchange-1')")
+
+
+def test_a_link_is_cut_and_restored(page: Page) -> None:
+    _choose(page, "control")
+    page.click("button[aria-label='Cut the link to exchange-1']")
+    page.wait_for_selector(".notice:has-text('control')")
+    page.wait_for_selector(".inspector .struck:text-is('exchange-1')")
+    assert page.locator("button[aria-label='Cut the link to exchange-1']").count() == 0
+    page.click("button[aria-label='Restore the link to exchange-1']")
+    page.wait_for_selector("button[aria-label='Cut the link to exchange-1']")
+    assert page.locator(".inspector .struck:text-is('exchange-1')").count() == 0
+
+
+def test_an_operator_is_moved_by_hand_and_released(page: Page) -> None:
+    page.click("button.query:has-text('station_load')")
+    aggregate = ".dag-group:has(.dag-label:text('window aggregate'))"
+    page.wait_for_selector(f"{aggregate} .dag-node:text('exchange-1')")
+    _choose(page, "exchange-1")
+    page.click(".inspector .rows li:has-text('window aggregate') button:text-is('Move')")
+    page.select_option("#move-node", "exchange-2")
+    page.click("dialog button:text-is('What if?')")
+    page.wait_for_selector("dialog p:text-matches('^If so, 1 operator would move')")
+    page.click("dialog button:text-is('Move')")
+    page.wait_for_selector(f"{aggregate} .dag-node:text('exchange-2')")
+    assert page.locator("dialog").count() == 0
+    _choose(page, "exchange-2")
+    page.click(".inspector .rows li:has-text('window aggregate') button:text-is('Release')")
+    page.wait_for_selector(f"{aggregate} .dag-node:text('exchange-1')")
+    _choose(page, "exchange-1")
+    page.wait_for_selector(".inspector .rows li:has-text('window aggregate') button:text-is('Move')")
+    assert page.locator(".inspector button:text-is('Release')").count() == 0
+
+
+def test_a_query_switches_to_another_mechanism(page: Page) -> None:
+    page.click("button.query:has-text('slow_trains')")
+    page.wait_for_selector(".query-view p:text-matches('^in use')")
+    before = page.input_value("select[aria-label='Mechanism']")
+    other = "top_down" if before != "top_down" else "bottom_up"
+    page.select_option("select[aria-label='Mechanism']", other)
+    page.wait_for_selector(f".query-view p:text-matches('^{before} is in use')")
+    page.click(".query-view button:text-is('Switch')")
+    page.wait_for_selector(".query-view p:text-matches('^in use')")
+    assert page.input_value("select[aria-label='Mechanism']") == other
+    page.click("#tab-decisions")
+    page.wait_for_selector(f".decisions li:has-text('slow_trains') .tags:has-text('{before}'):has-text('{other}')")
+
+
 def test_a_killed_nodes_operators_appear_elsewhere_and_it_can_come_back(page: Page) -> None:
     page.click("button.query:has-text('station_load')")
     page.wait_for_selector(".dag-key .chip:has-text('exchange-1')")

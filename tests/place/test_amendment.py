@@ -112,6 +112,19 @@ def test_a_pinned_node_that_is_gone_is_named_until_it_comes_back() -> None:
     assert diamond.node_of(Filter) == "left"
 
 
+def test_a_released_operator_goes_where_the_mechanism_wants_it() -> None:
+    diamond = Diamond()
+    diamond.run(diamond.added())
+    chosen = diamond.node_of(Filter)
+    other = next(name for name in ("left", "right", "cloud") if name != chosen)
+    diamond.run(PlacementChanged(0, diamond.operator(Filter), other))
+    diamond.run(NodeRemoved(0, other))
+    diamond.run(PlacementChanged(1, diamond.operator(Filter)))
+    assert diamond.node_of(Filter) == chosen
+    diamond.run(NodeRemoved(2, chosen))
+    assert diamond.node_of(Filter) not in (chosen, other)
+
+
 def test_a_partition_leaves_the_operators_unplaced_and_heals() -> None:
     diamond = Diamond()
     diamond.run(diamond.added())

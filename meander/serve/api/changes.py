@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from meander.serve.api import models
 from meander.serve.api.answers import answered, shown
 from meander.serve.api.guards import KeyOf, ServiceOf, may_change
-from meander.serve.changes import LARGEST_TIME
+from meander.serve.changes import LARGEST_TIME, LARGEST_WHOLE
 from meander.serve.history import NEWEST
 
 router = APIRouter()
@@ -50,3 +50,19 @@ def events(
 async def move(service: ServiceOf, body: models.MoveWish, key: KeyOf) -> Response:
     """Put an operator on a node, where it stays. The node must be there, have room and be reachable."""
     return await answered(service.move(body.operator, body.node, key))
+
+
+@router.delete(
+    "/moves/{operator}",
+    status_code=202,
+    dependencies=[Depends(may_change)],
+    responses={202: {"model": models.Batch}},
+    response_class=Response,
+)
+async def release(
+    service: ServiceOf,
+    operator: Annotated[int, Path(ge=0, le=LARGEST_WHOLE, description="Its number, as in a query's dag.")],
+    key: KeyOf,
+) -> Response:
+    """Take a move by hand back: the mechanism of the operator's query places it again, now and from now on."""
+    return await answered(service.release(operator, key))

@@ -159,6 +159,7 @@ class Operator(BaseModel):
     fragment: int | None
     slot: int | None
     shared: bool = Field(description="Whether several queries use it.")
+    pinned: bool = Field(description="Whether somebody put it there by hand.")
     queries: list[str]
     why: str = Field(description="Why it is where it is, or has no place.")
 
@@ -221,6 +222,7 @@ class Placement(BaseModel):
     kind: str
     queries: list[str]
     node: str | None
+    pinned: bool = Field(description="Whether somebody put it there by hand.")
     why: str
 
 

@@ -155,6 +155,14 @@ def test_an_operator_is_moved_by_hand_if_the_node_can_take_it(operator: Browser,
 
     until(arrived)
     until(lambda: query(operator, "steady")["status"] == "running")
+    assert next(o for o in query(operator, "steady")["dag"]["operators"] if o["id"] == free["id"])["pinned"]
+    assert operator.ask("DELETE", f"/moves/{10**6}").status == 404
+    assert operator.ask("DELETE", f"/moves/{free['id']}").status == 202
+    released = next(p for p in operator.get("/placements") if p["operator"] == free["id"])
+    assert (released["pinned"], released["why"]) == (False, f"bottom_up chose it after: operator {free['id']} released")
+    again = operator.ask("DELETE", f"/moves/{free['id']}")
+    assert (again.status, "was not moved by hand" in again.json["detail"]) == (409, True)
+    until(lambda: query(operator, "steady")["status"] == "running")
 
 
 # ---------------------------------------------------------------- demands and mechanisms

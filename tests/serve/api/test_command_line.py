@@ -57,6 +57,17 @@ def test_changes_are_planned_made_and_looked_up(typed: Any) -> None:
     assert found[0]["unplaced"] == {}
 
 
+def test_an_operator_is_moved_and_released(typed: Any, coordinator: Coordinator) -> None:
+    dag = json.loads(typed("describe", "steady", "--json"))["dag"]
+    free = next(o for o in dag["operators"] if o["kind"] not in ("source", "sink"))
+    number = str(free["id"])
+    assert "operators placed anew" in typed("move", number, "e1")
+    assert json.loads(typed("move", number, "--release", "--json"))["unplaced"] == {}
+    for words in ((), ("e1", "--release")):
+        refused = CliRunner().invoke(app, ["move", number, *words, "-d", str(coordinator.home.directory)])
+        assert "or --release" in str(refused.exception)
+
+
 def test_decisions_and_measures_are_shown(typed: Any) -> None:
     assert isinstance(json.loads(typed("adapt", "log", "--json")), list)
     assert "tuples_in" in typed("top", "--for", "1ms", "--json")

@@ -1,6 +1,6 @@
 // What a person can do to the infrastructure from the page. Each is an event as in an event file, sent at once.
 
-import type { Link, NodeInfo } from "./model";
+import type { Link, NodeInfo, Placement } from "./model";
 import { attempt, notice } from "./notices";
 import type { Store } from "./store";
 
@@ -11,7 +11,7 @@ interface Outcome {
   unplaced: Record<string, string>;
 }
 
-type ChangeEvent = Record<string, unknown>;
+export type ChangeEvent = Record<string, unknown>;
 
 export function removal(node: string): ChangeEvent[] {
   return [{ event: "node_removed", node }];
@@ -101,4 +101,20 @@ export function cutLink(store: Store, link: Link): Promise<void> {
 
 export function mendLink(store: Store, link: Link): Promise<void> {
   return send(store, [added(link)], `Link ${link.a} – ${link.b} is back`);
+}
+
+/** Puts an operator on a node, where it stays; fails in words. */
+export async function sendMove(store: Store, { operator, label }: Placement, node: string): Promise<void> {
+  const outcome = await store.api.post<Outcome>("/moves", { operator, node });
+  store.refresh();
+  notice(`${label} goes to ${node}: ${sentence(outcome, "did")}`, "info");
+}
+
+/** Lets the mechanism place an operator again that was moved by hand. */
+export function release(store: Store, { operator, label }: Placement): Promise<boolean> {
+  return attempt(async () => {
+    const outcome = await store.api.remove<Outcome>(`/moves/${operator}`);
+    store.refresh();
+    notice(`${label} is released: ${sentence(outcome, "did")}`);
+  });
 }

@@ -53,8 +53,8 @@ export class Api {
     return this.ask<T>("PUT", path, body);
   }
 
-  remove(path: string): Promise<void> {
-    return this.ask<void>("DELETE", path);
+  remove<T>(path: string): Promise<T> {
+    return this.ask<T>("DELETE", path);
   }
 
   private async ask<T>(method: string, path: string, body?: unknown): Promise<T> {

@@ -1,11 +1,12 @@
 // The card of what is selected on the map: a node with its operators and links, or a link. From here nodes are killed
-// and restored, and links cut.
+// and restored, links cut, and operators moved by hand.
 
-import { cut, cutLink, cutLinks, kill, linksToRestore, mendLink, preview, removal, restore } from "./actions";
+import { cut, cutLink, cutLinks, kill, linksToRestore, mendLink, preview, release, removal, restore } from "./actions";
 import { queryColour } from "./colours";
+import { moveOperator } from "./dialogs/move";
 import { fill, h, icon, say } from "./dom";
 import { count, plural } from "./format";
-import type { Link, NodeInfo } from "./model";
+import type { Link, NodeInfo, Placement } from "./model";
 import { words } from "./notices";
 import type { Store } from "./store";
 
@@ -58,12 +59,12 @@ export class Inspector {
     const here = this.store.placements.filter((p) => p.node === node.name);
     const links = [...this.store.links.values()].filter((l) => l.a === node.name || l.b === node.name);
     const back = node.alive ? [] : linksToRestore(this.store, node.name);
-    const key = JSON.stringify([node.name, node.alive, node.used, here.map((p) => p.operator), links, back.length, cutLinks(this.store, node.name).length]);
+    const key = JSON.stringify([node.name, node.alive, node.used, here.map((p) => [p.operator, p.pinned]), links, back.length, cutLinks(this.store, node.name).length]);
     this.show(key, () => [
       this.head(node.name, node.alive ? kindOf(node) : `${node.kind}, down`),
       this.where,
       node.alive ? room(node) : h("p", { class: "status bad" }, back.length ? `Comes back with ${plural(back.length, "link")}.` : "Its links are not known here; it comes back without any."),
-      operators(here),
+      operators(this.store, here),
       this.links(node.name, links),
       node.alive
         ? this.buttons(`Kill ${node.name}`, () => void kill(this.store, node), () => preview(this.store, removal(node.name)))
@@ -72,8 +73,10 @@ export class Inspector {
   }
 
   private links(name: string, links: Link[]): HTMLElement {
-    const rows = links.slice(0, SHOWN_LINKS).map((link) => {
-      const other = link.a === name ? link.b : link.a;
+    const end = (link: Link): string => (link.a === name ? link.b : link.a);
+    const sorted = [...links].sort((x, y) => end(x).localeCompare(end(y), undefined, { numeric: true }));
+    const rows = sorted.slice(0, SHOWN_LINKS).map((link) => {
+      const other = end(link);
       return h(
         "li",
         {},
@@ -83,7 +86,7 @@ export class Inspector {
       );
     });
     for (const link of cutLinks(this.store, name).slice(-3)) {
-      const other = link.a === name ? link.b : link.a;
+      const other = end(link);
       rows.push(
         h("li", {}, h("span", { class: "grow muted struck" }, other), h("button", { type: "button", class: "small", "data-name": `mend ${other}`, "aria-label": `Restore the link to ${other}`, onclick: () => void mendLink(this.store, link) }, "Restore")),
       );
@@ -144,9 +147,18 @@ function room(node: NodeInfo): HTMLElement {
   );
 }
 
-function operators(here: { label: string; queries: string[]; why?: string | null }[]): HTMLElement {
-  const rows = here.slice(0, SHOWN_OPERATORS).map((p) =>
-    h("li", { title: p.why ?? "" }, h("span", { class: "dot", vars: { "--colour": queryColour(p.queries[0] ?? "") } }), h("span", { class: "grow cut" }, p.label), p.queries.length > 1 && h("span", { class: "muted" }, `shared by ${p.queries.length}`)),
+function operators(store: Store, here: Placement[]): HTMLElement {
+  const first = [...here].sort((a, b) => Number(b.pinned ?? false) - Number(a.pinned ?? false));
+  const rows = first.slice(0, SHOWN_OPERATORS).map((p) =>
+    h(
+      "li",
+      { title: p.why ?? "" },
+      h("span", { class: "dot", vars: { "--colour": queryColour(p.queries[0] ?? "") } }),
+      h("span", { class: "grow cut" }, p.label),
+      p.queries.length > 1 && h("span", { class: "muted" }, `shared by ${p.queries.length}`),
+      p.pinned && h("button", { type: "button", class: "small", "data-name": `release ${p.operator}`, "aria-label": `Release ${p.label}, which was put here by hand`, onclick: () => void release(store, p) }, "Release"),
+      p.kind !== "source" && p.kind !== "sink" && h("button", { type: "button", class: "small", "data-name": `move ${p.operator}`, "aria-label": `Move ${p.label}`, onclick: () => moveOperator(store, p) }, "Move"),
+    ),
   );
   const more = here.length - SHOWN_OPERATORS;
   return h("section", {}, h("h3", {}, "Operators"), rows.length ? h("ul", { class: "rows" }, ...rows, more > 0 && h("li", { class: "muted" }, `and ${more} more`)) : h("p", { class: "muted" }, "None."));

@@ -91,6 +91,7 @@ export interface Placement {
   kind?: string;
   queries: string[];
   node: string | null;
+  pinned?: boolean;
   why?: string | null;
 }
 

@@ -51,6 +51,7 @@ export class Store {
   connection: Connection = "connecting";
   retryMs = 0;
   loaded = false;
+  private early: [string, unknown][] = [];
   health: Health = { status: "starting", problems: [] };
   nodes = new Map<string, NodeInfo>();
   links = new Map<string, Link>();
@@ -122,6 +123,7 @@ export class Store {
   private async load(): Promise<void> {
     if (this.loading) return;
     this.loading = true;
+    this.early.length = 0;
     try {
       const { api } = this;
       this.health = await api.get<Health>("/health");
@@ -148,6 +150,8 @@ export class Store {
       this.decisions = [...decisions].sort((x, y) => y.at_ms - x.at_ms);
       Object.assign(this, { mechanisms, streams, samples, sinks, loaded: true });
       this.tell("health", "topology", "positions", "placements", "queries", "changes", "decisions", "connection");
+      this.loading = false;
+      for (const [kind, data] of this.early.splice(0)) this.take(kind, data);
     } catch (error) {
       if (error instanceof Problem && (error.status === 401 || error.status === 403)) {
         this.connection = "unauthorised";
@@ -161,7 +165,12 @@ export class Store {
     }
   }
 
+  /** What happens while everything is loaded may be newer than what comes back: it is taken afterwards, in its order. */
   private take(kind: string, data: unknown): void {
+    if (kind !== "health" && kind !== "reset" && (this.loading || !this.loaded)) {
+      this.early.push([kind, data]);
+      return;
+    }
     switch (kind) {
       case "topology":
         this.changeTopology(data as TopologyChange);

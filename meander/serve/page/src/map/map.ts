@@ -62,6 +62,10 @@ export class MapView {
 
   private finder(): HTMLElement {
     const names = h("datalist", { id: "node-names" });
+    const find = (): void => {
+      const name = input.value.trim();
+      if (this.store.nodes.has(name)) this.choose(name, true);
+    };
     const input = h("input", {
       type: "search",
       list: "node-names",
@@ -69,10 +73,8 @@ export class MapView {
       "aria-label": "Find a node",
       autocomplete: "off",
       onfocus: () => names.replaceChildren(...[...this.store.nodes.keys()].slice(0, 3000).map((n) => h("option", { value: n }))),
-      onchange: () => {
-        const name = input.value.trim();
-        if (this.store.nodes.has(name)) this.choose(name, true);
-      },
+      onchange: () => find(),
+      onkeydown: (e: KeyboardEvent) => e.key === "Enter" && find(),
     });
     return h("div", { class: "find" }, icon("search"), input, names);
   }

@@ -101,6 +101,7 @@ export class QueryView {
     );
     fill(parts.demands, ...(query.demands.length ? query.demands.map(demandChip) : [h("li", { class: "muted" }, "None: any placement will do.")]));
     say(parts.text, query.text);
+    this.explain();
   }
 
   private explain(): void {
