@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.lab.traffic import KINDS, TICK_MS, Traffic
-from meander.run.rebinding.loads import Loads
+from meander.model.ids import FragmentId
+from meander.run.rebinding.loads import Loads, faded
 from meander.run.rebinding.measures import Measures
 from meander.run.rebinding.options import Installing
 from meander.run.rebinding.policies import policy
@@ -125,6 +126,8 @@ class Model:
         self._mail: list[dict[int, int]] = [{} for _ in range(slots)]
         self._barrier: dict[int, int] | None = None
         self._received = np.zeros(count, np.int64)
+        self._arrived: Floats = np.full(count, np.nan)
+        self._fresh: Floats = np.zeros(count)
         self._below = np.where(self.fragments % 2 == 0, self.fragments + 1, -1)
         self._events: list[tuple[float, int, int, int]] = []
         self._number = 0
@@ -178,7 +181,7 @@ class Model:
         for template in np.unique(self.template[mine]):
             group = self.template[mine] == template
             seconds = self.costs.job_s + float(work[group].sum())
-            self.measures.note(mine[group], tuples[group], seconds)
+            self.measures.note(mine[group], tuples[group], seconds, int(template))
             took += seconds
         self._busy[slot], self._goal[slot] = mine, goal[mine]
         self._at(now + took, _START, slot)
@@ -225,11 +228,15 @@ class Model:
         ready = self._ready(now)
         pending = self._tuples(self.fragments, np.maximum(ready, self.reached))
         received = self.total[self.fragments // 2, np.maximum(ready, self.reached)]
-        arrived, self._received = received - self._received, received
+        fresh = (received - self._received).astype(np.float64)
+        self._arrived, self._received = faded(self._arrived, fresh), received
+        backlog, self._fresh = np.maximum(pending - fresh - self._fresh, 0.0), fresh
         tuple_s = self.measures.tuple_s(self.fragments)
-        loads = Loads(self.fragments, self.bound.copy(), pending, arrived, tuple_s, self.template, self._below)
+        bound, below = self.bound.copy(), self._below
+        loads = Loads(self.fragments, bound, pending, self._arrived, tuple_s, self.template, below, backlog)
+        loads = loads.with_moves({FragmentId(f): slot for mail in self._mail for f, slot in mail.items()})
         wanted = self.policy.decide(loads, self.slots, self._rng)
-        changed = np.flatnonzero(wanted != self.bound).tolist()
+        changed = np.flatnonzero(wanted != loads.bound).tolist()
         self.moves += len(changed)
         if self.setting.installing is Installing.BLOCKING and changed:
             self._barrier = {f: int(wanted[f]) for f in changed}

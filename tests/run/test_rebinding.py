@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,19 @@ def test_steady_does_not_swing_when_slots_are_nearly_even() -> None:
     assert (policy("greedy").decide(loads, 2, rng) != loads.bound).any()
 
 
+def test_steady_gives_a_whole_template_away_where_that_evens_two_slots_out() -> None:
+    rows = np.arange(30)
+    templates = rows % 3
+    tuple_s = np.array([0.001, 0.04, 0.05])[templates]
+    nothing = np.zeros(30, np.int64)
+    loads = Loads(rows, nothing, nothing, nothing + 10, tuple_s, templates)
+    found = policy("steady").decide(loads, 2, np.random.default_rng(0))
+    assert found[templates == 2].tolist() == [1] * 10
+    assert found[templates < 2].tolist() == [0] * 20
+    again = policy("steady").decide(replace(loads, bound=found), 2, np.random.default_rng(0))
+    assert (again == found).all()
+
+
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InputError, match="greedy"):
         policy("gready")
@@ -150,6 +164,39 @@ def test_a_groups_time_is_shared_by_tuples_and_old_tuples_fade() -> None:
     assert measures.tuple_s(np.array([3]))[0] == pytest.approx(0.5, rel=0.05)
     usual = measures.tuple_s(np.array([3, 4, 9]))[1]
     assert 0.1 <= usual <= 0.5
+
+
+def test_what_a_frame_takes_without_tuples_belongs_to_no_fragment() -> None:
+    measures, numbers = Measures(), np.array([1, 2])
+    for n in (100, 10, 50, 200, 30):
+        measures.note(numbers, np.array([n, n]), 0.4 + 0.001 * 2 * n, "frame")
+    few, many = Measures(), Measures()
+    few.note(numbers, np.array([1, 1]), 0.402)
+    many.note(numbers, np.array([100, 100]), 0.6)
+    assert measures.tuple_s(numbers).max() < many.tuple_s(numbers).max() < few.tuple_s(numbers).max()
+    for _ in range(400):
+        n = int(np.random.default_rng(_).integers(10, 200))
+        measures.note(numbers, np.array([n, n]), 0.4 + 0.001 * 2 * n, "frame")
+    assert measures.tuple_s(numbers).tolist() == pytest.approx([0.001, 0.001], rel=0.05)
+
+
+def test_moves_that_are_decided_and_not_made_yet_are_not_decided_again(runner: PreparedRunner, tmp_path: Path) -> None:
+    plane = Plane(tmp_path, runner, queries(QUERIES), slots=2)
+    plane.routing.rebind(dict.fromkeys(plane.routing.fragments, 0))
+    requests = plane.stepper.requests
+    moved = list(plane.routing.fragments)[::2]
+    requests.ask(dict.fromkeys(moved, 1))
+    assert requests.under_way() == dict.fromkeys(moved, 1)
+    loads = Measures().look(plane.routing, plane.store.exchange)
+    assert set(loads.bound.tolist()) == {0}
+    asked = loads.with_moves(requests.under_way())
+    assert {f for f, slot in zip(asked.fragments.tolist(), asked.bound.tolist(), strict=True) if slot} <= set(moved)
+    assert 1 in asked.bound
+    requests.ask({moved[0]: 0})
+    plane.step(0)
+    assert not requests.under_way()
+    assert bound(plane)[moved[0]] == 0
+    assert bound(plane)[moved[1]] == 1
 
 
 def test_measures_of_a_step_know_what_waits_what_came_and_what_it_took(runner: PreparedRunner, tmp_path: Path) -> None:
@@ -374,8 +421,8 @@ def test_slots_that_step_at_the_same_time_keep_order_and_take_each_tuple_once(
             plane.enter("rain", "s2", rows_of("rain", rng, times))
             requests.ask({f: int(rng.integers(3)) for f in plane.routing.fragments if rng.random() < 0.5})
             time.sleep(0.02)
+        assert _until(lambda: bool(failures) or (requests.made > 0 and consumption.commits > 2), 90)
     finally:
-        time.sleep(0.3)
         done.set()
         for thread in threads:
             thread.join()

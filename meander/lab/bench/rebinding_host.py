@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
 
 from meander.lab.embedded import Plan, plan_queries
 from meander.lab.rebinding_model import Latencies, Setting
@@ -38,7 +37,8 @@ from meander.run.work import Batch
 SLOTS = 2
 TICKS_PER_COMMIT = 3
 START_S = 90.0
-WARM_S = 2.0
+WARM_S = 5.0
+TAIL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,13 @@ class Arrivals:
 
 
 class Streets(threading.Thread):
-    """Feeds the host with traffic in real time; `share` of the vehicles report, growing if it is a ramp."""
+    """Feeds the host with traffic in real time: few vehicles at first, then those of `full`, from when it is given."""
 
-    def __init__(self, host: Host, queries: Queries, traffic: Traffic, replicas: int = REPLICAS) -> None:
+    def __init__(self, host: Host, queries: Queries, quiet: Traffic, replicas: int = REPLICAS) -> None:
         super().__init__(name="streets", daemon=True)
-        self.host, self.queries, self.traffic, self.replicas = host, queries, traffic, replicas
+        self.host, self.queries, self.replicas = host, queries, replicas
+        self.traffic = quiet
+        self.full: Traffic | None = None
         self.ended = threading.Event()
         self.behind_s = 0.0
         self.vehicles: dict[int, NDArray[np.int64]] = {}
@@ -149,6 +151,7 @@ class Streets(threading.Thread):
     def run(self) -> None:
         at = time.time()
         while not self.ended.is_set():
+            self.traffic, self.full = self.full or self.traffic, None
             tables, districts = [], []
             for _ in range(TICKS_PER_COMMIT):
                 tables.append(self.traffic.tuples(round(at * 1000)))
@@ -182,10 +185,17 @@ class Streets(threading.Thread):
 class Outcome:
     """One run."""
 
+    unloaded: Latencies
+    """Before the load came."""
     latencies: Latencies
+    """Since it came."""
+    load_tps: NDArray[np.float64]
+    """Tuples in each second of that."""
     step_s: float
     job_s: float
     """A job with its part of the step, without the emulated work."""
+    busy: float
+    """Share of the time that slots were in steps."""
     measuring: float
     """Time for measuring and deciding, to the time of steps."""
     behind_s: float
@@ -193,23 +203,32 @@ class Outcome:
     problems: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How long a run takes. All of the load counts, from its first moment."""
+
+    quiet_s: float
+    """With few vehicles, once everything is warm."""
+    loaded_s: float
+
+
 def drive(
-    spark: SparkSession,
+    prepared: PreparedRunner,
     directory: Path,
     queries: Queries,
     setting: Setting,
-    traffic: Traffic,
+    quiet: Traffic,
+    full: Traffic,
     kind_s: Mapping[str, float],
-    seconds: float,
+    course: Course,
 ) -> Outcome:
     """Runs the queries for a while under one way of binding; fragments are dealt out in the order of queries."""
-    prepared = PreparedRunner(spark)
     paced = Paced(prepared, {f: kind_s[kind] for f, kind in queries.seconds.items()}, queries.fragments)
     options = RebindingOptions(setting.policy, setting.period_s, setting.installing, setting.seed)
-    host = Host(HostOptions(directory, SLOTS, rebinding=options), spark, paced)
+    host = Host(HostOptions(directory, SLOTS, rebinding=options), prepared.spark, paced)
     around = Surroundings(directory, directory)
     sinks = {o.name: Arrivals() for o in queries.plan.outlets}
-    streets = Streets(host, queries, traffic)
+    streets = Streets(host, queries, quiet)
     rebinder = host.rebinder
     assert rebinder is not None
     measures = rebinder.measures = host.stepper.measures = Timed(options.window)
@@ -224,29 +243,41 @@ def drive(
         while not any(s.found for s in sinks.values()) and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(WARM_S)
+        rested = time.time()
+        time.sleep(course.quiet_s)
         before, waited_s = replace(host.totals), paced.waited_s
         began = time.time()
-        time.sleep(seconds)
+        streets.full = full
+        time.sleep(course.loaded_s)
         ended = time.time()
+        totals, waited = replace(host.totals), paced.waited_s
+        moves = rebinder.moves
+        time.sleep(TAIL_S)  # what came last has as much time as what came first
         streets.ended.set()
         streets.join()
-        totals = host.totals
         found = {o.query: sinks[o.name].found for o in queries.plan.outlets}
-        problems, waited = host.status().problems, paced.waited_s
+        problems = host.status().problems
     finally:
         streets.ended.set()
         host.stop()
-        prepared.close()
     took = totals.seconds - before.seconds
     jobs = max(1, totals.jobs - before.jobs)
     return Outcome(
-        _latencies(found, streets, began, ended, rebinder.moves),
+        _latencies(found, streets, rested, began, 0),
+        _latencies(found, streets, began, ended, moves),
+        np.array([streets.vehicles[s].sum() * len(KINDS) for s in _seconds(began, ended)], np.float64),
         took / max(1, totals.steps - before.steps),
         max(0.0, took - (waited - waited_s)) / jobs,
-        (measures.cost_s + rebinder.seconds) / max(totals.seconds, 1e-9),
+        took / SLOTS / (ended - began),
+        (measures.cost_s + rebinder.seconds) / max(host.totals.seconds, 1e-9),
         streets.behind_s,
         problems,
     )
+
+
+def _seconds(began: float, ended: float) -> range:
+    """Whole seconds in between."""
+    return range(int(np.ceil(began)), int(ended))
 
 
 def _latencies(
@@ -255,9 +286,9 @@ def _latencies(
     """One entry for each query and second in which its district had vehicles; what never came took for ever."""
     at: list[float] = []
     latency: list[float] = []
-    for second in range(int(np.ceil(began)), int(ended) - 2):
+    for second in _seconds(began, ended):
         for district in np.flatnonzero(streets.vehicles[second]).tolist():
             for kind in KINDS:
-                at.append(second - began)
+                at.append(second - int(np.ceil(began)))
                 latency.append(found[stream_of(kind, district)].get(second, np.inf))
-    return Latencies(np.array(at), np.array(latency), moves, ended - began)
+    return Latencies(np.array(at), np.array(latency), moves, ended - began + TAIL_S)

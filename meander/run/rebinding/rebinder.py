@@ -44,7 +44,7 @@ class Rebinder:
     def look(self) -> dict[FragmentId, int]:
         """Decides, and installs what was decided. Gives the fragments that are to change slots."""
         started = time.perf_counter()
-        loads = self.measures.look(self.routing, self.store.exchange)
+        loads = self.measures.look(self.routing, self.store.exchange).with_moves(self.requests.under_way())
         wanted = self.policy.decide(loads, self.routing.slots, self._rng)
         changed = np.flatnonzero(wanted != loads.bound).tolist()
         moves = {FragmentId(int(loads.fragments[i])): int(wanted[i]) for i in changed}

@@ -9,6 +9,7 @@ with another slot already, is sent on; one that has been overtaken by a newer on
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +35,9 @@ class Requests:
         self.routing = routing
         self.made = self.forwarded = 0
         self._mail: tuple[deque[Request], ...] = tuple(deque() for _ in range(routing.slots))
-        self._newest: dict[FragmentId, int] = {}
+        self._newest: dict[FragmentId, Request] = {}
+        """Of each fragment for which a request is under way."""
+        self._asking = threading.Lock()
         self._numbers = itertools.count(1)
 
     def ask(self, slots: Mapping[FragmentId, int]) -> None:
@@ -46,8 +49,14 @@ class Requests:
                 )
             installed = self.routing.fragments.get(fragment)
             if installed is not None:
-                number = self._newest[fragment] = next(self._numbers)
-                self._mail[installed.slot].append(Request(fragment, target, number))
+                with self._asking:
+                    request = self._newest[fragment] = Request(fragment, target, next(self._numbers))
+                self._mail[installed.slot].append(request)
+
+    def under_way(self) -> dict[FragmentId, int]:
+        """Fragments that have been asked for and have not been handed over yet, and the slots they will go to."""
+        with self._asking:
+            return {fragment: request.target for fragment, request in self._newest.items()}
 
     def are_waiting(self, slot: int) -> bool:
         """Whether the slot should take a step because of its mail."""
@@ -57,15 +66,22 @@ class Requests:
         """Reads the slot's mail. To be called by the slot itself, between two steps."""
         mail = self._mail[slot]
         due: dict[FragmentId, int] = {}
+        answered: list[Request] = []
         while mail:
             request = mail.popleft()
             installed = self.routing.fragments.get(request.fragment)
-            if installed is None or self._newest.get(request.fragment) != request.number:
+            if self._newest.get(request.fragment) is not request:
                 continue
-            if installed.slot != slot:
+            if installed is not None and installed.slot != slot:
                 self.forwarded += 1
                 self._mail[installed.slot].append(request)
-            elif request.target != slot:
+                continue
+            if installed is not None and request.target != slot:
                 due[request.fragment] = request.target
+            answered.append(request)
         if due:
             self.made += len(self.routing.rebind(due, owner=slot))
+        with self._asking:
+            for request in answered:
+                if self._newest.get(request.fragment) is request:
+                    del self._newest[request.fragment]

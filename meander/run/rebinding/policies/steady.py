@@ -2,10 +2,11 @@
 
 It counts what waits and what will come until the next look, so a slot that keeps up only just is seen before it falls
 behind, and fragments that happen to be empty at the moment count too. Moving begins when the most loaded slot is well
-above the average and ends when it is near (two thresholds: small differences do not swing). A move is from the most to
-the least loaded slot, of the fragment that evens the two out best, and only if the time that it saves is more than the
-move costs. A frame that the new slot has to run for a template that it did not run before counts as load there, and is
-begun only where the two slots differ by enough to make up for it.
+above the average and ends when it is near (two thresholds: small differences do not swing). If giving all fragments of
+one template away makes slots even enough, that is what is done: both slots then run fewer frames than if they shared
+it. Otherwise a move is from the most to the least loaded slot, of the fragment that evens the two out best, and only if
+the time that it saves is more than the move costs. A frame that the new slot has to run for a template that it did not
+run before counts as load there, and is begun only where the two slots differ by enough to make up for it.
 Fragments with little to do go where their reader is: a tuple then crosses both in one step instead of waiting for two.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meander.run.exchange.base import Int64s
-from meander.run.rebinding.loads import Loads
+from meander.run.rebinding.loads import Floats, Loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Steady:
         of_order = found[order]
         movable = [order[of_order == slot].tolist() for slot in range(slots)]
         weights = [work[rows].tolist() for rows in movable]
+        if self._gives_a_template_away(loads, found, order, work, of_slots):
+            return found[lead]
         templates = loads.templates.tolist()
         runs = [set(loads.templates[found == slot].tolist()) for slot in range(slots)]
         for _ in range(work.size):
@@ -74,12 +77,29 @@ class Steady:
             of_slots[least] += weight + opening_s
         return found[lead]
 
+    def _gives_a_template_away(
+        self, loads: Loads, found: Int64s, order: Int64s, work: Floats, of_slots: Floats
+    ) -> bool:
+        """Moves all of the busiest slot's fragments of one template, if that makes the slots even enough."""
+        most, least = int(of_slots.argmax()), int(of_slots.argmin())
+        mine = order[found[order] == most]
+        weights = np.bincount(loads.templates[mine], work[mine])
+        after = np.maximum(of_slots[most] - weights, of_slots[least] + weights)
+        chosen = int(np.where(weights > 0, after, np.inf).argmin())
+        others = np.delete(of_slots, [most, least])
+        if max(float(after[chosen]), *others.tolist(), 0.0) > self.begin * float(of_slots.mean()):
+            return False
+        found[mine[loads.templates[mine] == chosen]] = least
+        return True
+
     def _leads(self, loads: Loads, slots: int) -> Int64s:
         """For each fragment the one whose slot it shares: its reader if it has little to do itself, or nobody."""
         rows = np.arange(loads.bound.size)
         if loads.below is None or not rows.size:
             return rows
         average = float(loads.coming_s.sum()) / slots
+        if average <= 0:  # nothing is known yet
+            return rows
         follows = (loads.below >= 0) & (loads.coming_s <= self.light * average)
         lead = np.where(follows, loads.below, rows)
         for _ in range(4):  # a chain of light fragments goes where its last one is
