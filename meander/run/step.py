@@ -37,6 +37,7 @@ from meander.run.runner import Runner
 from meander.run.stage_nodes import Edge, rows_of
 from meander.run.store import Store
 from meander.run.template import Stage
+from meander.run.twins import apart, together
 from meander.run.work import Batch, StepReport, Work
 
 MOST_ROWS = 1_000_000
@@ -235,19 +236,30 @@ class Stepper:
     # ---------------------------------------------------------------- running
 
     def _run(self, batch: Batch, work: Work, report: StepReport) -> None:
-        for stage in batch.template.stages:
-            tables = [self._input(batch, stage, edge) for edge in stage.reads]
-            states = self._states(batch, stage, tables, work)
-            if not any(map(len, (*tables, *states))):
-                batch.edges[Edge(stage=stage.number)] = frame_schema(stage.schema).empty_table()
-                continue
-            result = stage.split(self.runner.run(stage, [*tables, *states]))
-            report.jobs += 1
+        for stages in batch.template.waves:
+            busy: list[tuple[Stage, list[pa.Table]]] = []
+            for stage in stages:
+                tables = [self._input(batch, stage, edge) for edge in stage.reads]
+                states = self._states(batch, stage, tables, work)
+                if any(map(len, (*tables, *states))):
+                    busy.append((stage, [*tables, *states]))
+                else:
+                    batch.edges[Edge(stage=stage.number)] = frame_schema(stage.schema).empty_table()
+            if busy:
+                self._run_twins(batch, busy, work)
+                report.jobs += 1
+            for stage, given in busy:
+                put_aside(batch, stage, self.runner, given[: len(stage.reads)], work, report)
+
+    def _run_twins(self, batch: Batch, busy: Sequence[tuple[Stage, list[pa.Table]]], work: Work) -> None:
+        """Stages with the same plan, as one job."""
+        whole = self.runner.run(busy[0][0], together(batch.numbers, [given for _, given in busy]))
+        for (stage, _), own in zip(busy, apart(batch.numbers, whole, len(busy)), strict=True):
+            result = stage.split(own)
             batch.edges[Edge(stage=stage.number)] = result.output
             for number, rows in enumerate(result.states):
                 if len(rows):
                     work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
-            put_aside(batch, stage, self.runner, tables, work, report)
 
     @staticmethod
     def _input(batch: Batch, stage: Stage, edge: Edge) -> pa.Table:
