@@ -14,7 +14,9 @@ import typer
 
 from meander.commands import (
     adapt,
+    audit,
     bench,
+    certificates,
     changes,
     demand,
     demand_set,
@@ -27,6 +29,7 @@ from meander.commands import (
     replay,
     run,
     site,
+    site_members,
     status,
     top,
     topology,
@@ -49,10 +52,13 @@ COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     replay.register,
     init.register,
     up.register,
-    site.register,
     queries.register,
     changes.register,
     top.register,
+    site.register,
+    site_members.register,
+    certificates.register,
+    audit.register,
     topology.register,
     bench.register,
 )

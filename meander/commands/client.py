@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Annotated, Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
 from meander.model.errors import InputError
-from meander.serve.home import DEFAULT, Home, announced
+from meander.serve.home import DEFAULT, Home, announced, read_settings
 from meander.serve.tokens import Tokens
+from meander.sites.asking import trusting
 
 FAILED = 1
 TIMEOUT_S = 70.0
@@ -44,6 +47,8 @@ class Client:
 
     address: str
     token: str
+    ca: Path | None = None
+    """Who signed the coordinator's certificate, if the system does not know."""
 
     def get(self, path: str, **query: Any) -> Any:
         return self._ask("GET", path, query)
@@ -70,8 +75,12 @@ class Client:
         timeout_s: float | None,
     ) -> Iterator[HTTPResponse]:
         parts = urlsplit(self.address)
-        connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = connect(parts.hostname or "", parts.port, timeout=timeout_s)
+        host, port = parts.hostname or "", parts.port
+        connection: HTTPConnection
+        if parts.scheme == "https":
+            connection = HTTPSConnection(host, port, timeout=timeout_s, context=trusting(self.ca))
+        else:
+            connection = HTTPConnection(host, port, timeout=timeout_s)
         chosen = {key: value for key, value in query.items() if value is not None}
         target = f"{parts.path.rstrip('/')}{BASE}{path}" + (f"?{urlencode(chosen)}" if chosen else "")
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **more}
@@ -81,6 +90,11 @@ class Client:
             if response.status >= 400:
                 _fail(response.status, response.read())
             yield response
+        except SSLCertVerificationError as error:
+            raise InputError(
+                f"the certificate of {self.address} is not trusted: {error.verify_message}; set MEANDER_CA to the "
+                "certificate of the authority that signed it"
+            ) from None
         except (OSError, HTTPException) as error:
             raise InputError(
                 f"no coordinator answers at {self.address} ({error}); start it with `meander up`"
@@ -120,12 +134,18 @@ def connect(directory: Path, url: str | None, token: str | None) -> Client:
             raise InputError(f"{url!r} is no address; write one such as http://127.0.0.1:8420")
         if token is None and not home.exists:
             raise InputError("give --token (or MEANDER_TOKEN) with --url, or --dir with the coordinator's directory")
-        return Client(url.rstrip("/"), token or Tokens.load(home.tokens).operator)
+        return Client(url.rstrip("/"), token or Tokens.load(home.tokens).operator, _authority(home))
     home.check()
     found = announced(home)
     if found is None or not found.runs:
         raise InputError("no coordinator runs on this directory; start it with `meander up`", str(directory))
-    return Client(found.address, token or Tokens.load(home.tokens).operator)
+    return Client(found.address, token or Tokens.load(home.tokens).operator, _authority(home))
+
+
+def _authority(home: Home) -> Path | None:
+    """Whom to trust: what the environment says, or else the settings of the directory."""
+    given = os.environ.get("MEANDER_CA") or (read_settings(home).get("ca") if home.exists else None)
+    return None if given is None else Path(given)
 
 
 def at(query: str, *more: str) -> str:

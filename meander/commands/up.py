@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from meander.commands.client import HERE, Directory
+from meander.model.errors import InputError
 from meander.model.units import duration_ms
 from meander.serve.home import Home, create, read_settings
 from meander.serve.logs import start_logging
+from meander.serve.tls import Tls
+from meander.sites.protocol import HEARTBEAT_MS
 
 PANEL = "Coordinator"
+FAILED = 1
+LOOK_S = 0.5
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +36,12 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Streaming queries that share the work.")] = None,
+    certificate: Annotated[str | None, typer.Option(help="Serve HTTPS with this certificate; needs --key.")] = None,
+    key: Annotated[str | None, typer.Option(help="The key of the certificate.")] = None,
+    ca: Annotated[str | None, typer.Option(help="The authority that signed the certificates of sites.")] = None,
+    door: Annotated[str | None, typer.Option(help="Host and port at which sites pull channels from here.")] = None,
+    door_address: Annotated[str | None, typer.Option(help="Where they reach it, if it differs: grpc://...")] = None,
+    patience: Annotated[str | None, typer.Option(help="A site not heard of for so long, such as 5s, is away.")] = None,
     duration: Annotated[str | None, typer.Option("--for", help="Stop after a time such as 5min.")] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
@@ -44,7 +56,10 @@ def up(
         create(directory, topology)
     home.check()
     start_logging(as_json=log_json, verbose=verbose)
-    given = {"host": host, "port": port, "slots": slots}
+    given = {
+        "host": host, "port": port, "slots": slots, "certificate": certificate, "key": key, "ca": ca, "door": door,
+        "door_address": door_address, "patience": patience,
+    }  # fmt: skip
     from meander.serve.coordinator import running  # Spark is imported only when it is needed
 
     ended = threading.Event()
@@ -60,7 +75,7 @@ def up(
         else:
             typer.echo(f"running at {c.address} (directory {directory}/); Ctrl-C stops it")
             typer.echo(f"page: {c.page}")
-        ended.wait(seconds)
+        reason = _wait(c, ended, seconds)
         summary = c.summary()
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
@@ -69,6 +84,19 @@ def up(
             f"stopped after {summary['uptime_s']:.0f} s: {summary['events']:,} events, "
             f"{summary['reconfigurations']:,} reconfigurations, {summary['tuples_out']:,} results"
         )
+    if reason is not None:
+        typer.secho(f"error: stepped down: {reason}", err=True)
+        raise typer.Exit(FAILED)
+
+
+def _wait(coordinator: Any, ended: threading.Event, seconds: float | None) -> str | None:
+    """Waits until it is time to stop; gives the reason if another coordinator has taken over."""
+    until = None if seconds is None else time.monotonic() + seconds
+    while not ended.is_set() and (until is None or time.monotonic() < until):
+        if coordinator.stepped_down.is_set():
+            return str(coordinator.office.membership.stepped_down)
+        ended.wait(LOOK_S if until is None else min(LOOK_S, max(0.0, until - time.monotonic())))
+    return None
 
 
 def _options(settings: dict[str, Any]) -> Any:
@@ -76,4 +104,17 @@ def _options(settings: dict[str, Any]) -> Any:
 
     found = dict(settings)
     found["emulate"] = found.pop("emulate_latency", False)
+    certificate, key = found.pop("certificate", None), found.pop("key", None)
+    if (certificate is None) != (key is None):
+        raise InputError("a certificate needs its key: give --certificate and --key together")
+    if certificate is not None:
+        found["tls"] = Tls(Path(certificate), Path(key))
+        found["tls"].check()
+    if "ca" in found:
+        found["ca"] = Path(found["ca"])
+        if not found["ca"].is_file():
+            raise InputError("this file is not there; make certificates with `meander certificates`", str(found["ca"]))
+    if "patience" in found:
+        found["patience_ms"] = round(duration_ms(found.pop("patience")))
+        found["heartbeat_ms"] = max(100, min(HEARTBEAT_MS, found["patience_ms"] // 5))
     return Options(**found)

@@ -31,13 +31,21 @@ DEFAULT = Path(".meander")
 SETTINGS = """\
 # Settings of this coordinator. Flags of `meander up` win over them. What is left out has the value shown.
 
-# host = "127.0.0.1"      # the address to listen on; beyond this machine, put a proxy with TLS in front
+# host = "127.0.0.1"      # the address to listen on; beyond this machine, only with a certificate or a proxy with TLS
 # port = 8420
 # mechanism = "bottom_up" # how queries are placed at first
 # protocol = "isqd"       # how changes are deployed
 # adapt = true            # switch a query's mechanism when its demands are not met
 # slots = 1               # streaming queries that share the work
 # emulate_latency = false # delay tuples by the latency of their path
+
+# For sites on other machines:
+# certificate = "..."     # files for TLS, as `meander certificates` makes them
+# key = "..."
+# ca = "..."              # the authority that signed the certificates of the sites
+# door = "127.0.0.1:0"    # where sites pull channels from, and the address under which they reach it
+# door_address = "..."
+# patience = "5s"         # a site that is not heard of for so long is away
 """
 KNOWN: dict[str, type] = {
     "host": str,
@@ -47,6 +55,12 @@ KNOWN: dict[str, type] = {
     "adapt": bool,
     "slots": int,
     "emulate_latency": bool,
+    "certificate": str,
+    "key": str,
+    "ca": str,
+    "door": str,
+    "door_address": str,
+    "patience": str,
 }
 """Settings, with their types."""
 

@@ -9,12 +9,17 @@ import hashlib
 import hmac
 import secrets
 import sqlite3
+from http import HTTPStatus
 
+from meander.serve.problems import RefusedError
 from meander.sites.protocol import Epoch
 
 
-class SteppedDownError(Exception):
+class SteppedDownError(RefusedError):
     """This coordinator is not the newest one any more; nothing was written."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
 def begin(db: sqlite3.Connection, at_ms: int) -> Epoch:

@@ -1,0 +1,94 @@
+"""Tokens, certificates and the audit log from the command line, without a coordinator that runs."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from meander.cli import app
+from meander.model.errors import InputError
+from meander.serve.home import create
+from meander.serve.sites.book import Book
+from meander.serve.tls import Tls
+from tests.serve.world import write_world
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    create(tmp_path / "home", write_world(tmp_path))
+    return tmp_path / "home"
+
+
+def test_tokens_are_made_listed_and_revoked_before_the_coordinator_runs(home: Path) -> None:
+    token = said("site", "token", "create", "gateway", "--nodes", "e0, s*", "-d", str(home)).strip()
+    book = Book(home / "ledger.db")
+    given = book.pass_of(token)
+    assert given is not None
+    assert (given.site, given.nodes) == ("gateway", ("e0", "s*"))
+    (listed,) = json.loads(said("site", "token", "list", "-d", str(home), "--json"))
+    assert (listed["site"], listed["nodes"]) == ("gateway", ["e0", "s*"])
+    assert "token" not in listed
+    assert "gateway" in said("site", "token", "list", "-d", str(home))
+    made = json.loads(said("site", "token", "create", "gateway", "--nodes", "e1", "--renew", "-d", str(home), "--json"))
+    assert book.pass_of(made["token"]) is not None
+    said("site", "token", "revoke", "gateway", "-d", str(home))
+    assert book.passes() == []
+    book.close()
+    lines = said("audit", "-d", str(home)).splitlines()
+    assert ["make token gateway: for e0, s*" in lines[0], "revoke token gateway" in lines[2]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("token", "create", "gateway", "--nodes", ","), "name the nodes"),
+        (("token", "create", "home", "--nodes", "e0"), "choose another name"),
+        (("token", "revoke", "nobody"), "no site 'nobody'; there are no sites yet"),
+        (("list",), "no coordinator runs on this directory"),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(home: Path, arguments: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        CliRunner().invoke(app, ("site", *arguments, "-d", str(home)), catch_exceptions=False)
+    book = Book(home / "ledger.db")
+    assert (book.passes(), book.audit(10)) == ([], [])
+    book.close()
+
+
+def test_certificates_are_signed_by_one_authority_and_their_keys_are_private(tmp_path: Path) -> None:
+    out = tmp_path / "certificates"
+    made = json.loads(said("certificates", "hub", "gateway", "-o", str(out), "--host", "10.0.0.7", "--json"))
+    assert [Path(c["certificate"]).name for c in made["certificates"]] == ["hub.pem", "gateway.pem"]
+    authority = (out / "ca.pem").read_bytes()
+    said("certificates", "late", "-o", str(out))
+    assert (out / "ca.pem").read_bytes() == authority
+    for name in ("ca", "hub", "gateway", "late"):
+        assert stat.S_IMODE((out / f"{name}.key").stat().st_mode) == 0o600
+    for name in ("hub", "gateway", "late"):
+        Tls(out / f"{name}.pem", out / f"{name}.key").check()
+    (store,) = ssl.create_default_context(cafile=str(out / "ca.pem")).get_ca_certs()
+    assert dict(pair for part in store["subject"] for pair in part)["commonName"] == "Meander authority"  # type: ignore[misc]
+    with pytest.raises(InputError, match="this is there already; remove it"):
+        CliRunner().invoke(app, ("certificates", "new", "hub", "-o", str(out)), catch_exceptions=False)
+    assert not (out / "new.pem").exists()
+    with pytest.raises(InputError, match="cannot be the name"):
+        CliRunner().invoke(app, ("certificates", "ca", "-o", str(out)), catch_exceptions=False)
+
+
+def test_a_certificate_with_the_wrong_key_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    said("certificates", "hub", "other", "-o", str(tmp_path))
+    with pytest.raises(InputError, match="no certificate with its key"):
+        Tls(tmp_path / "hub.pem", tmp_path / "other.key").check()
+    with pytest.raises(InputError, match="is not there; make certificates"):
+        Tls(tmp_path / "hub.pem", tmp_path / "nowhere.key").check()
