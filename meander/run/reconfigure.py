@@ -435,13 +435,13 @@ class Reconfigurator:
         Gives the deployment that will run when that is done, what is under way, and the next number.
         """
         store, routing = self.host.store, self.host.routing
-        deployment = deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
+        deployment = self._recorded()
         bindings = slots or {f: first_slot(f, routing.slots) for f in deployment.fragments}
         delays = {c.id: self.paths.delay_ms(c) for c in deployment.channels.values()}
         plan, known = with_former(self.plan), bounds_of(self.plan)
-        installation = install(
-            plan, deployment.fragments.values(), deployment.channels, bindings, delays, self.late, known
-        )
+        here = [f for f in deployment.fragments.values() if self._runs_here(f.id)]
+        channels = {k: c for k, c in deployment.channels.items() if any(map(self._runs_here, (c.sender, c.receiver)))}
+        installation = install(plan, here, channels, bindings, delays, self.late, known)
         self.host.install(installation)
         self._recover_failures(deployment)
         found = [
@@ -468,6 +468,14 @@ class Reconfigurator:
         deployment.next_fragment = max(deployment.next_fragment, saved[0])
         deployment.next_channel = max(deployment.next_channel, saved[1])
         return deployment, found, saved[2]
+
+    def _recorded(self) -> Deployment:
+        """What the store says about what runs."""
+        store = self.host.store
+        return deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
+
+    def _runs_here(self, fragment: FragmentId) -> bool:
+        return True
 
     def _recover_failures(self, deployment: Deployment) -> None:
         for key, copies in self.host.store.notes("gone ").items():

@@ -40,9 +40,11 @@ from meander.serve.changes import Reader
 from meander.serve.history import History
 from meander.serve.home import Home, announce, create, held, withdraw
 from meander.serve.hub import Hub
+from meander.serve.loop import Loop
 from meander.serve.server import Server
 from meander.serve.service import Service
 from meander.serve.sites.office import Office
+from meander.serve.spread.home_site import DoorOptions, HomeSite
 from meander.serve.tls import Tls
 from meander.serve.tokens import Tokens
 from meander.sites.protocol import HEARTBEAT_MS, PATIENCE_MS
@@ -78,6 +80,12 @@ class Options:
     """A site that is not heard of for so long is away."""
     tls: Tls | None = None
     """The certificate to show; without it the API is plain HTTP."""
+    door: str | None = None
+    """Host and port at which sites pull channels from here; any free port beside the API if it is None."""
+    door_address: str | None = None
+    """Where sites reach it, if that is not where it listens."""
+    ca: Path | None = None
+    """The authority that signs the certificates of sites, if they have some."""
 
     def check(self) -> None:
         find_mechanism(self.mechanism)
@@ -102,6 +110,7 @@ class Coordinator:
         self._spark, self._own_spark = spark, spark is None
         self._parts: Assembly | None = None
         self._host: Host | None = None
+        self._home_site: HomeSite | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -139,7 +148,9 @@ class Coordinator:
         except JournalError as error:
             raise InputError(str(error)) from None
         around = Surroundings(self.home.results, self.home.host)
-        self._parts = assemble(self._host, world, self.home.ledger, around, self.hub, options, self.office.epoch)
+        self._parts = assemble(
+            self._host, world, self.home.ledger, around, self.hub, options, self.office.epoch, self._join
+        )
         return self._parts
 
     def stop(self) -> None:
@@ -149,6 +160,8 @@ class Coordinator:
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
+        if self._home_site is not None:
+            self._home_site.close()
         if self._host is not None:
             self._host.stop()
         self.hub.close()
@@ -161,6 +174,15 @@ class Coordinator:
         withdraw(self.home)
         if self._own_spark and self._spark is not None:
             self._spark.stop()
+
+    def _join(self, loop: Loop, host: Host) -> None:
+        """Lets sites take part in what the loop does."""
+        options, tls = self.options, self.options.tls
+        pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
+        listen = options.door or f"{options.host}:0"
+        door = DoorOptions(listen, options.door_address, pair, None if options.ca is None else options.ca.read_bytes())
+        self._home_site = HomeSite(self.office.membership, self.token, self.world, door)
+        self._home_site.join(loop, host)
 
     def _step_down(self, reason: str) -> None:
         """Another coordinator acts; whoever runs this one is to stop it."""

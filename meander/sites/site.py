@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from meander.deploy.records import deployment_from
+from meander.deploy.records import channel_from_json, fragment_from_json
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
 from meander.model.plain import from_plain
@@ -138,10 +138,12 @@ class Site(Listener):
     def _install(self, host: Host) -> None:
         """What ran here before runs again."""
         store = host.store
-        deployment = deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
+        fragments = [fragment_from_json(row) for row in store.notes("fragment ").values()]
+        found = [channel_from_json(row) for row in store.notes("channel ").values()]
+        channels = {(c.upstream, c.receiver): c for c in found}
         made = {FragmentId(int(key.split(" ")[1])): rows for key, rows in store.notes("made ").items()}
-        slots = {f: first_slot(f, host.routing.slots) for f in deployment.fragments}
-        host.install(install_made(made, deployment.fragments.values(), deployment.channels, slots))
+        slots = {f.id: first_slot(f.id, host.routing.slots) for f in fragments}
+        host.install(install_made(made, fragments, channels, slots))
 
     def stop(self, *, drain: bool = True) -> bool:
         """Ends after what was taken in is processed and has left, as far as that works in time.

@@ -15,7 +15,7 @@ from typing import Any
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.control import control_of
 from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment
-from meander.deploy.records import channel_from_json, channel_to_json, fragment_from_json, fragment_to_json
+from meander.deploy.records import channel_to_json, deployment_from, fragment_from_json, fragment_to_json
 from meander.model.ids import FragmentId
 from meander.run.commit import Commit
 from meander.run.exchange.flight_proof import HOME
@@ -276,16 +276,8 @@ class Spreader(Reconfigurator):
         store = self.host.store
         if self._sharing is not None:
             self._sharing.forget_undecided()
+        self.hosts = {fragment_from_json(row).id: str(site) for site, row in store.notes("far fragment ").values()}
         deployment, under_way, number = super().recover(slots)
-        rows = store.notes("far fragment ").values()
-        fragments = {f.id: f for f in (fragment_from_json(row) for _, row in rows)}
-        self.hosts = {fragment_from_json(row).id: str(site) for site, row in rows}
-        channels = [channel_from_json(row) for row in store.notes("far channel ").values()]
-        known = {key for r in under_way for key in r.change.channels_after}
-        fresh = {(c.upstream, c.receiver): c for c in channels if (c.upstream, c.receiver) not in known}
-        deployment.apply(Change(fragments_after=fragments, channels_after=fresh))
-        deployment.next_fragment = max(deployment.next_fragment, *(f + 1 for f in fragments), 0)
-        deployment.next_channel = max(deployment.next_channel, *(c.id + 1 for c in channels), 0)
         for key, decided in store.notes("decided ").items():
             self._decided[int(key.rsplit(" ", 1)[1])] = None
             for site in decided["sites"]:
@@ -295,6 +287,14 @@ class Spreader(Reconfigurator):
         if self._sharing is not None:
             self._sharing.pulling.refresh()
         return deployment, under_way, number
+
+    def _recorded(self) -> Deployment:
+        notes = self.host.store.notes
+        fragments = [*notes("fragment ").values(), *(row for _, row in notes("far fragment ").values())]
+        return deployment_from(fragments, [*notes("channel ").values(), *notes("far channel ").values()])
+
+    def _runs_here(self, fragment: FragmentId) -> bool:
+        return fragment not in self.hosts
 
     def _tell_ways(self, deployment: Deployment) -> None:
         """Sites may have missed which channels are cut."""

@@ -1,0 +1,267 @@
+"""A fleet for tests: a coordinator, and sites as real processes on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meander.serve.home import Home, create
+from meander.serve.sites.book import Book
+from meander.serve.tokens import Tokens
+from tests.serve.world import Browser
+
+PATIENCE_S = 240.0
+ROWS, EVERY_MS, WINDOW_MS = 600, 20, 1_000
+
+TOPOLOGY = """
+#   s0 - e0 - cloud - e1 - s1
+nodes:
+  - {name: cloud, kind: cloud, slots: 64}
+  - {name: e0, kind: edge, slots: 8}
+  - {name: e1, kind: edge, slots: 8}
+  - {name: s0, kind: sensor, slots: 2}
+  - {name: s1, kind: sensor, slots: 2}
+links:
+  - {source: s0, target: e0, latency_ms: 1}
+  - {source: s1, target: e1, latency_ms: 1}
+  - {source: e0, target: cloud, latency_ms: 5}
+  - {source: e1, target: cloud, latency_ms: 5}
+streams:
+STREAMS
+sinks:
+  - {name: out, node: cloud}
+  - {name: side, node: e1}
+"""
+STREAM = """
+  - name: NAME
+    schema: {ts: timestamp, id: bigint, value: double}
+    event_time: ts
+    nodes: s*
+    options: {connector: files, path: PATH, node_column: node, format: csv}
+"""
+
+
+def write_world(directory: Path, streams: Sequence[str], topology: str = TOPOLOGY) -> Path:
+    """A topology with streams, each with a file of its own that grows as the test says."""
+    texts = []
+    for name in streams:
+        path = directory / f"{name}.csv"
+        path.write_text("node,ts,id,value\n")
+        texts.append(STREAM.replace("NAME", name).replace("PATH", str(path)))
+    found = directory / "topology.yaml"
+    found.write_text(topology.replace("STREAMS", "".join(texts)))
+    return found
+
+
+def write_rows(directory: Path, stream: str, first: int, stop: int) -> None:
+    """Appends rows: in turn for each sensor, one every 20 ms of event time."""
+    lines = [f"s{i % 2},{_stamp(i * EVERY_MS)},{i},{i % 10}\n" for i in range(first, stop)]
+    with (directory / f"{stream}.csv").open("a") as file:
+        file.write("".join(lines))
+
+
+def end_rows(directory: Path, stream: str) -> None:
+    """A last row for each sensor, so late that all windows before it close; its own never does."""
+    with (directory / f"{stream}.csv").open("a") as file:
+        file.write("".join(f"s{i},{_stamp(3_000_000)},0,0\n" for i in range(2)))
+
+
+def _stamp(ms: int) -> str:
+    return f"1970-01-01T00:{ms // 60_000:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}Z"
+
+
+def expected_counts(rows: int = ROWS) -> list[tuple[int, int, int]]:
+    """(window, count, sum of ids) by window and value: the oracle."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i in range(rows):
+        groups.setdefault((i * EVERY_MS // WINDOW_MS, i % 10), []).append(i)
+    return sorted((window, len(ids), sum(ids)) for (window, _), ids in groups.items())
+
+
+def counts_query(stream: str, sink: str) -> str:
+    return (
+        f"SELECT window_start, value, count(*) AS n, sum(id) AS total FROM {stream} "
+        f"GROUP BY value WINDOW TUMBLING(ts, 1 s) INTO {sink}"
+    )
+
+
+def until(condition: Callable[[], bool], what: Callable[[], object] = lambda: "it did not happen") -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+COMMAND = (sys.executable, "-c", "from meander.cli import app; app()")
+
+
+@dataclass
+class Process:
+    """A command of ours that can be killed and started again."""
+
+    directory: Path
+    command: Sequence[str]
+    token: str = ""
+    running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "log").open("ab") as log:
+            self.running = subprocess.Popen(
+                [*COMMAND, *self.command],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "MEANDER_SITE_TOKEN": self.token},
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL, to the process and its Java."""
+        assert self.running is not None
+        os.killpg(self.running.pid, signal.SIGKILL)
+        self.running.wait()
+
+    def signal(self, number: int) -> None:
+        assert self.running is not None
+        os.killpg(self.running.pid, number)
+
+    def terminate(self) -> int:
+        """SIGTERM; gives the exit code."""
+        assert self.running is not None
+        self.running.send_signal(signal.SIGTERM)
+        return self.running.wait(PATIENCE_S)
+
+    def end(self) -> None:
+        if self.running is not None and self.running.poll() is None:
+            self.kill()
+
+    @property
+    def log(self) -> str:
+        path = self.directory / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+
+@dataclass
+class Fleet:
+    """A coordinator and its sites, each a process."""
+
+    directory: Path
+    topology: Path
+    port: int
+    coordinator: Process
+    sites: dict[str, Process] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Home:
+        return Home(self.directory / "home")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def api(self) -> Browser:
+        return Browser(self.url, Tokens.load(self.home.tokens).operator)
+
+    def add(self, name: str, nodes: Sequence[str], extra: Sequence[str] = ()) -> Process:
+        """Makes a token for a site and starts it."""
+        book = Book(self.home.ledger)
+        token = book.make_token(name, nodes, 0, "test")
+        book.close()
+        directory = self.directory / name
+        command = ["site", "--join", self.url, "--nodes", ",".join(nodes), "--name", name, "--memory", "1g"]
+        command += ["--directory", str(directory / "site"), "--master", "local[1]", *extra]
+        site = self.sites[name] = Process(directory, command, token)
+        site.start()
+        return site
+
+    def ask(self, path: str) -> Any:
+        """What the coordinator says, or None while it does not answer."""
+        try:
+            return self.api.get(path)
+        except (OSError, AssertionError):
+            return None
+
+    def states(self) -> dict[str, str]:
+        return {site["site"]: site["state"] for site in self.ask("/sites") or ()}
+
+    def wait_here(self, *names: str) -> None:
+        until(lambda: all(self.states().get(name) == "here" for name in names), self.logs)
+
+    def submit(self, text: str, name: str) -> None:
+        answer = self.api.ask("POST", "/queries", {"text": text, "name": name})
+        assert answer.status < 300, answer.body
+
+    def operator(self, query: str, kind: str) -> dict[str, Any]:
+        """The operator of a kind that a query has, as the coordinator shows it."""
+        found = self.api.get(f"/queries/{query}")
+        return next(o for o in found["dag"]["operators"] if o["kind"] == kind)
+
+    def move(self, query: str, kind: str, node: str) -> None:
+        answer = self.api.ask("POST", "/moves", {"operator": self.operator(query, kind)["id"], "node": node})
+        assert answer.status < 300, answer.body
+
+    def wait_moved(self, query: str, kind: str, node: str) -> None:
+        """Until an operator is on a node and nothing is under way any more."""
+        until(lambda: self.has_moved(query, kind, node), self.logs)
+
+    def has_moved(self, query: str, kind: str, node: str) -> bool:
+        changes = self.ask("/reconfigurations")
+        if changes is None or any(c["status"] == "under_way" for c in changes):
+            return False
+        return bool(self.operator(query, kind)["node"] == node)
+
+    def results(self, where: str, query: str, sink: str) -> list[tuple[int, int, int]]:
+        """(window, count, sum of ids) of a query's results so far."""
+        base = self.home.results if where == "home" else self.directory / where / "site" / "results"
+        rows = [row for path in base.glob(f"*{query}*{sink}*") for row in rows_of(path)]
+        return sorted((_window(row), int(row["n"]), int(row["total"])) for row in rows)
+
+    def wait_for(self, where: str, query: str, sink: str, count: int) -> None:
+        until(lambda: len(self.results(where, query, sink)) >= count, self.logs)
+
+    def logs(self) -> str:
+        found = {"coordinator": self.coordinator, **self.sites}
+        return "\n".join(f"--- {name}\n{each.log[-3000:]}" for name, each in found.items())
+
+
+def _window(row: Mapping[str, Any]) -> int:
+    """The window's number: it is one second long."""
+    seconds = str(row["window_start"]).split("T")[-1].split(" ")[-1].split(".")[0].rstrip("Z").split("+")[0].split(":")
+    return int(seconds[1]) * 60 + int(seconds[2])
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def fleet(directory: Path, topology: Path) -> Iterator[Fleet]:
+    """A coordinator that listens; sites are added to it."""
+    home, port = directory / "home", free_port()
+    create(home, topology)
+    command = ["up", "--dir", str(home), "--port", str(port)]
+    found = Fleet(directory, topology, port, Process(directory / "coordinator", command))
+    found.coordinator.start()
+    try:
+        until(lambda: found.ask("/sites") is not None, found.logs)
+        yield found
+    finally:
+        for each in (*found.sites.values(), found.coordinator):
+            each.end()
