@@ -70,10 +70,10 @@ def matrix() -> tuple[Shape, ...]:
 FULL = Extent(
     shapes=matrix(),
     published=("",),
-    changes_s=20.0,
-    quiet_s=8.0,
+    changes_s=12.0,
+    quiet_s=5.0,
     makespans=(STATELESS, STATEFUL),
-    rounds=10,
+    rounds=6,
     restarts=5,
     sizes=(16, 32, 64, 128, 256, 512, 1024),
     hops=(1, 2, 4, 8, 16),
