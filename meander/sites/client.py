@@ -27,6 +27,8 @@ from meander.sites.protocol import PROTOCOL, Code, Description, Epoch, Measures,
 
 _log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+SLOW_S = 0.5
+"""A registration that took longer says little about clocks: a refusal because of them is tried again."""
 
 
 class Listener:
@@ -172,7 +174,13 @@ class Client:
             "nodes": [dict(node) for node in mine.nodes],
             **self._seen(),
         }
-        answer = self._asking.ask("POST", "/sites", body)
+        begun = time.monotonic()
+        try:
+            answer = self._asking.ask("POST", "/sites", body)
+        except RefusedError as error:
+            if error.code is Code.CLOCK and time.monotonic() - begun > SLOW_S:
+                raise UnreachableError(f"the coordinator is too slow to compare clocks ({error})") from None
+            raise
         if answer["protocol"] != PROTOCOL:
             raise RefusedError(
                 Code.PROTOCOL, f"the coordinator speaks version {answer['protocol']}, this site {PROTOCOL}; update one"

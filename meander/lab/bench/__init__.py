@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meander.lab.bench import dataplane, isqd, isqp, nova, rebinding, service, tcep, topology
+from meander.lab.bench import dataplane, isqd, isqp, machines, nova, rebinding, service, tcep, topology
 from meander.lab.bench.report import Report
 from meander.model.errors import unknown
 
@@ -31,6 +31,7 @@ BENCHES: tuple[Bench, ...] = (
         rebinding.run,
     ),
     Bench("service", "the coordinator under 200 events/s and 50 watchers: latency, nothing lost", service.run),
+    Bench("machines", "sites on other machines: joins and departures a second", machines.run),
     Bench("tcep", "mechanisms by demand, learning, a day of transitions, and what a transition takes", tcep.run),
 )
 
