@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from meander.deploy.contexts import Handover, Reconfiguration
-from meander.deploy.fragments import Channel
+from meander.deploy.fragments import Change, Channel
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.run.installation import OUTSIDE, Installation
 from meander.run.migration import StateMove
@@ -75,7 +75,11 @@ def to_be_drained(course: Course) -> list[Channel]:
     What is in them is at the sender's, and so will be the operator that has to read it: the old fragment stands in for
     it. A channel that simply gets another reader is left alone; the new reader finds everything there.
     """
-    change = course.reconfiguration.change
+    return drained_although_cut(course.reconfiguration.change)
+
+
+def drained_although_cut(change: Change) -> list[Channel]:
+    """Cut channels of a change that nobody reads afterwards as they are."""
     inside = change.fragments_before
     kept = Counter(c.upstream for c in change.channels_after.values() if c.sender not in change.fragments)
     readers = Counter(c.upstream for c in change.channels_before.values() if c.receiver in inside)

@@ -44,7 +44,8 @@ from meander.serve.loop import Loop
 from meander.serve.server import Server
 from meander.serve.service import Service
 from meander.serve.sites.office import Office
-from meander.serve.spread.home_site import DoorOptions, HomeSite
+from meander.serve.sites.records import State
+from meander.serve.spread.home_site import DoorOptions, HomeSite, Members
 from meander.serve.tls import Tls
 from meander.serve.tokens import Tokens
 from meander.sites.protocol import HEARTBEAT_MS, PATIENCE_MS
@@ -181,8 +182,16 @@ class Coordinator:
         pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
         listen = options.door or f"{options.host}:0"
         door = DoorOptions(listen, options.door_address, pair, None if options.ca is None else options.ca.read_bytes())
-        self._home_site = HomeSite(self.office.membership, self.token, self.world, door)
-        self._home_site.join(loop, host)
+        members = Members(self.office.membership)
+        home_site = self._home_site = HomeSite(members, self.token, self.world, door)
+        home_site.join(loop, host)
+
+        def heard(site: str, state: State) -> None:
+            members.changed()
+            if state is State.HERE:
+                home_site.joined(site)
+
+        self.office.membership.watchers.append(heard)
 
     def _step_down(self, reason: str) -> None:
         """Another coordinator acts; whoever runs this one is to stop it."""

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meander.deploy.fragments import Channel, ChannelKey, Fragment
+from meander.deploy.records import channel_from_json, fragment_from_json
 from meander.model.global_plan import GlobalPlan, PlanOperator
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import from_plain, to_plain
 from meander.model.signature import Signature
+from meander.run.host import Host
 from meander.run.installation import Installation, install
+from meander.run.rebinding.bindings import first_slot
 
 
 def made_of(plan: GlobalPlan, fragment: Fragment) -> list[Any]:
@@ -64,3 +67,13 @@ def install_made(
         ingest,
         {o: c for each in found for o, c in each.results.items()},
     )
+
+
+def take_up(host: Host) -> None:
+    """What the store says ran here runs again."""
+    store = host.store
+    fragments = [fragment_from_json(row) for row in store.notes("fragment ").values()]
+    found = [channel_from_json(row) for row in store.notes("channel ").values()]
+    made = {FragmentId(int(key.split(" ")[1])): rows for key, rows in store.notes("made ").items()}
+    slots = {f.id: first_slot(f.id, host.routing.slots) for f in fragments}
+    host.install(install_made(made, fragments, {(c.upstream, c.receiver): c for c in found}, slots))

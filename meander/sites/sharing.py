@@ -18,7 +18,7 @@ from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, Passed, RemoveChannel, Rewire
-from meander.run.course import gone_ports
+from meander.run.course import drained_although_cut, gone_ports
 from meander.run.effect import effect, forgotten
 from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, ChannelSpec
 from meander.run.exchange.flight_client import Asker
@@ -110,11 +110,17 @@ class Sharing:
             add = tuple(s for s in course.installation.channels if s.channel in opened)
             notes: dict[str, Any] = {share_note(number): marked}
             with self.host.between_steps({c.sender for c in entering} | set(wires)) as slots:
-                store.commit(Commit(add=add, appends=tuple(appends), notes=notes))
+                store.commit(Commit(add=add, rewire=self._drained(share), appends=tuple(appends), notes=notes))
                 course.is_marked = True
                 if wires:
                     self.host.routing.rewire(wires)
             self.host.wake(slots)
+
+    def _drained(self, share: Share, *, is_cut: bool = False) -> tuple[Rewire, ...]:
+        """Channels that have to be emptied although there is no way: nobody reads them as they are afterwards."""
+        known = set(self.host.store.exchange.channels())
+        found = [c for c in drained_although_cut(share.change) if c.id in known and share.touches(c)]
+        return tuple(Rewire(c.id, c.receiver, is_cut=is_cut) for c in found)
 
     def look(self, number: int) -> dict[str, Any]:
         """How far a share is."""
@@ -281,7 +287,8 @@ class Sharing:
             retire = tuple(course.staging(h) for h in course.moves)
             with self.host.between_steps({c.sender for c in opened} | set(course.old)):
                 remove = tuple(RemoveChannel(c, discard=True) for c in sorted(gone))
-                store.commit(Commit(remove=remove, retire=retire, notes=notes))
+                cut = self._drained(share, is_cut=True) if course.is_marked else ()
+                store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=notes))
                 wires = self._without(opened, {})
                 if wires:
                     routing.rewire(wires)
@@ -417,7 +424,8 @@ class Sharing:
             course = ShareCourse(share.reconfiguration(), Installation((), ()), {}, 0.0, share=share)
             retire = tuple(course.staging(h) for h in course.travelling)
             remove = tuple(RemoveChannel(c, discard=True) for c in sorted(gone))
-            store.commit(Commit(remove=remove, retire=retire, notes=notes))
+            cut = self._drained(share, is_cut=True) if data["marked"] else ()
+            store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=notes))
 
     def stop(self) -> None:
         self.pulling.stop()

@@ -18,9 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from meander.deploy.records import channel_from_json, fragment_from_json
 from meander.model.errors import InputError
-from meander.model.ids import FragmentId
 from meander.model.plain import from_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology import Topology
@@ -32,14 +30,13 @@ from meander.run.exchange.flight_server import Door
 from meander.run.host import Host, HostOptions
 from meander.run.journal import JournalError
 from meander.run.paths import Paths
-from meander.run.rebinding.bindings import first_slot
 from meander.run.session import start_session
 from meander.sites.asking import Asking, RefusedError
 from meander.sites.client import Client, Listener
 from meander.sites.contacts import Contacts
 from meander.sites.desk import SiteDesk
 from meander.sites.fence import Fence
-from meander.sites.made import install_made
+from meander.sites.made import take_up
 from meander.sites.outlets import SiteOutlets
 from meander.sites.protocol import Description, Measures
 from meander.sites.sharing import Sharing
@@ -120,7 +117,7 @@ class Site(Listener):
             changed=self._deliver,
             facts=self._facts,
         )
-        self._install(host)
+        take_up(host)
         host.start()
         sharing.recover()
         host.deliver((), self.around)
@@ -134,16 +131,6 @@ class Site(Listener):
         self._client.start()
         threading.Thread(target=host.warm_up, name="warming up", daemon=True).start()
         _log.info("site %s listens at %s", options.name, self.address)
-
-    def _install(self, host: Host) -> None:
-        """What ran here before runs again."""
-        store = host.store
-        fragments = [fragment_from_json(row) for row in store.notes("fragment ").values()]
-        found = [channel_from_json(row) for row in store.notes("channel ").values()]
-        channels = {(c.upstream, c.receiver): c for c in found}
-        made = {FragmentId(int(key.split(" ")[1])): rows for key, rows in store.notes("made ").items()}
-        slots = {f.id: first_slot(f.id, host.routing.slots) for f in fragments}
-        host.install(install_made(made, fragments, channels, slots))
 
     def stop(self, *, drain: bool = True) -> bool:
         """Ends after what was taken in is processed and has left, as far as that works in time.

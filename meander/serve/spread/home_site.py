@@ -6,17 +6,16 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from meander.lang.topology_file import TopologyFile
 from meander.model.plain import to_plain
+from meander.model.streams import SinkTarget, Stream
 from meander.run.exchange.flight_proof import HOME, key_of
 from meander.run.exchange.flight_server import Door
 from meander.run.host import Host
 from meander.serve.loop import Loop
 from meander.serve.sites.membership import Membership
-from meander.serve.sites.records import State
-from meander.serve.spread.fleet import Switchboard
+from meander.serve.spread.fleet import Fleet, Switchboard
 from meander.serve.spread.spreader import Spreader
 from meander.serve.spread.upkeep import Upkeep
 from meander.sites.contacts import Contacts
@@ -26,6 +25,16 @@ from meander.sites.sharing import Sharing
 
 FRESH_S = 0.1
 """For so long what the book says is not looked up again."""
+
+
+class World(Protocol):
+    """What sites have to know of streams and sinks."""
+
+    @property
+    def streams(self) -> Mapping[str, Stream]: ...
+
+    @property
+    def sinks(self) -> Mapping[str, SinkTarget]: ...
 
 
 class Members:
@@ -80,21 +89,19 @@ class DoorOptions:
 class HomeSite:
     """Made before anything is taken up, opened with the host, closed with it."""
 
-    def __init__(self, membership: Membership, secret: str, world: TopologyFile, options: DoorOptions) -> None:
+    def __init__(self, fleet: Fleet, secret: str, world: World, options: DoorOptions) -> None:
         """`secret` is known to nobody else: proofs for those who ask here are made with it."""
-        self._members = Members(membership)
         self._key, self._options = key_of(f"{HOME} {secret}"), options
         self._world = {
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
             "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
         }
-        self._switchboard = Switchboard(self._members, self._key, options.authority)
+        self._switchboard = Switchboard(fleet, self._key, options.authority)
         self._contacts: Contacts | None = None
         self._sharing: Sharing | None = None
         self._door: Door | None = None
         self._carrier: Spreader | None = None
         self.upkeep: Upkeep | None = None
-        membership.watchers.append(self._heard)
 
     def join(self, loop: Loop, host: Host) -> None:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
@@ -129,7 +136,7 @@ class HomeSite:
         if self._contacts is not None:
             self._contacts.learn(peers)
 
-    def _heard(self, site: str, state: State) -> None:
-        self._members.changed()
-        if state is State.HERE and self.upkeep is not None:
+    def joined(self, site: str) -> None:
+        """A site is there, for the first time or again: it is greeted."""
+        if self.upkeep is not None:
             self.upkeep.forget(site)

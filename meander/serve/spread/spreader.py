@@ -152,6 +152,8 @@ class Spreader(Reconfigurator):
                     sharing.abort(number)
                 return sharing.prepare(body["share"], body["installation"])
             case "mark":
+                course = sharing.courses.get(body["number"])
+                self._stand_in(course.old if course is not None else ())
                 return sharing.mark(body["number"])
             case "fetch":
                 return sharing.fetch(body["number"], body)

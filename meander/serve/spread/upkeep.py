@@ -72,7 +72,7 @@ class Upkeep:
     def is_owed(self, site: str) -> bool:
         """Whether a site has to hear of the end of something before it can begin something new."""
         with self._lock:
-            return bool(self._effects.get(site) or self._aborts.get(site))
+            return bool(self._effects.get(site) or self._aborts.get(site) or self._ways.get(site))
 
     def has_effect(self, number: int) -> bool:
         """Whether some site has not said yet that a change has happened there."""
