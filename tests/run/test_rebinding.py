@@ -452,7 +452,7 @@ class Gate:
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         if any(self.fragment in t.column(FRAGMENT).unique().to_pylist() for t in tables if len(t)):
             self.reached.set()
-            assert self.open.wait(120)
+            assert self.open.wait(300)
         return self.runner.run(stage, tables)
 
 
@@ -501,7 +501,7 @@ def test_a_slot_stuck_in_a_long_step_holds_up_no_move_between_two_others(
         assert host.rebinder is not None
         gate.fragment = min(stuck)
         enter(plane.installation.ingest["cars", "s0"], "cars", 100)
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(180)
         enter(rain, "rain", 100)
         assert _until(lambda: exchange.counters(right).appended_tuples == 10)
         host.rebinder.install({mover: 2})
