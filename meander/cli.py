@@ -31,6 +31,7 @@ from meander.commands import (
     site,
     site_members,
     status,
+    testbed,
     top,
     topology,
     up,
@@ -61,6 +62,7 @@ COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     audit.register,
     topology.register,
     bench.register,
+    testbed.register,
 )
 """Every command group, in the order in which help shows them."""
 

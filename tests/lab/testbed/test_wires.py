@@ -1,0 +1,134 @@
+"""Network namespaces for real, where they can be made: hosts reach each other, around a cut and not through it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from meander.lab.testbed import world
+from meander.lab.testbed.layout import HOME, layout
+from meander.lab.testbed.porthole import Porthole
+from meander.lab.testbed.process import Process
+from meander.lab.testbed.wires import Can, Wires, capabilities
+from meander.lang.topology_file import read
+
+PORT = 8099
+REACH = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=float(sys.argv[3]))"
+PATIENCE_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def wires() -> Iterator[Wires]:
+    can, reason = capabilities()
+    if Can.CUT not in can:
+        pytest.skip(reason)
+    places = layout(read(world.TOPOLOGY).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
+    found = Wires(places, can)
+    yield found
+    found.close()
+    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert not any(found.namespace(host) in names for host in places.hosts)
+
+
+@pytest.fixture(scope="module")
+def server(wires: Wires, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A web server on the coordinator's host."""
+    directory = tmp_path_factory.mktemp("served")
+    (directory / "hello").write_text("inside")
+    command = [sys.executable, "-m", "http.server", str(PORT), "--bind", wires.address(HOME), "-d", str(directory)]
+    process = Process("server", wires.command(HOME, command), directory / "log")
+    process.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while not reaches(wires, HOME, 5):
+        assert time.monotonic() < deadline, process.last_words()
+        time.sleep(0.05)
+    yield process
+    process.kill()
+    assert not process.runs
+
+
+def reaches(wires: Wires, host: str, timeout_s: float) -> bool:
+    command = wires.command(host, [sys.executable, "-c", REACH, wires.address(HOME), str(PORT), str(timeout_s)])
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def test_hosts_reach_each_other_around_a_cut_and_not_when_all_is_cut(wires: Wires, server: Process) -> None:
+    assert reaches(wires, "west", PATIENCE_S)
+    wires.cut(HOME, "west")
+    assert reaches(wires, "west", PATIENCE_S)
+    wires.cut("east", "west")
+    assert not reaches(wires, "west", 0.3)
+    wires.mend("west", "east")
+    wires.mend("west", HOME)
+    assert reaches(wires, "west", PATIENCE_S)
+
+
+def test_nothing_leads_out_of_the_namespaces(wires: Wires) -> None:
+    shown = subprocess.run(
+        ["ip", "-n", wires.namespace("west"), "route"], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown
+    assert all(line.startswith("10.7") for line in shown.splitlines())
+    assert "default" not in shown
+
+
+def test_a_porthole_lets_people_look_inside(wires: Wires, server: Process) -> None:
+    hole = Porthole(wires.namespace(HOME), (wires.address(HOME), PORT))
+    try:
+        connection = HTTPConnection("127.0.0.1", hole.port, timeout=PATIENCE_S)
+        connection.request("GET", "/hello")
+        assert connection.getresponse().read() == b"inside"
+        connection.close()
+    finally:
+        hole.close()
+
+
+def test_a_slow_wire_has_its_bandwidth_until_it_is_itself_again(wires: Wires) -> None:
+    if Can.BANDWIDTH not in wires.can:
+        pytest.skip("bandwidth cannot be limited here")
+
+    def shown() -> str:
+        command = ["tc", "-n", wires.namespace(HOME), "qdisc", "show"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    before = shown()
+    assert "200Mbit" in before
+    wires.slow(HOME, "west", 1.0)
+    assert "1Mbit" in shown().replace("200Mbit", "")
+    wires.slow(HOME, "west", None)
+    assert shown() == before
+
+
+def test_a_process_is_paused_killed_and_started_again(tmp_path: Path) -> None:
+    process = Process("sleeper", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
+    process.start()
+    first = process.number
+    process.pause()
+    assert _state(first) in "Tt"
+    process.resume()
+    assert _state(first) not in "Tt"
+    process.kill()
+    assert (process.runs, process.number) == (False, None)
+    process.start()
+    assert process.number != first
+    assert process.stop() == -15
+    assert process.starts == 2
+
+
+def _state(number: int | None) -> str:
+    """The letter of a process's state, once it has one that signals have settled."""
+    deadline = time.monotonic() + PATIENCE_S
+    seen = ""
+    while time.monotonic() < deadline:
+        now = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if now == seen:
+            return now
+        seen = now
+        time.sleep(0.1)
+    return seen

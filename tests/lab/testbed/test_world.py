@@ -1,0 +1,46 @@
+"""The oracle of chaos tells what is lost, what is double and what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meander.lab.testbed import world
+from meander.lab.testbed.world import Verdict
+
+
+def write(path: Path, query: str, results: list[world.Result]) -> None:
+    names = ("id", "value") if query == "large" else ("window_start", "value", "n", "total")
+    lines = []
+    for result in results:
+        row = dict(zip(names, result, strict=True))
+        if "window_start" in row:
+            row["window_start"] = f"1970-01-01T00:{result[0] // 60:02d}:{result[0] % 60:02d}.000Z"  # type: ignore[assignment]
+        lines.append(json.dumps(row) + "\n")
+    path.write_text("".join(lines))
+
+
+@pytest.mark.parametrize("query", list(world.QUERIES))
+def test_results_are_compared_with_the_oracle(query: str, tmp_path: Path) -> None:
+    rows = 4_000  # more than a minute of windows
+    results = sorted(world.expected(query, rows).elements())
+    path = tmp_path / f"{query} > {world.SINKS[query][1]}.jsonl"
+    write(path, query, results)
+    assert world.verdict(query, rows, tmp_path) == Verdict(len(results), 0, 0, 0)
+    write(path, query, results[1:])
+    assert world.verdict(query, rows, tmp_path) == Verdict(len(results), 1, 0, 0)
+    write(path, query, [*results, results[3], results[3]])
+    assert world.verdict(query, rows, tmp_path) == Verdict(len(results), 0, 2, 0)
+    wrong = (*results[0][:-1], 999_999)
+    write(path, query, [wrong, *results[1:]])
+    assert world.verdict(query, rows, tmp_path) == Verdict(len(results), 1, 0, 1)
+    with path.open("a") as file:
+        file.write('{"id": 5')  # a line on its way
+    assert world.verdict(query, rows, tmp_path).wrong == 1
+
+
+def test_the_oracle_counts_every_row_once() -> None:
+    assert sum(n * times for (_, _, n, _), times in world.expected("counts", 1234).items()) == 1234
+    assert sum(total for _, _, _, total in world.expected("counts", 1234)) == sum(range(1234))
