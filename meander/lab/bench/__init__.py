@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meander.lab.bench import dataplane, isqd, isqp, machines, nova, rebinding, service, tcep, topology
+from meander.lab.bench import chaos, dataplane, isqd, isqp, machines, nova, rebinding, service, tcep, topology
 from meander.lab.bench.report import Report
 from meander.model.errors import unknown
 
@@ -32,6 +32,9 @@ BENCHES: tuple[Bench, ...] = (
     ),
     Bench("service", "the coordinator under 200 events/s and 50 watchers: latency, nothing lost", service.run),
     Bench("machines", "sites on other machines: joins and departures a second", machines.run),
+    Bench(
+        "chaos", "1,000 seeded schedules of kills, pauses, cuts and moves on real processes: nothing lost", chaos.run
+    ),
     Bench("tcep", "mechanisms by demand, learning, a day of transitions, and what a transition takes", tcep.run),
 )
 
