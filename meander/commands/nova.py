@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +49,14 @@ Bandwidth = Annotated[float, typer.Option(help="Most tuples/s into one replica; 
 LeastFree = Annotated[float, typer.Option(help="Nodes with less free take nothing more.")]
 Room = Annotated[TooLittleRoom, typer.Option("--overload", help="When a part fits nowhere.")]
 Improve = Annotated[float, typer.Option("--improve", min=0, help="Seconds of local improvement.")]
+Probe = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Place by coordinates, but measure (look up) the latencies of so many candidates per join.",
+        show_default=False,
+    ),
+]
 Repair = Annotated[bool, typer.Option("--repair", help="Correct bad input and say what was corrected.")]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Draw the cost space here (.svg or .png).")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write all replicas here (JSON).")]
@@ -80,6 +88,7 @@ def place(
         float, typer.Option(min=0, help="Size of a tuple, for the bandwidth of a topology's links.")
     ] = 100.0,
     improve: Improve = 1.0,
+    probe: Probe = None,
     repair: Repair = False,
     plot: Plot = None,
     output: Output = None,
@@ -94,10 +103,11 @@ def place(
     world = _world(latency, topology, repair)
     problem, notes = problem_from(world, wanted)
     start = time.perf_counter()
-    placed = place_joins(problem, _settings(sigma, bandwidth, overload, improve))
+    probed = None if probe is None else _probed(problem, probe)
+    placed = place_joins(problem if probed is None else probed.problem, _settings(sigma, bandwidth, overload, improve))
     relief = None if world.topology is None else respect_links(placed, world.topology, tuple_bytes)
     seconds = time.perf_counter() - start
-    verdict = judging.judge(placed)
+    verdict = judging.judge(placed, problem)
     if output is not None:
         write_whole(output, [json.dumps(_replicas(placed, world), indent=1), "\n"])
     if plot is not None:
@@ -109,6 +119,8 @@ def place(
         "nodes": problem.nodes,
         "seconds": seconds,
     }
+    if probed is not None:
+        shown |= {"measured_pairs": probed.measured, "all_pairs": probed.pairs}
     overloaded = [world.names[n] for n in placed.overloaded()]
     if as_json:
         links = None if relief is None else asdict(relief)
@@ -129,6 +141,7 @@ def place(
         ("overloaded", f"{len(overloaded)} nodes{': ' + ', '.join(overloaded[:5]) if overloaded else ''}"),
         ("without room", f"{verdict.unplaced} joins"),
         *((("links", _links(relief)),) if relief is not None else ()),
+        *((("measured", f"{probed.measured:,} of {probed.pairs:,} pairs of nodes"),) if probed is not None else ()),
         ("time", f"{seconds:.2f} s"),
     ):
         table.add_row(name, value)
@@ -260,6 +273,16 @@ def _settings(sigma: float | None, bandwidth: float, overload: TooLittleRoom, im
 
     chosen = sigma if sigma is not None else (None if np.isfinite(bandwidth) else SIGMA)
     return Settings(sigma=chosen, overload=Overload[overload.name], improve_s=improve)
+
+
+def _probed(problem: Any, candidates: int) -> Any:
+    """The problem by coordinates and by few of the latencies that are known."""
+    from meander.place.nova.probe import probe
+    from meander.place.nova.problem import NO_MATRIX
+
+    if not problem.matrix_ms.size:
+        raise InputError("--probe looks latencies up, and only coordinates are known here; leave --by estimated out")
+    return probe(replace(problem, matrix_ms=NO_MATRIX), problem.latency_ms, candidates)
 
 
 def _replicas(placed: Any, world: World) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from meander.model.plan import Query
 from meander.model.streams import SinkTarget
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
-from meander.place.mechanisms import mechanism
+from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.nova.joined import NAMES, add_joined
 from meander.run.comparison import Comparison, compare
 from meander.run.connectors import sink_for, source_for
@@ -77,6 +77,8 @@ def plan_queries(
     """
     catalog = Catalog(world.topology, dict(world.streams), dict(world.sinks))
     joined = mechanism_name in NAMES
+    if not joined and mechanism_name not in {m.name for m in MECHANISMS}:
+        raise unknown("mechanism", mechanism_name, [*(m.name for m in MECHANISMS), *NAMES])
     engine = Engine(catalog, mechanism("bottom_up" if joined else mechanism_name))
     for query in queries if joined else ():
         add_joined(catalog, engine.log, query, mechanism_name)

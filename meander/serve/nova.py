@@ -23,12 +23,15 @@ from meander.model.events import (
 from meander.model.ids import NodeId
 from meander.model.plan import Query
 from meander.place.costspace.upkeep import follow
+from meander.place.nova.bandwidth import respect_links
+from meander.place.nova.links import LinkLoad, link_loads
 from meander.place.nova.place import place
 from meander.place.nova.query import Pairs, pairs_of_query, parts_of, problem_of_query
 from meander.place.nova.reoptimise import Reoptimiser
 from meander.place.nova.settings import Settings
 from meander.place.nova.shape import shape_of
 from meander.place.nova.wiring import Part, Wiring
+from meander.place.rates import row_bytes
 from meander.serve.loop import Applied, Loop
 from meander.serve.parting import Parting
 
@@ -44,9 +47,11 @@ class NovaQuery:
         chosen = pairs_of_query(self.shape, catalog.streams) if pairs is None else list(pairs)
         problem = problem_of_query(catalog, self.shape, chosen)
         joins = place(problem, settings or Settings())
+        self.reoptimiser = Reoptimiser(joins)
+        self._row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
+        self._respect_links()
         if len(joins.unplaced):
             raise InputError(f"query {query.id!r}: {len(joins.unplaced)} of its {problem.joins} joins fit nowhere")
-        self.reoptimiser = Reoptimiser(joins)
         self.parting = Parting(loop, Wiring(catalog, loop.engine.log, self.shape))
         self.taken = np.zeros(problem.nodes)
         """What is booked at each node for this query, tuples per second."""
@@ -67,6 +72,8 @@ class NovaQuery:
             self._foresee(event)
         applied = self._recut(events, ", ".join(type(e).__name__ for e in events))
         self._follow(events)
+        if self._respect_links():
+            self._recut([], "links would carry too much")
         return applied
 
     def poll(self) -> None:
@@ -78,6 +85,20 @@ class NovaQuery:
         """Pairs of sources whose join fits nowhere at the moment; they stay where they were."""
         joins = self.reoptimiser.joins
         return [(int(a), int(b)) for a, b in joins.board.joins["ends"][joins.unplaced]]
+
+    @property
+    def exceeded(self) -> list[LinkLoad]:
+        """Links that would carry more than they can, the worst first: none, unless a join stays that fits nowhere."""
+        joins, topology = self.reoptimiser.joins, self.loop.catalog.topology
+        return [load for load in link_loads(joins, topology, self._row_bytes) if load.exceeded]
+
+    def _respect_links(self) -> bool:
+        """Takes parts off links that would carry too much; says whether something changed. That cannot be undone."""
+        arcs = self.loop.catalog.topology.arcs
+        if not np.isfinite(arcs.bandwidth_mbps[: arcs.count]).any():
+            return False
+        relief = respect_links(self.reoptimiser.joins, self.loop.catalog.topology, self._row_bytes)
+        return bool(relief.moved or relief.cut or relief.refused)
 
     def _foresee(self, event: ChangeEvent) -> None:
         """What an event means for the join, before it happens."""

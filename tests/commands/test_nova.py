@@ -128,3 +128,14 @@ def test_bad_tables_are_refused_with_the_place_named(tmp_path: Path, table: str,
 def test_one_input_is_needed(matrix: Path) -> None:
     assert "give either latencies with --latency or a topology" in str(run("place").exception)
     assert "give either" in str(run("place", "-l", matrix, "-t", matrix).exception)
+
+
+def test_few_latencies_can_be_looked_up_instead_of_all(matrix: Path, tmp_path: Path) -> None:
+    found = json.loads(run("place", "-l", matrix, "--probe", 4, "--improve", 0, "--json").output)
+    assert 0 < found["measured_pairs"] < found["all_pairs"] == 40 * 39 // 2
+    assert "pairs of nodes" in run("place", "-l", matrix, "--probe", 4, "--improve", 0).output
+    topology = tmp_path / "t.yaml"
+    topology.write_text(TOPOLOGY)
+    assert "measured" in run("place", "-t", topology, "--probe", 1, "--improve", 0).output
+    refused = run("place", "-l", matrix, "--by", "estimated", "--probe", 4)
+    assert "--probe looks latencies up" in str(refused.exception)

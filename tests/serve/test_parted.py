@@ -13,6 +13,7 @@ from meander.model.events import (
     CapacityChanged,
     ChangeEvent,
     LinkAdded,
+    LinkRemoved,
     NodeAdded,
     NodeRemoved,
     QueryRemoved,
@@ -84,17 +85,20 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
         [NodeRemoved(0, "e1")],
         back,
         [CapacityChanged(0, "e0", capacity_tps=30.0)],
+        [LinkRemoved(0, "e0", "cloud"), LinkAdded(0, Link("e0", "cloud", 5, bandwidth_mbps=0.0001))],
     ]
     cuts = [set(join.parts)]
     for moment, events in enumerate(changes):
         plane.feed(rng, moment * 500)
         join.apply(events)
         cuts.append(set(join.parts))
+        assert not join.exceeded
         plane.step()
         plane.poll()
         join.poll()
     assert len({frozenset(c) for c in cuts}) > 2
     assert not join.without_room
+    assert cuts[-1] != cuts[-2], "the narrow link must have moved something"
     taken = join.reoptimiser.joins.board.nodes["load"]
     assert np.allclose(taken[: len(join.taken)], join.taken, atol=1e-3)
     plane.finish()
