@@ -101,6 +101,7 @@ def chaos(
 
     seconds, every_s = duration_ms(duration) / 1000, duration_ms(every) / 1000
     can = _network(mode)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if plan:
         _show_plan(seed, seconds, every_s, can)
         return

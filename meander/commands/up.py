@@ -20,7 +20,8 @@ from meander.serve.tls import Tls
 from meander.sites.protocol import HEARTBEAT_MS
 
 PANEL = "Coordinator"
-FAILED = 1
+STEPPED_DOWN = 3
+"""Exit code when another coordinator has taken over: not to be started again by itself."""
 LOOK_S = 0.5
 
 
@@ -86,7 +87,7 @@ def up(
         )
     if reason is not None:
         typer.secho(f"error: stepped down: {reason}", err=True)
-        raise typer.Exit(FAILED)
+        raise typer.Exit(STEPPED_DOWN)
 
 
 def _wait(coordinator: Any, ended: threading.Event, seconds: float | None) -> str | None:

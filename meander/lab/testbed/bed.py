@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -33,6 +35,8 @@ API_PORT, DOOR_PORT = 8420, 8430
 LOOK_S = 0.2
 ASK_S = 30.0
 DRIVER_MEMORY = "1g"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""While everything is being ended they do nothing: a second Ctrl-C must not leave processes behind."""
 
 
 class BedError(Exception):
@@ -114,6 +118,24 @@ class Bed:
                 raise BedError(f"{who.name} {what}; the end of {who.log}:\n{who.last_words()}")
             time.sleep(LOOK_S)
 
+    def wait_settled(self, queries: Collection[str], timeout_s: float) -> None:
+        """Until everything of these queries is deployed and nothing is on its way."""
+        deadline = time.monotonic() + timeout_s
+        while not all(self._is_deployed(query) for query in queries) or self._changes():
+            if time.monotonic() > deadline:
+                home = self.processes[HOME]
+                raise BedError(f"queries are not deployed in time; the end of {home.log}:\n{home.last_words()}")
+            time.sleep(LOOK_S)
+
+    def _is_deployed(self, query: str) -> bool:
+        found = self.get(f"/queries/{query}")
+        return found is not None and all(o["fragment"] is not None for o in found["dag"]["operators"])
+
+    def _changes(self) -> bool:
+        """Whether something is on its way, or nobody knows."""
+        found = self.get("/reconfigurations?limit=1000")
+        return not found or any(change["status"] == "under_way" for change in found)
+
     # ---------------------------------------------------------------- life
 
     def start(self) -> None:
@@ -183,6 +205,7 @@ def bed(
         raise InputError("a test bed was here already; choose another directory, or remove it", str(directory))
     create(directory / HOME, topology)
     with contextlib.ExitStack() as stack:
+        stack.callback(_handle, {number: signal.getsignal(number) for number in SIGNALS})
         if wires is not None:
             stack.callback(wires.close)
             hole = Porthole(wires.namespace(HOME), (wires.address(HOME), API_PORT), port)
@@ -190,8 +213,16 @@ def bed(
             port = hole.port
         found = Bed(directory, layout, wires, port or _free_port(), patience_ms)
         stack.callback(found.stop)
+        stack.callback(_handle, dict.fromkeys(SIGNALS, signal.SIG_IGN))  # before the first of the above is undone
         found.start()
         yield found
+
+
+def _handle(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Lets signals be handled like this, where that is possible."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _free_port() -> int:

@@ -165,6 +165,8 @@ def run(
             status, body = found.ask("POST", "/queries", {"text": text, "name": name})
             if status >= 300:
                 raise BedError(f"query {name!r} was not taken: {body}")
+        progress("deploying")
+        found.wait_settled(world.QUERIES, READY_S)
         chaos = Chaos(found, world.Rows(directory), can, progress)
         outcomes = []
         for seed in seeds:
