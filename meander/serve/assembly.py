@@ -70,6 +70,7 @@ class Assembly:
 
     def close(self) -> None:
         self.core.adaptation.mapek.knowledge.save(self.knowledge)
+        self.core.teller.traces.close()
         self.loop.engine.close()
         self.ledger.close()
 
@@ -171,7 +172,9 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
     teller.courses.adopt(history.reconfigurations(1_000))
     history.close()
     _take_up_outlets(core)
+    core.adaptation.restore()
     loop.recover()
+    core.adaptation.resume()
     if recovered.ghosts:
         forget(loop.catalog, recovered.ghosts)
         loop.deployer.note(recovered.ghosts)

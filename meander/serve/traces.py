@@ -22,6 +22,9 @@ class Traces(Protocol):
 
     def reconfiguration(self, record: Mapping[str, Any]) -> None: ...
 
+    def close(self) -> None:
+        """Sends what has not been sent."""
+
 
 class NoTraces:
     """Nobody wants to know."""
@@ -29,12 +32,15 @@ class NoTraces:
     def reconfiguration(self, record: Mapping[str, Any]) -> None:
         """Does nothing."""
 
+    def close(self) -> None:
+        """There is nothing to send."""
+
 
 class SpanTraces:
     """Makes spans with a tracer of OpenTelemetry's."""
 
-    def __init__(self, tracer: Any, set_parent: Any) -> None:
-        self._tracer, self._set_parent = tracer, set_parent
+    def __init__(self, provider: Any, set_parent: Any) -> None:
+        self._provider, self._tracer, self._set_parent = provider, provider.get_tracer("meander"), set_parent
 
     def reconfiguration(self, record: Mapping[str, Any]) -> None:
         phases = {name: record["phases_ms"].get(name) or 0.0 for name in PHASES}
@@ -55,6 +61,9 @@ class SpanTraces:
             span.end(end_time=at)
         whole.end(end_time=max(at, round((record["ended_ms"] or 0) * NANOS_PER_MS)))
 
+    def close(self) -> None:
+        self._provider.shutdown()
+
 
 def traces_from_environment() -> Traces:
     """Spans for the endpoint that the environment names, if it names one and the extra is installed."""
@@ -71,4 +80,4 @@ def traces_from_environment() -> Traces:
         return NoTraces()
     provider = TracerProvider(resource=Resource.create({"service.name": "meander"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return SpanTraces(provider.get_tracer("meander"), set_span_in_context)
+    return SpanTraces(provider, set_span_in_context)
