@@ -116,6 +116,7 @@ def test_a_released_operator_goes_where_the_mechanism_wants_it() -> None:
     diamond = Diamond()
     diamond.run(diamond.added())
     chosen = diamond.node_of(Filter)
+    assert chosen is not None
     other = next(name for name in ("left", "right", "cloud") if name != chosen)
     diamond.run(PlacementChanged(0, diamond.operator(Filter), other))
     diamond.run(NodeRemoved(0, other))
