@@ -152,6 +152,9 @@ class Channel:
         """Lets go of everything before a position, or only passes it if the channel keeps what was consumed."""
         entries, size = self.entries, len(self.entries)
         head, tail = self.head, self.tail
+        if position == tail and not self.keeps:
+            self._consume_all(payloads)
+            return
         at = self._index(head) if self.keeps else 0
         while at < size:
             first, rows, payload, _, watermark, _ = entries[at : at + WIDTH]
@@ -173,6 +176,18 @@ class Channel:
         if self.markers:
             del self.markers[: bisect_left(self.markers, position, key=lambda m: m[0])]
         self.head = position
+
+    def _consume_all(self, payloads: Payloads) -> None:
+        """What mostly happens, for thousands of channels in a step."""
+        entries = self.entries
+        for at in range(0, len(entries), WIDTH):
+            if entries[at + 2] != NO_PAYLOAD:
+                payloads.release(entries[at + 2], entries[at + 1])
+        del entries[:]
+        self.markers.clear()
+        self.consumed_tuples = self.appended_tuples
+        self.consumed_watermark = max(self.consumed_watermark, self.watermark)
+        self.head = self.tail
 
     def forget(self, payloads: Payloads) -> None:
         """Lets go of what was kept although it is consumed."""
