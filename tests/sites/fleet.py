@@ -207,9 +207,9 @@ class Fleet:
         assert answer.status < 300, answer.body
 
     def operator(self, query: str, kind: str) -> dict[str, Any]:
-        """The operator of a kind that a query has, as the coordinator shows it."""
-        found = self.api.get(f"/queries/{query}")
-        return next(o for o in found["dag"]["operators"] if o["kind"] == kind)
+        """The operator of a kind that a query has, as the coordinator shows it; nothing while it does not answer."""
+        found = self.ask(f"/queries/{query}") or {"dag": {"operators": ()}}
+        return next((o for o in found["dag"]["operators"] if o["kind"] == kind), {})
 
     def move(self, query: str, kind: str, node: str) -> None:
         answer = self.api.ask("POST", "/moves", {"operator": self.operator(query, kind)["id"], "node": node})
@@ -223,7 +223,7 @@ class Fleet:
         changes = self.ask("/reconfigurations")
         if changes is None or any(c["status"] == "under_way" for c in changes):
             return False
-        return bool(self.operator(query, kind)["node"] == node)
+        return bool(self.operator(query, kind).get("node") == node)
 
     def results(self, where: str, query: str, sink: str) -> list[tuple[int, int, int]]:
         """(window, count, sum of ids) of a query's results so far."""

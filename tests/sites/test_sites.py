@@ -12,7 +12,7 @@ import pytest
 
 from tests.sites.fleet import ROWS, Fleet, counts_query, end_rows, expected_counts, fleet, write_rows, write_world
 
-STREAMS = ("still", "killed", "moved", "torn")
+STREAMS = ("moved", "torn")
 HALF = ROWS // 2
 
 
@@ -35,27 +35,7 @@ def finish(machines: Fleet, stream: str, where: str, sink: str) -> None:
     assert machines.results(where, stream, sink) == wanted
 
 
-def test_a_query_across_three_hosts_gives_what_one_would(machines: Fleet) -> None:
-    machines.submit(counts_query("still", "out"), "still")
-    write_rows(machines.directory, "still", 0, HALF)
-    finish(machines, "still", "home", "out")
-
-
-def test_a_site_that_was_killed_goes_on_where_it_was(machines: Fleet) -> None:
-    machines.submit(counts_query("killed", "side"), "killed")
-    write_rows(machines.directory, "killed", 0, HALF)
-    machines.wait_for("east", "killed", "side", 1)
-    machines.sites["west"].kill()
-    write_rows(machines.directory, "killed", HALF, HALF + 50)
-    machines.sites["west"].start()
-    write_rows(machines.directory, "killed", HALF + 50, ROWS)
-    end_rows(machines.directory, "killed")
-    wanted = expected_counts()
-    machines.wait_for("east", "killed", "side", len(wanted))
-    assert machines.results("east", "killed", "side") == wanted
-
-
-def test_an_operator_with_memory_moves_between_sites_and_back_home(machines: Fleet) -> None:
+def test_a_query_across_three_hosts_gives_what_one_would_while_its_memory_moves_between_them(machines: Fleet) -> None:
     machines.submit(counts_query("moved", "out"), "moved")
     write_rows(machines.directory, "moved", 0, 120)
     machines.wait_for("home", "moved", "out", 1)
@@ -64,3 +44,24 @@ def test_an_operator_with_memory_moves_between_sites_and_back_home(machines: Fle
         write_rows(machines.directory, "moved", stop - 60, stop)
         machines.wait_moved("moved", "window aggregate", node)
     finish(machines, "moved", "home", "out")
+
+
+def test_a_site_and_the_coordinator_that_are_killed_in_the_middle_of_a_change_go_on_where_they_were(
+    machines: Fleet,
+) -> None:
+    machines.submit(counts_query("torn", "side"), "torn")
+    write_rows(machines.directory, "torn", 0, 120)
+    machines.wait_for("east", "torn", "side", 1)
+    machines.move("torn", "window aggregate", "e0")
+    machines.sites["west"].kill()
+    machines.coordinator.kill()
+    write_rows(machines.directory, "torn", 120, HALF)
+    machines.coordinator.start()
+    machines.sites["west"].start()
+    machines.wait_here("west", "east")
+    finish(machines, "torn", "east", "side")
+
+
+def test_a_site_that_is_told_to_end_finishes_what_it_took_in(machines: Fleet) -> None:
+    assert machines.sites["west"].terminate() == 0
+    assert "everything that was taken in is out" in machines.sites["west"].log

@@ -23,8 +23,8 @@ from meander.sites.desk import SiteDesk
 from meander.sites.protocol import Epoch
 from meander.sites.sharing import Sharing
 
-FRESH_S = 0.1
-"""For so long what the book says is not looked up again."""
+FRESH_S = 5.0
+"""For so long what the book says is not looked up again, unless somebody came or went."""
 
 
 class World(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.control import control_of
-from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment
+from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Fragment
 from meander.deploy.records import channel_to_json, deployment_from, fragment_from_json, fragment_to_json
 from meander.model.ids import FragmentId
 from meander.run.commit import Commit
@@ -70,7 +70,7 @@ class Spreader(Reconfigurator):
         if any(f in self.hosts for f in (*change.fragments, *ends)):
             return True
         fresh = [f for f in change.fragments_after.values() if f.id not in change.fragments_before]
-        return any(self._map.site_of(f.node) != HOME for f in fresh)
+        return any(self._site_for(f, change) != HOME for f in fresh)
 
     def is_elsewhere(self, number: int) -> bool:
         """Whether a reconfiguration depends on sites, so that nobody should wait for it."""
@@ -95,7 +95,7 @@ class Spreader(Reconfigurator):
     def _journey(self, reconfiguration: Reconfiguration, deployment: Deployment) -> Journey:
         change = reconfiguration.change
         for fragment in change.fragments_after.values():
-            if fragment.id not in change.fragments_before and (site := self._map.site_of(fragment.node)) != HOME:
+            if fragment.id not in change.fragments_before and (site := self._site_for(fragment, change)) != HOME:
                 self.hosts[fragment.id] = site
         shares = cut(reconfiguration, self.plan, deployment, self.hosts, self._map)
         installation = None
@@ -103,6 +103,15 @@ class Spreader(Reconfigurator):
             installation = self._bound(shares[HOME])
             remember(self.plan, installation.fragments, shares[HOME].after)
         return Journey(reconfiguration, shares, installation, self._clock())
+
+    def _site_for(self, fragment: Fragment, change: Change) -> str:
+        """Where a new fragment will run: with those it comes from if they are on its node, otherwise at its site.
+
+        A site that takes a node over while something runs there gets what is new on it; what runs stays where it is.
+        """
+        mine = set(fragment.operators)
+        former = [f for f in change.fragments_before.values() if f.node == fragment.node and mine & set(f.operators)]
+        return self.site_of(former[0].id) if former else self._map.site_of(fragment.node)
 
     def _bound(self, share: Share) -> Installation:
         routing, kept = self.host.routing, self.host.bindings

@@ -1,0 +1,96 @@
+"""Changes across sites: whatever moves and whoever dies in the middle of it, the output is the oracle's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from meander.model.events import PlacementChanged
+from meander.model.ids import OperatorId
+from meander.model.operators import WindowAggregate, WindowJoin
+from meander.run.exchange.flight_proof import HOME
+from meander.run.prepared import PreparedRunner
+from tests.sites.spread_plane import SpreadPlane
+
+QUERY = """
+CREATE QUERY means AS SELECT window_start, road, count(*) AS n, sum(id) AS total
+FROM cars GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one;
+CREATE QUERY pairs AS SELECT cars.id, cars.road, rain.mm FROM cars JOIN rain ON cars.road = rain.road
+WINDOW TUMBLING(1 s) INTO two;
+"""
+SITES = {"west": ("s0", "e0"), "east": ("s1", "e1"), "south": ("s2", "e2")}
+
+
+@pytest.fixture(scope="module")
+def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
+    found = PreparedRunner(spark)
+    yield found
+    found.close()
+
+
+def operators(plane: SpreadPlane) -> list[OperatorId]:
+    kinds = WindowAggregate | WindowJoin
+    return [o for o, record in plane.catalog.plan.operators.items() if isinstance(record.spec, kinds)]
+
+
+def check(plane: SpreadPlane) -> None:
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+
+
+def test_state_moves_between_sites_and_nothing_is_lost_or_double(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    try:
+        for moment, node in enumerate(["e0", "e1", "cloud", "e2", "e0"]):
+            plane.feed(rng, moment * 500)
+            plane.step()
+            plane.apply(*(PlacementChanged(0, o, node) for o in operators(plane)))
+            plane.feed(rng, moment * 500 + 250)
+            plane.until(lambda: not plane.loop.deployer.has_open_changes)
+        assert [o.reason for o in plane.outcomes if o.reason] == []
+        assert sum(o.state_bytes for o in plane.outcomes) > 0
+        check(plane)
+    finally:
+        plane.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_schedule_of_changes_and_deaths_gives_the_oracles_output(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    names = [HOME, *SITES]
+    try:
+        for moment in range(8):
+            plane.feed(rng, moment * 500)
+            if rng.random() < 0.7:
+                plane.apply(*plane.random_events(rng))
+            for _ in range(int(rng.integers(1, 12))):
+                if rng.random() < 0.5:
+                    plane.step(only=str(rng.choice(names)))
+                else:
+                    plane.poll()
+            victim = str(rng.choice(names)) if rng.random() < 0.4 else None
+            if victim == HOME:
+                plane.crash()
+            elif victim is not None and plane.machines[victim].is_up:
+                plane.kill(victim)
+            for site in SITES:
+                if not plane.machines[site].is_up and rng.random() < 0.5:
+                    plane.restart(site)
+        for site in SITES:
+            if not plane.machines[site].is_up:
+                plane.restart(site)
+        plane.mend(rng)
+        check(plane)
+    finally:
+        plane.close()
