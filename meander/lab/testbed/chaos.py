@@ -19,6 +19,7 @@ from meander.lang.topology_file import load
 
 ROWS_PER_S = 50.0
 READY_S, FINISH_S = 300.0, 300.0
+"""How long everything may take to come up, and results may take without a new one before they count as lost."""
 TICK_S = 0.05
 SLOW_MBPS = 1.0
 LOOK_S, SETTLED_S = 0.5, 2.0
@@ -72,14 +73,17 @@ class Chaos:
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Ends the rows, waits until every result is there, and compares."""
-        begun = time.monotonic()
+        begun = moved = time.monotonic()
         self.rows.end()
-        outcome.in_time = True
-        while not self._compare().is_good:
-            if time.monotonic() - begun > FINISH_S:
+        seen = self._compare()
+        while not seen.is_good:
+            time.sleep(LOOK_S)
+            now = self._compare()
+            if now != seen:
+                seen, moved = now, time.monotonic()
+            elif time.monotonic() - moved > FINISH_S:
                 outcome.in_time = False
                 break
-            time.sleep(LOOK_S)
         time.sleep(SETTLED_S)  # something double could still come
         outcome.verdict, outcome.recovery_s = self._compare(), time.monotonic() - begun - SETTLED_S
         return outcome

@@ -104,7 +104,8 @@ class Membership:
                 self._let_go(site)
                 raise
         except InputError as error:
-            self._note(given.site, "join", ", ".join(said.names), f"refused: {error}")
+            if not (isinstance(error, SiteRefusedError) and error.code is Code.UNAVAILABLE):
+                self._note(given.site, "join", ", ".join(said.names), f"refused: {error}")
             raise
         with self._lock:
             site.joining, site.heard = False, self._monotonic()
