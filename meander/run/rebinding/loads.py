@@ -13,7 +13,7 @@ from meander.run.exchange.base import Int64s
 
 Floats = NDArray[np.float64]
 
-FADING = 0.7
+FADING = 0.5
 """What an earlier look counts beside a later one."""
 
 
