@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -48,6 +49,9 @@ class Chaos:
     def __init__(self, found: Bed, rows: world.Rows, can: Can, progress: Progress) -> None:
         self.bed, self.rows, self.can, self.progress = found, rows, can, progress
         self._undo: list[tuple[float, int, Callable[[], None]]] = []
+        self._askers = ThreadPoolExecutor(8, "chaos")
+        """Whoever asks a coordinator that is paused waits; trouble does not wait for that."""
+        self._asked_for: list[Future[bool]] = []
 
     def plan(self, seed: int, seconds: float, every_s: float = 3.0) -> list[Trouble]:
         chances = Chances.of(self.bed.layout, self.can, world.MOVABLE, world.RELINKED)
@@ -69,6 +73,8 @@ class Chaos:
             time.sleep(TICK_S)
         self._bring_back(float("inf"))
         outcome.rows = self.rows.count
+        outcome.refused = sum(not asked.result() for asked in self._asked_for)
+        self._asked_for.clear()
         return outcome
 
     def finish(self, outcome: Outcome) -> Outcome:
@@ -118,9 +124,9 @@ class Chaos:
                 wires.slow(a, b, SLOW_MBPS)
                 self._later(now + trouble.lasts_s, lambda: wires.slow(a, b, None))
             case Kind.MOVE:
-                outcome.refused += not self._move(trouble.target[0])
+                self._asked_for.append(self._askers.submit(self._move, trouble.target[0]))
             case Kind.RELINK:
-                outcome.refused += not self._relink(*trouble.target)
+                self._asked_for.append(self._askers.submit(self._relink, *trouble.target))
 
     def _later(self, at_s: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._undo, (at_s, len(self._undo) + int(at_s * 1000) * 1000, what))
