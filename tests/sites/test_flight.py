@@ -12,13 +12,17 @@ import pytest
 
 from meander.deploy.markers import Marker, MarkerAction
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.commit import Commit
+from meander.run.commit import Commit, StateAppend
 from meander.run.exchange.base import ChannelAppend, ChannelSpec
-from meander.run.exchange.flight_client import Asker, RefusedError
+from meander.run.exchange.flight_client import Asker, AwayError, RefusedError
 from meander.run.exchange.flight_proof import COORDINATOR, Contact, proof
 from meander.run.exchange.flight_puller import Pulling, copy_note
 from meander.run.exchange.flight_ranges import DamagedError, Range, from_batch, to_batch
+from meander.run.exchange.flight_server import Door
 from meander.run.store import Store
+from meander.run.transfer import Export, import_state
+from meander.serve.certificates import make
+from meander.sites.state_pull import StatePull
 from tests.sites.two_stores import SCHEMA, Place, place, rows
 
 PATIENCE_S = 90.0
@@ -197,3 +201,44 @@ def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) 
     sender.store.commit(Commit(appends=(ChannelAppend.one(channel, table),)))
     Pulling(reader.store, reader.asker).pull(("sender",), [channel])
     assert written(reader.store, channel) == written(sender.store, channel)
+
+
+def test_with_certificates_only_those_who_trust_the_authority_talk(tmp_path: Path, sender: Place) -> None:
+    made, others = make(tmp_path / "ours", ["sender"]), make(tmp_path / "theirs", ["sender"])
+    pair = (made[-1].certificate.read_bytes(), made[-1].key.read_bytes())
+    door = Door(sender.store, sender, sender.key, "grpc+tls://127.0.0.1:0", [pair])
+    contact = Contact(f"grpc+tls://127.0.0.1:{door.port}", proof(sender.key, COORDINATOR))
+    try:
+        ours = (tmp_path / "ours" / "ca.pem").read_bytes()
+        theirs = (tmp_path / "theirs" / "ca.pem").read_bytes()
+        assert others
+        assert Asker(contact, COORDINATOR, ours).order("hello", {}) == {"done": "hello"}
+        with pytest.raises(AwayError):
+            Asker(contact, COORDINATOR, theirs).order("hello", {}, 5.0)
+    finally:
+        door.shutdown()
+
+
+def test_state_comes_through_relays_chunk_by_chunk_and_each_chunk_once(
+    tmp_path: Path, sender: Place, reader: Place
+) -> None:
+    for bucket in range(20):
+        append = StateAppend.sliced(rows(bucket * 100, 100), 3, [FragmentId(1)], [bucket], [100])
+        sender.store.commit(Commit(state_appends=(append,)))
+    export = Export(sender.store, FragmentId(1), operators=[3], chunk_bytes=2_000)
+    assert len(export) > 10
+    sender.exports[5, 0] = ("reader", export, [3])
+    relay = place(tmp_path, "relay").knows(sender)
+    reader.knows(relay)
+    half = iter(export)
+    for _ in range(4):  # an earlier attempt brought so many
+        import_state(reader.store, FragmentId(2), "reconfiguration 5", next(half), {3: 7})
+    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
+    move.start()
+    assert move.wait(PATIENCE_S)
+    found = reader.store.state.read([FragmentId(2)], 7, [0], [100])
+    assert found.table is not None
+    assert sorted(found.table.column("id").to_pylist()) == list(range(2000))
+    again = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
+    assert again.done
+    relay.close()
