@@ -1,14 +1,21 @@
-"""Many machines: sites that join and leave, measured over the real protocol."""
+"""Many machines: a pipeline over sites, state on its way between them, and sites that join and leave."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from meander.lab.bench import machines_members
+from meander.lab.bench import machines_members, machines_migration, machines_pipeline
 from meander.lab.bench.report import Report
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
-    figures = machines_members.figures(quick, progress)
-    notes = ("sites are simulated in a process that shares the machine's cores with the coordinator",)
-    return Report("machines", machines_members.DATA, 1, figures, notes)
+    members = machines_members.figures(quick, progress)
+    pipeline = machines_pipeline.figures(quick, progress)
+    moved, remarks = machines_migration.figures(quick, progress)
+    notes = (
+        "sites that join and leave are simulated in a process that shares the machine's cores with the coordinator",
+        "all processes of the pipeline and of the chains share the cores of one machine",
+        *remarks,
+    )
+    data = "; ".join((machines_members.DATA, machines_pipeline.DATA, machines_migration.DATA))
+    return Report("machines", data, 1, (*members, *pipeline, *moved), notes)
