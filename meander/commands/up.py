@@ -23,6 +23,7 @@ PANEL = "Coordinator"
 STEPPED_DOWN = 3
 """Exit code when another coordinator has taken over: not to be started again by itself."""
 LOOK_S = 0.5
+LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def register(app: typer.Typer) -> None:
@@ -68,9 +69,10 @@ def up(
         signal.signal(number, lambda *_: ended.set())
     if not as_json:
         typer.echo("starting Spark ...", err=True)
-    with running(
-        directory, None, _options(read_settings(home) | {k: v for k, v in given.items() if v is not None})
-    ) as c:
+    settings = read_settings(home) | {k: v for k, v in given.items() if v is not None}
+    if settings.get("host", LOCAL[0]) not in LOCAL and "certificate" not in settings:
+        typer.echo("warning: without --certificate, tokens cross the network in clear text", err=True)
+    with running(directory, None, _options(settings)) as c:
         if as_json:
             typer.echo(json.dumps({"address": c.address, "page": c.page}))
         else:

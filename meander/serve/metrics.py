@@ -10,6 +10,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from meander.serve.service import Service
+from meander.serve.sites.records import State
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -39,6 +40,7 @@ class _Collector(Collector):
             yield from self._decided()
             yield from self._shown()
             yield from self._measured()
+            yield from self._sites()
 
     def _decided(self) -> Iterator[Metric]:
         totals = self.service.core.teller.totals
@@ -79,6 +81,15 @@ class _Collector(Collector):
                 if demand["met"] is not None:
                     met.add_metric([name, demand["text"]], float(demand["met"]))
         yield from (results, latency, met)
+
+    def _sites(self) -> Iterator[Metric]:
+        members = self.service.sites
+        found = GaugeMetricFamily("meander_sites", "Sites by state.", labels=["state"])
+        counts = members.counts()
+        for state in State:
+            found.add_metric([state.value], counts[state])
+        yield found
+        yield _gauge("meander_epoch", "The epoch of this coordinator.", members.epoch.number)
 
     def _measured(self) -> Iterator[Metric]:
         measured = self.service.views.measured

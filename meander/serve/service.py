@@ -119,6 +119,8 @@ class Service:
             measured = core.teller.board.views.measured
             problems += measured.status.problems if measured else ()
             problems += core.recent_failures()
+        if self._sites is not None and self._sites.stepped_down is not None:
+            problems.append(self._sites.stepped_down)
         status = "starting" if core is None else "degraded" if problems else "ok"
         return {
             "status": "stopping" if self._stopping else status,

@@ -11,6 +11,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -199,6 +200,11 @@ class Membership:
         for given in self.book.passes():
             found.setdefault(given.site, {"site": given.site, "state": "expected", "nodes": list(given.nodes)})
         return [found[name] for name in sorted(found)]
+
+    def counts(self) -> Counter[State]:
+        """How many sites there are in each state."""
+        with self._lock:
+            return Counter(site.state for site in self._sites.values())
 
     def site(self, name: str) -> dict[str, Any]:
         found = {each["site"]: each for each in self.shown()}
