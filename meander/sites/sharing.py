@@ -75,9 +75,15 @@ class Sharing:
     def _course(self, share: Share, installation: Installation | None) -> ShareCourse:
         routing = self.host.routing
         missing = [f for f in share.before if f not in routing.fragments]
-        if missing:
-            raise InputError(f"fragment {missing[0]} does not run at {share.site}; change {share.number} is not for it")
-        old = {f: routing.fragments[f] for f in share.before}
+        needed = {source for _, source, _ in share.handovers} | {c.receiver for c in share.readings}
+        needed |= {c.sender for c in share.given_away}
+        lost = next((f for f in missing if f in needed), None)
+        if lost is not None:
+            raise InputError(
+                f"fragment {lost} does not run at {share.site}, so nobody has what it knew; was its directory lost? "
+                "stop the queries that it serves and submit them again"
+            )
+        old = {f: routing.fragments[f] for f in share.before if f not in missing}
         if installation is None:
             slots = {f: old[f].slot if f in old else first_slot(f, routing.slots) for f in share.after}
             installation = install_made(share.made, share.after.values(), share.local.channels_after, slots)
@@ -239,7 +245,8 @@ class Sharing:
         notes = {**base.notes, share_note(course.number): None, **self._wiring(share), **self._floors(share, told)}
         notes |= {f"made {f}": None for f in share.before} | {f"made {f}": rows for f, rows in share.made.items()}
         notes |= {f"outlet {c}": list(names) for c, names in share.outlets.items()} | dict(extra)
-        return replace(base, passed=_starts(begins), consumed=consumed, notes=notes)
+        remove = tuple(r for r in base.remove if r.channel in known)
+        return replace(base, passed=_starts(begins), consumed=consumed, remove=remove, notes=notes)
 
     def _wiring(self, share: Share) -> dict[str, Any]:
         """Where copies come from and who may pull logs, afterwards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from pyspark.sql import SparkSession
 from meander.model.events import PlacementChanged
 from meander.model.ids import OperatorId
 from meander.model.operators import WindowAggregate, WindowJoin
-from meander.run.exchange.flight_proof import HOME
+from meander.run.exchange.flight_client import Asker, RefusedError
+from meander.run.exchange.flight_proof import COORDINATOR, HOME, Contact, key_of, proof
 from meander.run.prepared import PreparedRunner
 from tests.sites.spread_plane import SpreadPlane
 
@@ -57,7 +59,32 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
         assert [o.reason for o in plane.outcomes if o.reason] == []
         assert sum(o.state_bytes for o in plane.outcomes) > 0
+        before = plane.roster.epoch
+        plane.crash()
         check(plane)
+        old = Asker(Contact(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
+        with pytest.raises(RefusedError, match="has taken over"):
+            old.order("abort", {**before.as_json(), "number": 1})
+    finally:
+        plane.close()
+
+
+def test_a_query_can_be_stopped_after_a_site_lost_its_directory(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(2)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    try:
+        plane.feed(rng, 0)
+        plane.step()
+        plane.kill("west")
+        shutil.rmtree(tmp_path / "west")
+        plane.restart("west")
+        for name in ("means", "pairs"):
+            plane.remove_query(name)
+        plane.until(lambda: not plane.loop.deployer.has_open_changes and plane.is_in_effect())
+        assert not plane.loop.deployer.deployment.fragments
+        plane.check_deployment()
     finally:
         plane.close()
 

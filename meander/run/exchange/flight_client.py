@@ -120,5 +120,8 @@ class Pieces:
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return (text.splitlines() or [type(error).__name__])[0].split(". Detail:")[0]
+    """What an error says, without what the libraries below add to it."""
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    for end in (". Detail:", ". gRPC client debug context:", ". Client context:"):
+        text = text.split(end)[0]
+    return text.split(" error, with message: ")[-1]

@@ -52,6 +52,8 @@ class Journey:
     installation: Installation | None
     """What the coordinator's own host will run, already bound."""
     started: float
+    not_before: float = 0.0
+    """It does not begin earlier than this, by the monotonic clock: it failed before."""
     phase: Phase = Phase.PREPARE
     marked: float = 0.0
     drained: float = 0.0
@@ -77,6 +79,8 @@ class Journey:
         if self.problem is not None or self.phase is Phase.DECIDED:
             return
         now = time.monotonic()
+        if now < self.not_before:
+            return
         for site in self.shares:
             if site in self._done or site in self._open or self._due.get(site, 0.0) > now:
                 continue

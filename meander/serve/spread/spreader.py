@@ -8,6 +8,7 @@ everything else it finds was never to be: sites are told to take it back.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +17,7 @@ from meander.deploy.contexts import Reconfiguration
 from meander.deploy.control import control_of
 from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Fragment
 from meander.deploy.records import channel_to_json, deployment_from, fragment_from_json, fragment_to_json
-from meander.model.ids import FragmentId
+from meander.model.ids import FragmentId, OperatorId
 from meander.run.commit import Commit
 from meander.run.exchange.flight_proof import HOME
 from meander.run.installation import Installation, install
@@ -31,6 +32,8 @@ from meander.sites.sharing import Sharing
 
 _log = logging.getLogger(__name__)
 THREADS = 16
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+"""How long a change waits that was taken back, the first time and at most: trying at once would fail again."""
 
 
 class Spreader(Reconfigurator):
@@ -43,6 +46,8 @@ class Spreader(Reconfigurator):
         self._journeys: dict[int, Journey] = {}
         self._decided: dict[int, Outcome | None] = {}
         """Decided, but not everywhere in effect: with the outcome that is told then, unless that was long ago."""
+        self._failed: dict[frozenset[OperatorId], int] = {}
+        """How often changes of these operators were taken back in a row."""
         self._pool = ThreadPoolExecutor(THREADS, "spreader")
         self._sharing: Sharing | None = None
         self._upkeep: Upkeep | None = None
@@ -102,7 +107,9 @@ class Spreader(Reconfigurator):
         if HOME in shares:
             installation = self._bound(shares[HOME])
             remember(self.plan, installation.fragments, shares[HOME].after)
-        return Journey(reconfiguration, shares, installation, self._clock())
+        failures = self._failed.get(change.operators, 0)
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures) if failures else 0.0
+        return Journey(reconfiguration, shares, installation, self._clock(), time.monotonic() + pause_s)
 
     def _site_for(self, fragment: Fragment, change: Change) -> str:
         """Where a new fragment will run: with those it comes from if they are on its node, otherwise at its site.
@@ -186,6 +193,7 @@ class Spreader(Reconfigurator):
         for site in sites:
             self._upkeep.owe_effect(site, number, journey.told)
         del self._journeys[number]
+        self._failed.pop(change.operators, None)
         self._decided[number] = self._told(journey)
 
     def _records(self, change: Change) -> dict[str, Any]:
@@ -219,6 +227,7 @@ class Spreader(Reconfigurator):
         assert self._upkeep is not None
         journey.settle()
         change = journey.reconfiguration.change
+        self._failed[change.operators] = min(self._failed.get(change.operators, 0) + 1, 20)
         for site in journey.shares:
             if site != HOME:
                 self._upkeep.owe_abort(site, number)
