@@ -259,5 +259,9 @@ class Site(Listener):
             "tuples_in": status.ingest.rows if status.ingest else 0,
             "tuples_out": status.delivery.rows if status.delivery else 0,
             "state_bytes": status.state_bytes,
+            "results": {
+                name: outlet.rows for name, outlet in (status.delivery.outlets if status.delivery else {}).items()
+            },
             "pulled_records": self.sharing.pulling.metrics.records,
+            "pulls_nothing": {way[-1]: reason for way, reason in list(self.sharing.pulling.problems.items())},
         }

@@ -109,7 +109,9 @@ class HomeSite:
         assert isinstance(carrier, Spreader)
         contacts = self._contacts = Contacts(host.store, HOME, self._options.authority)
         sharing = self._sharing = Sharing(host, loop.paths, contacts.asker)
-        upkeep = self.upkeep = Upkeep(self._switchboard, self._world, lambda: carrier.under_way, self._at_home)
+        upkeep = self.upkeep = Upkeep(
+            self._switchboard, self._world, lambda: carrier.under_way, self._at_home, carrier.concerned
+        )
         self._carrier = carrier
         carrier.spread(sharing, upkeep)
         loop.deployer.is_spread = carrier.is_spread

@@ -31,7 +31,7 @@ from meander.sites.share import Share
 from meander.sites.sharing import Sharing
 
 _log = logging.getLogger(__name__)
-THREADS = 16
+THREADS = 64
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 """How long a change waits that was taken back, the first time and at most: trying at once would fail again."""
 
@@ -43,6 +43,8 @@ class Spreader(Reconfigurator):
         super().__init__(*args, **kwargs)
         self.hosts: dict[FragmentId, str] = {}
         """Fragments that run at sites, or are about to."""
+        self._relays: set[str] = set()
+        """Sites that something passes through, or once did."""
         self._journeys: dict[int, Journey] = {}
         self._decided: dict[int, Outcome | None] = {}
         """Decided, but not everywhere in effect: with the outcome that is told then, unless that was long ago."""
@@ -66,6 +68,10 @@ class Spreader(Reconfigurator):
 
     def site_of(self, fragment: FragmentId) -> str:
         return self.hosts.get(fragment, HOME)
+
+    def concerned(self) -> set[str]:
+        """Sites that run or relay something."""
+        return {*self.hosts.values(), *self._relays}
 
     def is_spread(self, change: Change) -> bool:
         """Whether a change touches sites: fragments that run there or shall, or channels to and from them."""
@@ -103,6 +109,9 @@ class Spreader(Reconfigurator):
             if fragment.id not in change.fragments_before and (site := self._site_for(fragment, change)) != HOME:
                 self.hosts[fragment.id] = site
         shares = cut(reconfiguration, self.plan, deployment, self.hosts, self._map)
+        self._relays.update(
+            s for share in shares.values() for w in share.ways.values() for way in w.values() for s in way
+        )
         installation = None
         if HOME in shares:
             installation = self._bound(shares[HOME])
@@ -278,7 +287,8 @@ class Spreader(Reconfigurator):
         notes: dict[str, Any] = {}
         told: dict[str, dict[str, Any]] = {}
         for channel in channels:
-            wanted = {"is_cut": channel.is_cut, "way": way_of(channel, self.hosts, self._map)}
+            wanted: dict[str, Any] = {"is_cut": channel.is_cut, "way": way_of(channel, self.hosts, self._map)}
+            self._relays.update(wanted["way"])
             sites = {self.site_of(f) for f in _ends(channel)}
             if HOME not in sites:
                 notes[f"far channel {channel.id}"] = channel_to_json(channel)

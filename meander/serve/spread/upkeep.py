@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -31,13 +31,15 @@ class Upkeep:
         world: Mapping[str, Any],
         under_way: Callable[[], Iterable[int]],
         at_home: Callable[[Mapping[str, Any]], None],
+        concerned: Callable[[], Collection[str]],
     ) -> None:
         """`world` are the streams and sinks; `under_way` the changes that sites may have shares of.
 
-        `at_home` is told who is where, for the coordinator's own host.
+        `at_home` is told who is where, for the coordinator's own host. `concerned` are the sites that run or relay
+        something: others are spoken to when there is something for them to do.
         """
         self.switchboard, self._world = switchboard, world
-        self._under_way, self._at_home = under_way, at_home
+        self._under_way, self._at_home, self._concerned = under_way, at_home, concerned
         self._seen: dict[str, str] = {}
         self._peers_of: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -88,7 +90,10 @@ class Upkeep:
         if addresses != self._seen:
             self._seen, self._peers_of = addresses, {}
             self._at_home(self.switchboard.peers_of(HOME))
+        concerned = self._concerned()
         for site in addresses:
+            if site not in concerned and not self.is_owed(site):
+                continue
             task = self._tasks.get(site)
             if (task is not None and not task.done()) or self._due.get(site, 0.0) > now or not self._is_due(site):
                 continue
