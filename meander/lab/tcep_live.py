@@ -183,8 +183,9 @@ class Stage:
         started = time.perf_counter()
         arrived: dict[QueryId, float] = {}
         failures: list[str] = []
-        for wanted in self.scene.wanted():
-            transitions.start(Transition(wanted.id, source, target, {}, 0))
+        with transitions.together():
+            for wanted in self.scene.wanted():
+                transitions.start(Transition(wanted.id, source, target, {}, 0))
         while transitions.under_way and time.perf_counter() - started < PATIENCE_S:
             self._carry_on()
             for query, outcome in transitions.poll().items():

@@ -56,6 +56,17 @@ class Adaptation:
         self.decisions: list[Decision] = []
         self._last_ms: int | None = None
 
+    def restore(self) -> None:
+        """Transitions that were under way are so again. Before the loop recovers; queries are watched by then."""
+        for transition in self.transitions.restore():
+            watched = self.mapek.knowledge.queries.get(transition.query)
+            if watched is not None:
+                watched.mechanism, watched.transition = transition.source, transition
+
+    def resume(self) -> None:
+        """Goes on with them, after the loop has recovered."""
+        self.transitions.resume()
+
     def watch(self, now_ms: int) -> None:
         """Looks after the queries that run, from now on."""
         for query, running in self.loop.catalog.plan.queries.items():
@@ -91,7 +102,8 @@ class Adaptation:
         decided = self.mapek.step(now_ms, measures, ended)
         chosen = [d for d in decided if d.transition is not None]
         self.transitions.selection_s = (self.loop.clock() - started) / max(1, len(chosen))
-        decided = begin(self.mapek, self.transitions, now_ms, decided)
+        with self.transitions.together():
+            decided = begin(self.mapek, self.transitions, now_ms, decided)
         for decision in decided:
             cost = self.transitions.costs.get(decision.query)
             if decision.action is Action.ARRIVED and cost is not None:

@@ -185,12 +185,26 @@ class Loop:
 
     def follow(self, operators: Iterable[OperatorId], report: BatchReport, started: float) -> Applied:
         """Deploys a placement that somebody else changed, such as a transition."""
-        moved = frozenset(operators)
-        applied = Applied(report, started, self.clock() - started, moved | _touched(report))
-        self.deployer.note(moved, report.rerouted)
-        self.pending.append(applied)
+        applied = self.expect(operators, report, started)
         applied.rerouted = self._begin()
         return applied
+
+    def expect(
+        self, operators: Iterable[OperatorId], report: BatchReport, started: float, *, join: bool = False
+    ) -> Applied:
+        """As `follow`, and `begin_expected` has to come; with `join` what has begun already belongs to it."""
+        moved = frozenset(operators)
+        applied = Applied(report, started, self.clock() - started, moved | _touched(report))
+        if join:
+            under_way = self.deployer.under_way.items()
+            applied.open = {n for n, r in under_way if not applied.operators.isdisjoint(r.change.operators)}
+        self.deployer.note(moved, report.rerouted)
+        self.pending.append(applied)
+        return applied
+
+    def begin_expected(self) -> None:
+        """Begins to deploy what `expect` was told, all of it at once: slots are asked to stop between steps once."""
+        self._begin()
 
     def poll(self) -> list[Outcome]:
         """What took effect or was taken back since the last time; begins what had to wait for that."""

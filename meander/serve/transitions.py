@@ -2,24 +2,28 @@
 
 The new mechanism places the query's operators; then they move, in the steps that the protocol orders. Only operators
 whose node changes are touched. When a step is taken back too often, the old mechanism places the query again, and what
-has moved moves back: the query runs throughout.
+has moved moves back: the query runs throughout. How far a transition is, is written down before every step; after a
+crash it goes on from there.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from meander.adapt.decisions import Outcome, Transition
-from meander.adapt.per_query import place_again
+from meander.adapt.per_query import assign, place_again
 from meander.deploy.protocols.transitions import TRANSITIONS, Itinerary, Step, transition_protocol
 from meander.model.errors import InputError
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport
+from meander.run.commit import Commit
 from meander.serve.costs import Cost
 from meander.serve.loop import Applied, Loop
+from meander.serve.transition_records import PREFIX, Progress, from_json, note_of, to_json
 
 _log = logging.getLogger(__name__)
 PROTOCOLS = tuple(p.name for p in TRANSITIONS)
@@ -63,6 +67,9 @@ class Transitions:
         self.selection_s = 0.0
         """What choosing the mechanism took, for each transition that is started next."""
         self._courses: dict[QueryId, _Course] = {}
+        self._gathering = 0
+        self._is_due = False
+        """Whether something has been said that the loop has not begun with."""
 
     @property
     def under_way(self) -> tuple[QueryId, ...]:
@@ -79,7 +86,21 @@ class Transitions:
             raise InputError(f"{transition.target} finds no place for operator {operator}: {reason}")
         course.cost.selection_s = self.selection_s
         self._courses[transition.query] = course
-        self._begin(course)
+        with self.together():
+            self._begin(course)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is started inside begins at its end, all at the same time: slots stop between two steps once, not for
+        every query."""
+        self._gathering += 1
+        try:
+            yield
+        finally:
+            self._gathering -= 1
+            if self._is_due and not self._gathering:
+                self._is_due = False
+                self.loop.begin_expected()
 
     def _give_back(self, transition: Transition, course: _Course) -> None:
         """The old mechanism places the query again; where that differs from what runs, it moves as for any change."""
@@ -125,12 +146,11 @@ class Transitions:
 
     def _begin(self, course: _Course) -> None:
         """Operators that need it get fragments of their own; what moves with its state anyway moves along."""
-        placed, query = self.loop.deployer.placed, course.transition.query
         alone = dict(course.itinerary.apart)
         if not alone:
             self._next(course)
             return
-        placed.apart.update((o, f"{query} {name}") for o, name in alone.items())
+        self._set_apart(course)
         first: tuple[OperatorId, ...] = ()
         if course.waiting and course.waiting[0].protocol is None:
             course.step = course.waiting.pop(0)
@@ -141,8 +161,7 @@ class Transitions:
         """Lets the next operators move; behind the last, those that were apart join others again."""
         course.step = course.waiting.pop(0) if course.waiting else None
         if course.step is not None:
-            if course.step.protocol is not None:
-                self.loop.deployer.special.update(dict.fromkeys(course.step.operators, course.step.protocol))
+            self._make_special(course.step)
             self._follow(course, course.step.operators)
             return
         course.arrived = self.loop.clock()
@@ -150,14 +169,24 @@ class Transitions:
         self._release(course.moved)
         self._follow(course, (), apart)
 
+    def _set_apart(self, course: _Course) -> None:
+        query, apart = course.transition.query, course.itinerary.apart
+        self.loop.deployer.placed.apart.update((o, f"{query} {name}") for o, name in apart.items())
+
+    def _make_special(self, step: Step) -> None:
+        if step.protocol is not None:
+            self.loop.deployer.special.update(dict.fromkeys(step.operators, step.protocol))
+
     def _follow(self, course: _Course, moving: Iterable[OperatorId], others: Iterable[OperatorId] = ()) -> None:
         """Lets operators move, and others be grouped anew."""
         moving = tuple(moving)
         for operator in moving:
             self.loop.deployer.placed.held.pop(operator, None)
+        self._remember(course)
         course.steps += bool(moving)
         course.step_started = self.loop.clock()
-        course.applied = self.loop.follow((*moving, *others), course.report, course.step_started)
+        course.applied = self.loop.expect((*moving, *others), course.report, course.step_started)
+        self._is_due = True
 
     def _release(self, operators: Iterable[OperatorId]) -> None:
         """Nothing is special about these operators any more."""
@@ -169,6 +198,10 @@ class Transitions:
 
     def poll(self) -> Mapping[QueryId, Outcome]:
         """Transitions that ended since the last call, each told once. The loop is polled by its owner."""
+        with self.together():
+            return self._poll()
+
+    def _poll(self) -> Mapping[QueryId, Outcome]:
         ended: dict[QueryId, Outcome] = {}
         for query, course in list(self._courses.items()):
             applied = course.applied
@@ -198,6 +231,59 @@ class Transitions:
         self._courses[course.transition.query] = back
         self._begin(back)
 
+    # ---------------------------------------------------------------- crashes
+
+    def _remember(self, course: _Course) -> None:
+        """Writes down what is to be done next."""
+        held = self.loop.deployer.placed.held
+        later = {o: held[o] for step in course.waiting for o in step.operators if o in held}
+        progress = Progress(
+            course.transition,
+            course.itinerary,
+            course.moved,
+            course.step,
+            tuple(course.waiting),
+            later,
+            course.arrived is not None,
+            course.returning,
+        )
+        self.loop.host.store.commit(Commit(notes={note_of(course.transition.query): to_json(progress)}))
+
+    def restore(self) -> tuple[Transition, ...]:
+        """Takes up what was under way when the process ended. To be called before the loop recovers; then `resume`."""
+        loop = self.loop
+        for key, data in loop.host.store.notes(PREFIX).items():
+            query = QueryId(key[len(PREFIX) :])
+            if query not in loop.catalog.plan.queries:
+                loop.host.store.commit(Commit(notes={key: None}))
+                continue
+            found = from_json(query, data)
+            now = loop.clock()
+            course = _Course(found.transition, found.itinerary, BatchReport(0), now, 0.0, list(found.waiting))
+            course.moved, course.step, course.returning = found.moved, found.step, found.returning
+            course.arrived = now if found.has_arrived else None
+            self._courses[query] = course
+            chosen = found.transition.target if found.returning is None else found.transition.source
+            assign(loop.engine, query, chosen)
+            if found.has_arrived:
+                continue
+            self._set_apart(course)
+            if course.step is not None:
+                self._make_special(course.step)
+            alive = loop.catalog.topology.is_alive
+            loop.deployer.placed.held.update((o, node) for o, node in found.held.items() if alive(node))
+        return tuple(c.transition for c in self._courses.values())
+
+    def resume(self) -> None:
+        """Goes on with what was restored. To be called after the loop has recovered."""
+        loop = self.loop
+        for course in self._courses.values():
+            moving = course.step.operators if course.step is not None else ()
+            mine = {*moving, *course.itinerary.apart}
+            course.step_started = loop.clock()
+            course.applied = loop.expect(mine, course.report, course.step_started, join=True)
+        loop.begin_expected()
+
     # ---------------------------------------------------------------- ending
 
     def _count(self, course: _Course) -> None:
@@ -218,6 +304,7 @@ class Transitions:
 
     def _ended(self, query: QueryId, course: _Course) -> Outcome:
         del self._courses[query]
+        self.loop.host.store.commit(Commit(notes={note_of(query): None}))
         if course.arrived is not None:
             course.cost.tidying_s = self.loop.clock() - course.arrived
         seconds = self.loop.clock() - course.started

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +86,8 @@ class MovingPlane:
         self.batch = 0
         self.outcomes: list[Outcome] = []
         self.away: set[str] = set()
+        self.restore: Callable[[Loop], Callable[[], None]] | None = None
+        """What a new process does before the loop recovers; gives what it does afterwards."""
         self._open()
         report = self.loop.apply([QueryAdded(0, q) for q in self.wanted]).report
         assert not report.unplaced
@@ -105,7 +107,10 @@ class MovingPlane:
         """The process is gone; another one starts on the same directory."""
         self.host.store.close()
         self._open()
+        resume = self.restore(self.loop) if self.restore is not None else None
         self.loop.recover()
+        if resume is not None:
+            resume()
         self.poll()
 
     # Events

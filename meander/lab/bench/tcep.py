@@ -24,8 +24,10 @@ NOTES = (
     "latencies, so that state travels for nothing; the plans of both placements are known to Spark beforehand",
     "the window wait of SMS is the time in which the old operators answer what had begun, and nothing else is left to "
     "do; 'windows by themselves' is how long that takes at least, without any processing",
-    "restart is that of the data plane: fragments stop, all state moves as a whole, fragments begin; streaming queries "
-    "of Spark run on. Plain Spark stops and starts one streaming query a road, with fewer operators than ours",
+    "there are two restarts. 'restart' is that of the data plane: fragments stop, all state moves as a whole, and "
+    "fragments begin; streaming queries of Spark run on, so it is cheap, and no goal is set for it. 'Plain Spark' is "
+    "what a user of Spark has: one streaming query a road, with fewer operators than ours, is stopped and started from "
+    "its checkpoint until it has made a batch; the goal is set for that",
     "a gap is the longest time without a result of one query; quiet times are all spans between transitions",
     "a day: placements are those of the real mechanisms, latency is that of routes, simulated processing and noise; "
     "a transition takes one round. Bounds are set on a day of its own so that a third of the mechanisms can meet each; "

@@ -142,14 +142,18 @@ def figures(found: Found) -> Iterator[Figure]:
 
 
 def _ratios(found: Found, beyond: Sequence[float]) -> Iterator[Figure]:
+    """Others to the best, beyond its window wait. Stop and restart is a goal where it is what a Spark user has."""
     base = statistics.median(beyond)
-    for protocol, goal in (("mfgs_sequential", MFGS_GOAL), ("restart", RESTART_GOAL)):
-        runs = [s.seconds / base for s in found.switched.get(protocol, ())]
-        if runs:
-            yield Figure.of(f"{protocol} takes so many times as long", "x", runs, goal, at_least=True)
+    runs = [s.seconds / base for s in found.switched.get("mfgs_sequential", ())]
+    if runs:
+        yield Figure.of("mfgs_sequential takes so many times as long", "x", runs, MFGS_GOAL, at_least=True)
     if found.plain_s:
         ratio = [seconds / base for seconds in found.plain_s]
-        yield Figure.of("stopping and starting plain Spark takes so many times as long", "x", ratio)
+        name = "stopping and starting plain Spark takes so many times as long"
+        yield Figure.of(name, "x", ratio, RESTART_GOAL, at_least=True)
+    runs = [s.seconds / base for s in found.switched.get("restart", ())]
+    if runs:
+        yield Figure.of("restart on the data plane takes so many times as long", "x", runs)
 
 
 def _of_protocol(protocol: str, runs: Sequence[Switched]) -> Iterator[Figure]:
