@@ -147,6 +147,15 @@ class GlobalPlan:
                     stack.append(upstream)
         return list(found)
 
+    @property
+    def next_operator(self) -> int:
+        """The number that the next operator gets."""
+        return self._next_operator
+
+    def count_from(self, number: int) -> None:
+        """Lets the next operator have this number."""
+        self._next_operator = number
+
     def fresh_id(self) -> OperatorId:
         operator = OperatorId(self._next_operator)
         self._next_operator += 1

@@ -3,6 +3,11 @@
 A plan changes at once, what runs follows later. When a host comes back in between, it needs the operators of the
 fragments that still run, also those that the plan has dropped or reads by other inputs by now. They are kept with the
 plan, by fragment and version; nothing is copied, because what an operator does never changes.
+
+Memory is enough for that: a process that ends takes its plan along, and the next one makes a plan in which everything
+is that the store's notes name (`meander/serve/recovery.py` follows the log of queries, and keeps operators of stopped
+queries for as long as the store runs them). A coordinator's operators never change what they read; parts of joins,
+which do, are only used where plan and host live and end together.
 """
 
 from __future__ import annotations

@@ -43,12 +43,18 @@ class Placing:
 
 @dataclass(frozen=True, slots=True)
 class QueryStep:
-    """A query came (with its text) or went; steps of one batch happened at once."""
+    """A query came (with its text) or went; steps of one batch happened at once.
 
+    Without a query, it only says from where on operators are counted: what was there before has been forgotten.
+    """
+
+    position: int
     batch: int
     at_ms: int
     query: str
     text: str | None
+    first: int | None
+    """The number of the first operator that came with it; None: counted on from what was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +223,20 @@ class Ledger:
     # ---------------------------------------------------------------- queries
 
     def query_log(self) -> list[QueryStep]:
-        rows = self._db.execute("SELECT batch, at_ms, query, text FROM query_log ORDER BY position")
+        rows = self._db.execute("SELECT position, batch, at_ms, query, text, first FROM query_log ORDER BY position")
         return [QueryStep(*row) for row in rows]
+
+    def keep_queries(self, needed: Mapping[int, int | None], next_operator: int) -> None:
+        """Forgets all steps but these (position to first number); operators are counted on from `next_operator`."""
+        (batch, at_ms) = self._db.execute("SELECT max(batch), max(at_ms) FROM query_log").fetchone()
+        gone = [(s.position,) for s in self.query_log() if s.position not in needed]
+        self._db.executemany("DELETE FROM query_log WHERE position = ?", gone)
+        numbered = [(first, position) for position, first in needed.items() if first is not None]
+        self._db.executemany("UPDATE query_log SET first = ? WHERE position = ?", numbered)
+        self._db.execute(
+            "INSERT INTO query_log (batch, at_ms, query, text, first) VALUES (?, ?, '', NULL, ?)",
+            (batch, at_ms, next_operator),
+        )
 
     def save_demands(self, query: str, demands: Sequence[str] | None) -> None:
         if demands is None:

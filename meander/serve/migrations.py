@@ -141,7 +141,11 @@ CREATE TABLE audit (
 );
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES)
+NUMBERS = """
+ALTER TABLE query_log ADD COLUMN first INTEGER;  -- operators are counted from here; NULL: on from before
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS)
 """In order; the first is number 1."""
 
 

@@ -1,6 +1,7 @@
 """Recovery: the catalog as it was, rebuilt from the ledger, so that its numbers mean what they meant.
 
-Operators get their numbers in the order in which queries came and went, so the log of queries is followed step by step.
+Operators get their numbers in the order in which queries came and went, so the log of queries is followed step by step,
+without those that nobody needs any more.
 Placements are not decided again: every operator is put where the ledger says it is. Operators of queries that were
 stopped, but that the host's store still knows, stay in the plan until the host has taken them up and can let go.
 """
@@ -28,6 +29,10 @@ from meander.place.room import Room
 from meander.place.sharing import add_query, forget, remove_query
 from meander.run.store import Store
 from meander.serve.ledger import Ledger, Placing
+from meander.serve.lineage import Coming, Lineage
+
+FORGOTTEN_AT_ONCE = 50
+"""The log of queries is shortened when so many of its steps are of no use."""
 
 
 @dataclass(slots=True)
@@ -75,24 +80,39 @@ def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]
 
 
 def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) -> None:
-    """Queries come and go as they did, batch by batch."""
+    """Queries come and go as they did, batch by batch; what nobody needs of that is then forgotten."""
     catalog = found.catalog
     preparation = Preparation(catalog.streams, catalog.sinks)
     batch = None
     leaving: dict[OperatorId, None] = {}
-    for step in ledger.query_log():
+    lineage = Lineage()
+    steps = ledger.query_log()
+    for step in steps:
         if step.batch != batch:
             _let_go(found, leaving, running)
             batch = step.batch
+        if step.first is not None:
+            catalog.plan.count_from(step.first)
         name = QueryId(step.query)
+        if not step.query:
+            continue
         if step.text is None:
             leaving.update(dict.fromkeys(remove_query(catalog, catalog.plan.query(name))))
             del found.texts[name], found.since_ms[name]
+            lineage.went(name, step.position, step.batch)
         else:
             query = planned(name, step.text, catalog.streams, catalog.sinks)
+            first = catalog.plan.next_operator
             add_query(catalog, preparation.prepare(Query(name, query.plan, query.demands)))
+            made = frozenset(map(OperatorId, range(first, catalog.plan.next_operator)))
+            used = frozenset(catalog.plan.serving(name))
+            lineage.came(name, Coming(step.position, step.batch, first, made, used))
             found.texts[name], found.since_ms[name] = step.text, step.at_ms
     _let_go(found, leaving, running)
+    needed = lineage.needed(running)
+    if len(needed) + FORGOTTEN_AT_ONCE <= len(steps):
+        with ledger.transaction():
+            ledger.keep_queries(needed, catalog.plan.next_operator)
 
 
 def _let_go(found: Recovered, leaving: dict[OperatorId, None], running: set[OperatorId]) -> None:
