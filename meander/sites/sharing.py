@@ -17,10 +17,10 @@ from typing import Any
 from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.commit import Commit, Passed, RemoveChannel, Rewire
+from meander.run.commit import Commit, RemoveChannel, Rewire
 from meander.run.course import drained_although_cut, gone_ports
-from meander.run.effect import effect, forgotten
-from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, ChannelSpec
+from meander.run.effect import forgotten
+from meander.run.exchange.base import ChannelAppend, ChannelSpec
 from meander.run.exchange.flight_client import Asker
 from meander.run.exchange.flight_puller import Pulling, copy_note
 from meander.run.exchange.flight_server import Chunks
@@ -35,15 +35,11 @@ from meander.run.work import drained_note
 from meander.sites.course import ShareCourse, keys_of, share_note
 from meander.sites.made import install_made
 from meander.sites.share import Share
+from meander.sites.share_effect import log_note, share_effect, starts
 from meander.sites.state_pull import StatePull
 
 _log = logging.getLogger(__name__)
 Wires = dict[FragmentId, tuple[tuple[Wire, ...], ...]]
-
-
-def log_note(channel: ChannelId) -> str:
-    """Under which name the store remembers who may pull a channel."""
-    return f"log {channel}"
 
 
 class Sharing:
@@ -75,15 +71,12 @@ class Sharing:
     def _course(self, share: Share, installation: Installation | None) -> ShareCourse:
         routing = self.host.routing
         missing = [f for f in share.before if f not in routing.fragments]
-        needed = {source for _, source, _ in share.handovers} | {c.receiver for c in share.readings}
-        needed |= {c.sender for c in share.given_away}
-        lost = next((f for f in missing if f in needed), None)
-        if lost is not None:
+        if missing:
             raise InputError(
-                f"fragment {lost} does not run at {share.site}, so nobody has what it knew; was its directory lost? "
-                "stop the queries that it serves and submit them again"
+                f"fragment {missing[0]} should run at {share.site} and does not; was its directory lost? "
+                "start the site with the directory that it had"
             )
-        old = {f: routing.fragments[f] for f in share.before if f not in missing}
+        old = {f: routing.fragments[f] for f in share.before}
         if installation is None:
             slots = {f: old[f].slot if f in old else first_slot(f, routing.slots) for f in share.after}
             installation = install_made(share.made, share.after.values(), share.local.channels_after, slots)
@@ -175,7 +168,7 @@ class Sharing:
         fresh = [c for c in share.taken_over if c.id not in known]
         course.fetched, course.added = dict(told), [c.id for c in fresh]
         add = tuple(ChannelSpec(c.id, share.schemas[c.id], c.sender, c.receiver) for c in fresh)
-        passed = _starts({c.id: told["logs"][str(c.id)][:2] for c in fresh})
+        passed = starts({c.id: told["logs"][str(c.id)][:2] for c in fresh})
         notes: dict[str, Any] = {copy_note(c.id): share.ways["logs"][str(c.id)] for c in fresh}
         notes[share_note(course.number)] = course.as_json()
         store.commit(Commit(add=add, passed=passed, notes=notes))
@@ -214,7 +207,7 @@ class Sharing:
             host.stop_feeding(set(gone_ports(course)))
             wires = self._with(share)
             with host.between_steps({c.sender for c in closed} | set(wires)):
-                host.store.commit(self._commit(course, told, notes or {}))
+                host.store.commit(share_effect(course, host.store, self.paths, told, notes or {}))
                 gone = set(course.old)
                 added = [routing.as_bound(f) for f in course.installation.fragments]
                 routing.exchange(gone - {f.fragment for f in added}, added)
@@ -226,53 +219,6 @@ class Sharing:
             host.take_in(course.installation.ingest)
         self.pulling.refresh()
         host.wake()
-
-    def _commit(self, course: ShareCourse, told: Mapping[str, Any], extra: Mapping[str, Any]) -> Commit:
-        """All that changes here."""
-        share, store = course.of, self.host.store
-        base = effect([course], store, self.paths, backed_up=False)
-        known, added = set(store.exchange.channels()), {s.channel for s in base.add}
-        readers = {ChannelId(int(c)): found for c, found in told.get("readers", {}).items()}
-        mine = {c.id for c in share.readings}
-        begins, consumed = dict[ChannelId, list[int]](), dict[ChannelId, int]()
-        for channel in share.local.channels_after.values():
-            if not share.is_here(channel.receiver) or channel.id not in readers or channel.id in mine:
-                continue
-            if channel.id in added:
-                begins[channel.id] = readers[channel.id]
-            elif channel.id in known:
-                consumed[channel.id] = max(store.exchange.start(channel.id), readers[channel.id][0])
-        notes = {**base.notes, share_note(course.number): None, **self._wiring(share), **self._floors(share, told)}
-        notes |= {f"made {f}": None for f in share.before} | {f"made {f}": rows for f, rows in share.made.items()}
-        notes |= {f"outlet {c}": list(names) for c, names in share.outlets.items()} | dict(extra)
-        remove = tuple(r for r in base.remove if r.channel in known)
-        return replace(base, passed=_starts(begins), consumed=consumed, remove=remove, notes=notes)
-
-    def _wiring(self, share: Share) -> dict[str, Any]:
-        """Where copies come from and who may pull logs, afterwards."""
-        notes: dict[str, Any] = {}
-        for channel in share.local.channels_before.values():
-            notes |= {copy_note(channel.id): None, log_note(channel.id): None}
-        for channel in share.local.channels_after.values():
-            sender, receiver = share.where[channel.sender], share.where[channel.receiver]
-            way = share.ways["channels"].get(str(channel.id), [])
-            is_copy, is_log = sender != share.site, receiver != share.site
-            notes[copy_note(channel.id)] = way if is_copy else None
-            notes[log_note(channel.id)] = [receiver, *way[:-1]] if is_log else None
-        return notes
-
-    @staticmethod
-    def _floors(share: Share, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Windows that were closed without a missing input stay closed, wherever their operators came from."""
-        floors = {FragmentId(int(f)): value for f, value in told.get("floors", {}).items()}
-        notes: dict[str, Any] = {}
-        for fragment in share.after.values() if floors else ():
-            mine = set(fragment.operators)
-            before = share.change.fragments_before
-            known = [v for f, v in floors.items() if f in before and mine & set(before[f].operators)]
-            if known:
-                notes[floor_note(fragment.id)] = max(known)
-        return notes
 
     def abort(self, number: int) -> None:
         """Takes a share back: what ran before goes on from where it stopped."""
@@ -440,12 +386,3 @@ class Sharing:
             for move in course.pulls:
                 move.cancel()
         self._preparer.shutdown(wait=False, cancel_futures=True)
-
-
-def _starts(begins: Mapping[ChannelId, list[int]]) -> tuple[Passed, ...]:
-    """Lets new channels begin at a position, with the watermark that was reached before it."""
-    rows = [(c, at - (mark != NO_WATERMARK), mark) for c, (at, mark) in begins.items() if at > 0]
-    if not rows:
-        return ()
-    channels, lengths, marks = zip(*rows, strict=True)
-    return (Passed.of(list(channels), list(lengths), list(marks)),)

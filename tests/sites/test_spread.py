@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,26 +64,6 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         old = Asker(Contact(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
         with pytest.raises(RefusedError, match="has taken over"):
             old.order("abort", {**before.as_json(), "number": 1})
-    finally:
-        plane.close()
-
-
-def test_a_query_can_be_stopped_after_a_site_lost_its_directory(
-    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
-) -> None:
-    rng = np.random.default_rng(2)
-    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
-    try:
-        plane.feed(rng, 0)
-        plane.step()
-        plane.kill("west")
-        shutil.rmtree(tmp_path / "west")
-        plane.restart("west")
-        for name in ("means", "pairs"):
-            plane.remove_query(name)
-        plane.until(lambda: not plane.loop.deployer.has_open_changes and plane.is_in_effect())
-        assert not plane.loop.deployer.deployment.fragments
-        plane.check_deployment()
     finally:
         plane.close()
 
