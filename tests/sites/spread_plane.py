@@ -37,7 +37,7 @@ from meander.sites.sharing import Sharing
 from tests.run.harness import SINKS, STREAMS
 from tests.run.moving import MovingPlane
 
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 INNER = 1_000_000_000
 
 

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from meander.deploy.markers import Marker, MarkerAction
+from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, StateAppend
+from meander.run.exchange import flight_client
 from meander.run.exchange.base import ChannelAppend, ChannelSpec
 from meander.run.exchange.flight_client import Asker, AwayError, RefusedError
 from meander.run.exchange.flight_proof import COORDINATOR, Contact, proof
@@ -25,7 +27,7 @@ from meander.serve.certificates import make
 from meander.sites.state_pull import StatePull
 from tests.sites.two_stores import SCHEMA, Place, place, rows
 
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 LOG, OTHER = ChannelId(7), ChannelId(8)
 
 
@@ -34,6 +36,13 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine answers take their time."""
+    monkeypatch.setattr(flight_client, "ORDER_S", PATIENCE_S)
+    monkeypatch.setattr(flight_client, "PULL_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -111,11 +120,10 @@ def test_pulling_goes_on_when_either_end_was_away(tmp_path: Path, sender: Place,
     pulling.refresh()
     until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
     assert sender.door is not None
-    port = sender.door.port
     sender.door.shutdown()
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(20, 100)),)))
     until(lambda: bool(pulling.problems))
-    sender.open(port)
+    reader.knows(sender.open())
     until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
     pulling.stop()
     reader.store.close()
@@ -173,6 +181,11 @@ def test_orders_come_from_the_coordinator_only(sender: Place) -> None:
     assert sender.orders == []
     asker = Asker(Contact(sender.address, proof(sender.key, COORDINATOR)), COORDINATOR)
     assert asker.order("hello", {"epoch": 1}) == {"done": "hello"}
+
+
+def test_an_address_that_is_taken_is_an_error_that_says_so(sender: Place) -> None:
+    with pytest.raises(InputError, match=f"cannot listen at {sender.address}"):
+        Door(sender.store, sender, sender.key, sender.address)
 
 
 def test_a_relay_passes_through_what_it_is_asked_for(tmp_path: Path, sender: Place, reader: Place) -> None:

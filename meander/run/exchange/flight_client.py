@@ -44,12 +44,13 @@ class Asker:
         self._lock = threading.Lock()
         self._client: Any = None
 
-    def order(self, action: str, body: Mapping[str, Any], timeout_s: float = ORDER_S) -> Any:
+    def order(self, action: str, body: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """The answer to an order."""
+        limit_s = ORDER_S if timeout_s is None else timeout_s
         try:
             client = self._connected()
             wanted = flight.Action(action, json.dumps(body).encode())
-            results = list(client.do_action(wanted, self._call(timeout_s)))
+            results = list(client.do_action(wanted, self._call(limit_s)))
         except Exception as error:
             raise self._understood(error) from None
         return json.loads(results[0].body.to_pybytes())

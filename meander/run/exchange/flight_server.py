@@ -102,7 +102,13 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
         """`certificates` are a certificate and its key, for addresses with TLS."""
         self._store, self._desk = store, desk
         tls = {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
-        super().__init__(location, middleware={WHO: _Guard(key)}, **tls)
+        try:
+            super().__init__(location, middleware={WHO: _Guard(key)}, **tls)
+        except (pa.ArrowException, ValueError) as error:
+            raise InputError(
+                f"cannot listen at {location} ({_short(error)}); choose an address of this machine and a free port, "
+                "and check the certificate if there is one"
+            ) from None
 
     # ---------------------------------------------------------------- orders
 
@@ -217,6 +223,10 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
                 waiting, size = [], 0
         if waiting:
             yield to_batch(waiting), size
+
+
+def _short(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _size(found: Range) -> int:
