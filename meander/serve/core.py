@@ -40,8 +40,8 @@ from meander.serve.board import pair_of
 from meander.serve.ledger import Placing
 from meander.serve.measuring import Measured
 from meander.serve.problems import RefusedError, conflict
-from meander.serve.telling import Teller
 from meander.serve.sites.epochs import SteppedDownError
+from meander.serve.telling import Teller
 from meander.serve.wishes import Act, Answer, Batch, Wish
 
 _log = logging.getLogger(__name__)
@@ -81,9 +81,9 @@ class Core:
         self.adaptation = teller.adaptation
         self.failures: dict[str, float] = {}
         """What went wrong inside, and when it last did."""
-        self._queue: queue.SimpleQueue[Wish | Act | None] = queue.SimpleQueue()
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
         """Told when another coordinator has taken over."""
+        self._queue: queue.SimpleQueue[Wish | Act | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self._placed: dict[OperatorId, tuple[NodeId, bool]] = {}
         """The node of each operator as the ledger has it, and whether it was put there by hand."""
@@ -104,13 +104,13 @@ class Core:
         if self._thread.is_alive():
             self._thread.join()
 
-    def ask(self, wish: Wish | Act) -> Future[Answer]:
-        """Puts a wish into the queue, from any thread."""
     def halt(self) -> None:
         """Decides nothing any more, from any thread; does not wait for that."""
         self._stopping.set()
         self._queue.put(None)
 
+    def ask(self, wish: Wish | Act) -> Future[Answer]:
+        """Puts a wish into the queue, from any thread."""
         self._queue.put(wish)
         if not self._thread.is_alive() and self._stopping.is_set():
             self._refuse_all()
