@@ -98,8 +98,8 @@ NOTES = (
 
 
 QUICK_NOTES = (
-    "quick: batches of 10,000 and 1,000,000 tuples, 10 and 20 plain queries, rates above 2,000 tuples/s, and memory over "
-    "ten minutes are measured in the full run only",
+    "quick: batches of 10,000 and 1,000,000 tuples, 10 and 20 plain queries, rates above 2,000 tuples/s, and memory "
+    "over ten minutes are measured in the full run only",
 )
 
 
