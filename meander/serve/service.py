@@ -304,6 +304,8 @@ def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) ->
         raise not_found(unknown("query", query, core.loop.catalog.plan.queries, "queries"))
     if mechanism not in adaptation.chosen.library:
         raise unknown("mechanism", mechanism, adaptation.chosen.library)
+    usual = adaptation.transitions.protocol
+    chosen = usual if protocol is None else Transitions(core.loop, protocol).protocol
     foresight = adaptation.mapek.foresight
     sharing = foresight.sharing(query)
     busy = [q for q in (query, *sharing) if q in adaptation.transitions.under_way]
@@ -313,9 +315,7 @@ def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) ->
     if isinstance(forecast, Refusal):
         raise conflict(forecast.reason)
     transition = Transition(query, watched.mechanism, mechanism, dict(forecast.nodes), forecast.moves, sharing)
-    usual = adaptation.transitions.protocol
-    if protocol is not None:
-        adaptation.transitions.protocol = Transitions(core.loop, protocol).protocol
+    adaptation.transitions.protocol = chosen
     try:
         adaptation.transitions.start(transition)
     finally:

@@ -159,7 +159,8 @@ def test_an_operator_is_moved_by_hand_if_the_node_can_take_it(operator: Browser,
     assert operator.ask("DELETE", f"/moves/{10**6}").status == 404
     assert operator.ask("DELETE", f"/moves/{free['id']}").status == 202
     released = next(p for p in operator.get("/placements") if p["operator"] == free["id"])
-    assert (released["pinned"], released["why"]) == (False, f"bottom_up chose it after: operator {free['id']} released")
+    assert not released["pinned"]
+    assert released["why"].endswith(f" chose it after: operator {free['id']} released")
     again = operator.ask("DELETE", f"/moves/{free['id']}")
     assert (again.status, "was not moved by hand" in again.json["detail"]) == (409, True)
     until(lambda: query(operator, "steady")["status"] == "running")
@@ -184,7 +185,8 @@ def test_a_query_switches_its_mechanism_while_it_runs(operator: Browser, until: 
     target = next(m for m in ("producer_consumer", "top_down") if m != now)
     assert operator.ask("POST", "/queries/steady/switch", {"mechanism": "nothing"}).status == 422
     assert operator.ask("POST", "/queries/steady/switch", {"mechanism": target, "protocol": "no"}).status == 422
-    answer = operator.ask("POST", "/queries/steady/switch", {"mechanism": target})
+    wish = {"mechanism": target}  # has to wait while the coordinator switches the query by itself
+    answer = until(lambda: (a := operator.ask("POST", "/queries/steady/switch", wish)).status != 409 and a)
     assert answer.status == 202, answer.body
     assert answer.json["transition"]["to"] == target
     until(lambda: query(operator, "steady")["mechanism"] == target)
