@@ -264,15 +264,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def fleet(directory: Path, topology: Path) -> Iterator[Fleet]:
-    """A coordinator that listens; sites are added to it."""
+def fleet(directory: Path, topology: Path, sites: Mapping[str, Sequence[str]]) -> Iterator[Fleet]:
+    """A coordinator and sites that have joined it; all start at the same time."""
     home, port = directory / "home", free_port()
     create(home, topology)
     command = ["up", "--dir", str(home), "--port", str(port)]
     found = Fleet(directory, topology, port, Process(directory / "coordinator", command))
-    found.coordinator.start()
     try:
-        until(lambda: found.ask("/sites") is not None, found.logs)
+        for name, nodes in sites.items():
+            found.add(name, nodes)
+        found.coordinator.start()
+        found.wait_here(*sites)
         yield found
     finally:
         for each in (*found.sites.values(), found.coordinator):

@@ -19,10 +19,8 @@ HALF = ROWS // 2
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     directory = tmp_path_factory.mktemp("fleet")
-    with fleet(directory, write_world(directory, STREAMS)) as found:
-        found.add("west", ["s0", "e0"])
-        found.add("east", ["s1", "e1"])
-        found.wait_here("west", "east")
+    sites = {"west": ["s0", "e0"], "east": ["s1", "e1"]}
+    with fleet(directory, write_world(directory, STREAMS), sites) as found:
         yield found
 
 
