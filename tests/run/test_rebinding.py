@@ -456,7 +456,7 @@ class Gate:
         return self.runner.run(stage, tables)
 
 
-def _until(condition: object, seconds: float = 60.0) -> bool:
+def _until(condition: object, seconds: float = 180.0) -> bool:
     deadline = time.monotonic() + seconds
     assert callable(condition)
     while not condition() and time.monotonic() < deadline:
@@ -517,8 +517,7 @@ def test_a_slot_stuck_in_a_long_step_holds_up_no_move_between_two_others(
         barrier.join(60)
         assert host.routing.fragments[mover].slot == 1
         enter(rain, "rain", 300)
-        assert host.drain(timeout_s=100) or _until(lambda: exchange.counters(right).appended_tuples == 30)
-        assert exchange.counters(right).appended_tuples == 30
+        assert _until(lambda: exchange.counters(right).appended_tuples == 30)
     finally:
         gate.open.set()
         host.stop()
