@@ -302,7 +302,9 @@ class Host:
         waiting = {c for c in exchange.channels() if exchange.counters(c).pending_tuples}
         paused = {c for f in self.routing.paused for c in self.routing.fragments[f].ports}
         paused |= self.delivery.paused_channels() if self.delivery else set()
-        return waiting <= paused and not any(self.stepper.has_work(s.number) or s.boundary.locked() for s in self.slots)
+        if not waiting or not waiting <= paused:  # what was busy a moment ago may have finished meanwhile
+            return False
+        return not any(self.stepper.has_work(s.number) or s.boundary.locked() for s in self.slots)
 
     def stop(self) -> None:
         """Stops at once. What was taken in and not processed is there at the next start."""
