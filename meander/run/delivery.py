@@ -35,6 +35,8 @@ class DeliveryOptions:
     interval_ms: int = 100
     patience_ms: int = 2_000
     """How long the others wait for a sink that does not come back."""
+    given_up_ms: int = 20_000
+    """After how long nobody who stops or drains waits for such a sink any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ class Delivery:
         patience_s = self.options.patience_ms / 1000
         while not self._stopping.wait(patience_s / 4):
             if time.monotonic() - self._looked > patience_s + self.options.interval_ms / 1000:
-                names = [d.outlet.name for d in self._all() if d.at_work_s > patience_s]
+                names = [d.outlet.name for d in self._all() if d.overdue_s > patience_s]
                 if names:
                     _log.warning("the sink of %s does not come back; the others go on", ", ".join(names))
                     self._begin()
@@ -198,13 +200,14 @@ class Delivery:
     # Asking
 
     def paused_channels(self) -> set[ChannelId]:
-        """Channels whose outlets are paused, or whose sinks do not come back."""
-        return {drain.outlet.channel for drain in self._all() if self._trouble(drain)}
+        """Channels whose outlets are paused, or whose sinks are given up: what is in them will not leave for now."""
+        return {drain.outlet.channel for drain in self._all() if self._trouble(drain, self.options.given_up_ms)}
 
-    def _trouble(self, drain: Drain) -> str | None:
-        at_work_s = drain.at_work_s
-        if at_work_s * 1000 > self.options.patience_ms:
-            return f"its sink has not come back for {at_work_s:.0f} s"
+    @staticmethod
+    def _trouble(drain: Drain, patience_ms: int) -> str | None:
+        overdue_s = drain.overdue_s
+        if overdue_s * 1000 > patience_ms:
+            return f"its sink has not come back for {overdue_s:.0f} s"
         return drain.paused
 
     def latencies(self) -> dict[str, Latency]:
@@ -219,7 +222,9 @@ class Delivery:
         return self._latency[query].percentiles()
 
     def metrics(self) -> DeliveryMetrics:
-        outlets = {d.outlet.name: replace(d.metrics(), paused=self._trouble(d)) for d in self._all()}
+        outlets = {
+            d.outlet.name: replace(d.metrics(), paused=self._trouble(d, self.options.patience_ms)) for d in self._all()
+        }
         return DeliveryMetrics(
             sum(o.rows for o in outlets.values()),
             outlets,

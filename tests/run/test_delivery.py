@@ -46,9 +46,11 @@ def outlet(query: str = "slow", sink: str = "alerts", channel: int = 1, **option
 class Rig:
     """A store with sink channels, results to put in them, and a delivery that can crash."""
 
-    def __init__(self, path: Path, *outlets: Outlet, most_rows: int = 1000, patience_ms: int = 2_000) -> None:
+    def __init__(
+        self, path: Path, *outlets: Outlet, most_rows: int = 1000, patience_ms: int = 2_000, given_up_ms: int = 20_000
+    ) -> None:
         self.path, self.outlets, self.clock = path, outlets, Clock()
-        self.options = DeliveryOptions(most_rows=most_rows, patience_ms=patience_ms)
+        self.options = DeliveryOptions(most_rows=most_rows, patience_ms=patience_ms, given_up_ms=given_up_ms)
         self.made = 0
         self.begin()
 
@@ -354,7 +356,7 @@ class Hanging(Memory):
 
 
 def test_a_sink_that_does_not_come_back_holds_nobody_up(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet("fine", channel=2, connector="memory"), patience_ms=40)
+    rig = Rig(tmp_path, outlet("fine", channel=2, connector="memory"), patience_ms=40, given_up_ms=200)
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
     sink = Hanging()
     rig.delivery.add(outlet(), sink)
@@ -375,6 +377,22 @@ def test_a_sink_that_does_not_come_back_holds_nobody_up(tmp_path: Path) -> None:
         rig.results(2, channel=1)
         rig.until(lambda: rig.store.acknowledged("slow > alerts") == 5)
     assert len(sink.table) == 5
+
+
+def test_a_sink_that_takes_its_time_for_many_rows_is_not_given_up(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, most_rows=100_000, patience_ms=40, given_up_ms=40)
+    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    sink = Hanging()
+    rig.delivery.add(outlet(), sink)
+    with rig.delivery:
+        rig.results(100_000, channel=1)
+        rig.delivery.start()
+        assert sink.asked.wait(PATIENCE_S)
+        time.sleep(0.1)
+        assert rig.delivery.paused_channels() == set()
+        assert rig.delivery.metrics().outlets["slow > alerts"].paused is None
+        sink.may_go.set()
+        rig.until(lambda: rig.store.acknowledged("slow > alerts") == 100_000)
 
 
 def test_an_outlet_is_removed_while_its_sink_does_not_come_back(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from meander.run.store import Store
 _log = logging.getLogger(__name__)
 CONTROL_RECORDS = 1000
 """So many watermarks may wait in a channel without tuples before they are worth a commit."""
+SLOWEST_TPS = 10_000
+"""A sink at work is given time for its rows at this rate before it counts as one that does not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,14 @@ class Drain:
         self._turn = threading.Lock()
         """Held while the sink is at work."""
         self._began: float | None = None
+        self._rows_at_work = 0
         self._closed = False
 
     @property
-    def at_work_s(self) -> float:
-        """For how long the sink has been at work; 0 when it is not."""
+    def overdue_s(self) -> float:
+        """For how long the sink has been at work beyond what its rows may take; 0 when it is not."""
         began = self._began
-        return 0.0 if began is None else time.monotonic() - began
+        return 0.0 if began is None else max(0.0, time.monotonic() - began - self._rows_at_work / SLOWEST_TPS)
 
     @property
     def _saved(self) -> dict[str, object]:
@@ -78,7 +81,7 @@ class Drain:
         if not self._turn.acquire(blocking=False):
             return 0
         try:
-            self._began = time.monotonic()
+            self._rows_at_work, self._began = 0, time.monotonic()
             return 0 if self._closed else self._deliver(most_rows)
         finally:
             self._began = None
@@ -97,6 +100,7 @@ class Drain:
         try:
             stop = self._range(start, min(end, start + most_rows))
             chunk = exchange.read(channel, start, stop)
+            self._rows_at_work = len(chunk.table)
             self._hand_over(chunk)
         except Exception as error:  # whatever a sink raises is its failure, not ours
             self._failed(error, now_ms)
