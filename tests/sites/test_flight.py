@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from meander.deploy.markers import Marker, MarkerAction
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.commit import Commit, StateAppend
+from meander.run.commit import Commit, Outcome, StateAppend
 from meander.run.exchange import flight_client
 from meander.run.exchange.base import ChannelAppend, ChannelSpec
 from meander.run.exchange.flight_client import Asker, AwayError, RefusedError
@@ -149,6 +150,25 @@ def test_a_damaged_range_has_no_effect_and_comes_again(sender: Place, reader: Pl
     assert reader.store.exchange.end(LOG) == 0
     assert pulling.take(from_batch(to_batch([good]))) == 7
     assert pulling.take(from_batch(to_batch([good]))) == 0
+    assert reader.store.exchange.end(LOG) == 7
+
+
+def test_records_that_two_ways_bring_at_the_same_time_are_appended_once(
+    sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_of_everything(sender.store)
+    batch = to_batch([Range.of(sender.store.exchange.read(LOG, 0, 7))])
+    pulling = Pulling(reader.store, reader.asker)
+    commit = Store.commit
+
+    def slow_commit(store: Store, what: Commit) -> Outcome:
+        time.sleep(0.05)
+        return commit(store, what)
+
+    monkeypatch.setattr(Store, "commit", slow_commit)
+    with ThreadPoolExecutor(4) as pool:
+        came = list(pool.map(lambda _: pulling.take(from_batch(batch)), range(4)))
+    assert sorted(came) == [0, 0, 0, 7]
     assert reader.store.exchange.end(LOG) == 7
 
 

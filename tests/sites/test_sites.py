@@ -44,9 +44,6 @@ def test_a_query_across_three_hosts_gives_what_one_would_while_its_memory_moves_
     finish(machines, "moved", "home", "out")
 
 
-@pytest.mark.skip(
-    reason="a change interrupted by a death can wait for ever: see the known fault in docs/concepts/sites.md"
-)
 def test_a_site_and_the_coordinator_that_are_killed_in_the_middle_of_a_change_go_on_where_they_were(
     machines: Fleet,
 ) -> None:

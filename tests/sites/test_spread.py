@@ -68,7 +68,6 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         plane.close()
 
 
-@pytest.mark.skip(reason="one run in about thirty waits for ever: see the known fault in docs/concepts/sites.md")
 @pytest.mark.parametrize("seed", range(2))
 def test_any_schedule_of_changes_and_deaths_gives_the_oracles_output(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int

@@ -16,7 +16,6 @@ from typing import Any
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.commit import Commit, CommitConflictError
-from meander.run.exchange.base import ChannelAppend
 from meander.run.exchange.flight_client import Asker, AwayError, RefusedError
 from meander.run.exchange.flight_ranges import DamagedError, Range, from_batch
 from meander.run.journal import JournalError
@@ -155,28 +154,35 @@ class Pulling:
         return asked, full
 
     def take(self, ranges: Iterable[Range]) -> int:
-        """Appends what came, each record once; says how many were new."""
-        appends: list[ChannelAppend] = []
-        came = 0
-        for found in ranges:
-            control = found.checked()
-            if "problem" in control:
-                self.refused[found.channel] = control["problem"]
-                continue
-            with self.store.lock:
-                view = self.store.views.channels.by_id.get(found.channel)
-                if view is None or view.tail != found.start:
-                    continue  # it came before, or nobody wants it any more
-                schema = self.store.views.schemas.by_number[view.schema]
-            self.refused.pop(found.channel, None)
-            appends.append(found.append(schema))
-            came += found.stop - found.start
-            self.metrics.ranges += 1
-            self.metrics.bytes += len(found.body) if isinstance(found.body, bytes) else found.body.size
-        if appends:
+        """Appends what came, each record once; says how many were new.
+
+        While a channel changes its way two threads may bring the same records: nobody else appends between the look
+        at where a copy ends and the commit.
+        """
+        with self.store.lock:
+            fresh = [found for found in ranges if self._is_fresh(found)]
+            if not fresh:
+                return 0
+            schemas, views = self.store.views.schemas.by_number, self.store.views.channels.by_id
             try:
-                self.store.commit(Commit(appends=tuple(appends)))
+                appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
+                self.store.commit(Commit(appends=appends))
             except (InputError, CommitConflictError) as error:
                 raise RefusedError(f"records that came do not fit: {error}") from error
-            self.metrics.records += came
+        came = sum(found.stop - found.start for found in fresh)
+        self.metrics.records += came
+        self.metrics.ranges += len(fresh)
+        self.metrics.bytes += sum(len(f.body) if isinstance(f.body, bytes) else f.body.size for f in fresh)
         return came
+
+    def _is_fresh(self, found: Range) -> bool:
+        """Whether a range goes on where its copy ends; not when it came before, or nobody wants it any more."""
+        control = found.checked()
+        if "problem" in control:
+            self.refused[found.channel] = control["problem"]
+            return False
+        view = self.store.views.channels.by_id.get(found.channel)
+        if view is None or view.tail != found.start:
+            return False
+        self.refused.pop(found.channel, None)
+        return True
