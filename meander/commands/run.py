@@ -33,6 +33,9 @@ def run(
     duration: Annotated[str, typer.Option("--for", help="How long to run, such as 30s or 5min.")] = "30s",
     mechanism: Annotated[str, typer.Option(help="Placement mechanism; for joins also nova.")] = "bottom_up",
     slots: Annotated[int, typer.Option(min=1, help="Slots: streaming queries that share the work.")] = 1,
+    rebinding: Annotated[
+        str, typer.Option(help="How fragments change slots: steady, greedy, single_queue, static or off.")
+    ] = "steady",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results.")] = Path("results"),
     late: Annotated[Path | None, typer.Option("--late", help="Folder for tuples that came too late.")] = None,
     emulate: Annotated[bool, typer.Option("--emulate-latency", help="Delay tuples by their path's latency.")] = False,
@@ -43,9 +46,11 @@ def run(
     seconds = duration_ms(duration) / 1000
     world, queries = _read(topology, query)
     from meander.lab.embedded import plan_queries, run_embedded  # Spark is imported only when it is needed
+    from meander.run.rebinding.options import rebinding_by
     from meander.run.session import start_session
     from meander.run.status_file import announce
 
+    moving = rebinding_by(rebinding, slots)
     plan = plan_queries(world, queries, mechanism, slots=slots, emulate=emulate, late=late)
     say = _sayer(as_json)
     fragments, nodes = len(plan.deployment.fragments), {f.node for f in plan.deployment.fragments.values()}
@@ -56,7 +61,15 @@ def run(
     try:
         with tempfile.TemporaryDirectory(prefix="meander-") as work, _Progress(seconds, quiet=as_json) as progress:
             report = run_embedded(
-                spark, plan, Path(work), output, seconds=seconds, slots=slots, check=check, progress=progress.show
+                spark,
+                plan,
+                Path(work),
+                output,
+                seconds=seconds,
+                slots=slots,
+                rebinding=moving,
+                check=check,
+                progress=progress.show,
             )
     finally:
         spark.stop()

@@ -37,6 +37,9 @@ def run(
     address: Annotated[str | None, typer.Option(help="Where they reach it, if it differs.")] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master: local[2], spark://..., yarn, k8s://...")] = None,
     slots: Annotated[int, typer.Option(min=1, help="Streaming queries that share the work.")] = 1,
+    rebinding: Annotated[
+        str, typer.Option(help="How fragments change slots: steady, greedy, single_queue, static or off.")
+    ] = "steady",
     memory: Annotated[str | None, typer.Option(help="Memory of Spark's driver, such as 2g.")] = None,
     ca: Annotated[Path | None, typer.Option(help="The authority that signed the certificates of the others.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="This site's certificate; needs --key.")] = None,
@@ -71,6 +74,7 @@ def run(
             listen,
             address,
             slots,
+            rebinding,
             master,
             ca,
             certificate,

@@ -38,6 +38,9 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Streaming queries that share the work.")] = None,
+    rebinding: Annotated[
+        str | None, typer.Option(help="How fragments change slots: steady, greedy, single_queue, static or off.")
+    ] = None,
     certificate: Annotated[str | None, typer.Option(help="Serve HTTPS with this certificate; needs --key.")] = None,
     key: Annotated[str | None, typer.Option(help="The key of the certificate.")] = None,
     ca: Annotated[str | None, typer.Option(help="The authority that signed the certificates of sites.")] = None,
@@ -59,8 +62,8 @@ def up(
     home.check()
     start_logging(as_json=log_json, verbose=verbose)
     given = {
-        "host": host, "port": port, "slots": slots, "certificate": certificate, "key": key, "ca": ca, "door": door,
-        "door_address": door_address, "patience": patience,
+        "host": host, "port": port, "slots": slots, "rebinding": rebinding, "certificate": certificate, "key": key,
+        "ca": ca, "door": door, "door_address": door_address, "patience": patience,
     }  # fmt: skip
     from meander.serve.coordinator import running  # Spark is imported only when it is needed
 

@@ -31,6 +31,7 @@ from meander.run.connectors.options import Options
 from meander.run.host import Host, HostOptions, HostStatus
 from meander.run.installation import Installation, installation
 from meander.run.oracle import oracle
+from meander.run.rebinding.options import RebindingOptions
 from meander.run.recording import RecordedSink, Recording
 from meander.run.runner import Runner
 from meander.run.status_file import Phase, StatusFile
@@ -140,6 +141,7 @@ def run_embedded(
     *,
     seconds: float,
     slots: int = 1,
+    rebinding: RebindingOptions | None = None,
     check: bool = True,
     runner: Runner | None = None,
     progress: Callable[[float, HostStatus], None] = lambda elapsed, status: None,
@@ -149,7 +151,7 @@ def run_embedded(
     streams = {s: plan.catalog.streams[s] for s, _ in plan.installation.ingest}
     recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in streams.items()}
     sinks = {o.name: RecordedSink(sink_for(o, around)) for o in plan.outlets}
-    host = Host(HostOptions(directory, slots), spark, runner)
+    host = Host(HostOptions(directory, slots, rebinding=rebinding), spark, runner)
     try:
         host.install(plan.installation)
         host.start()

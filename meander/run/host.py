@@ -110,6 +110,8 @@ class HostStatus:
     state_bytes: int
     store: StoreStats
     compaction: CompactionMetrics
+    rebindings: int
+    """Fragments that were given to another slot, because of the load."""
     ingest: IngestMetrics | None
     delivery: DeliveryMetrics | None
 
@@ -446,6 +448,7 @@ class Host:
             state_bytes=stats.state_bytes,
             store=stats,
             compaction=replace(self.compaction.metrics),
+            rebindings=0 if self.rebinder is None else self.rebinder.moves,
             ingest=ingest,
             delivery=delivery,
         )

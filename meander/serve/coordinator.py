@@ -34,6 +34,7 @@ from meander.run.connectors.base import Outlet, SinkConnector, SourceConnector, 
 from meander.run.connectors.latency import Latency
 from meander.run.host import Host, HostOptions
 from meander.run.journal import JournalError
+from meander.run.rebinding.options import USUAL, rebinding_by
 from meander.run.session import start_session
 from meander.serve.assembly import Assembly, assemble
 from meander.serve.changes import Reader
@@ -62,6 +63,8 @@ class Options:
     mechanism: str = "bottom_up"
     protocol: str = "isqd"
     slots: int = 1
+    rebinding: str = USUAL
+    """The policy by which fragments change slots when there are several, or `off`."""
     emulate: bool = False
     """Whether tuples are delayed by the latency of their path."""
     adapt: bool = True
@@ -91,6 +94,7 @@ class Options:
     def check(self) -> None:
         find_mechanism(self.mechanism)
         protocol(self.protocol)
+        rebinding_by(self.rebinding, self.slots)
 
 
 class Coordinator:
@@ -143,7 +147,12 @@ class Coordinator:
         assert self._spark is not None
         options, world = self.options, self.world
         self.home.results.mkdir(exist_ok=True)
-        host_options = HostOptions(self.home.host, options.slots, patience_ms=world.resilience.patience_ms)
+        host_options = HostOptions(
+            self.home.host,
+            options.slots,
+            rebinding=rebinding_by(options.rebinding, options.slots),
+            patience_ms=world.resilience.patience_ms,
+        )
         try:
             self._host = Host(host_options, self._spark)
         except JournalError as error:

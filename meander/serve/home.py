@@ -37,6 +37,7 @@ SETTINGS = """\
 # protocol = "isqd"       # how changes are deployed
 # adapt = true            # switch a query's mechanism when its demands are not met
 # slots = 1               # streaming queries that share the work
+# rebinding = "steady"    # how fragments change slots when there are several: static, single_queue, greedy, steady, off
 # emulate_latency = false # delay tuples by the latency of their path
 
 # For sites on other machines:
@@ -54,6 +55,7 @@ KNOWN: dict[str, type] = {
     "protocol": str,
     "adapt": bool,
     "slots": int,
+    "rebinding": str,
     "emulate_latency": bool,
     "certificate": str,
     "key": str,

@@ -108,6 +108,7 @@ class _Collector(Collector):
         yield _gauge("meander_state_bytes", "State of all operators.", status.state_bytes)
         yield _counter("meander_steps", "Steps of all slots.", status.totals.steps)
         yield _counter("meander_step_seconds", "Time that slots spent in steps.", status.totals.seconds)
+        yield _counter("meander_rebindings", "Fragments given to another slot because of the load.", status.rebindings)
         yield _gauge("meander_paused_fragments", "Fragments that are paused.", len(status.paused))
         yield _gauge("meander_store_disk_bytes", "Disk that the host's store uses.", status.store.disk_bytes)
         yield _gauge(

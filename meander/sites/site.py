@@ -30,6 +30,7 @@ from meander.run.exchange.flight_server import Door
 from meander.run.host import Host, HostOptions
 from meander.run.journal import JournalError
 from meander.run.paths import Paths
+from meander.run.rebinding.options import USUAL, rebinding_by
 from meander.run.session import start_session
 from meander.sites.asking import Asking, RefusedError
 from meander.sites.client import Client, Listener
@@ -60,6 +61,8 @@ class SiteOptions:
     address: str | None = None
     """Where others reach it, if that is not where it listens."""
     slots: int = 1
+    rebinding: str = USUAL
+    """The policy by which fragments change slots when there are several, or `off`."""
     master: str | None = None
     """The Spark master; None for this machine's cores."""
     ca: Path | None = None
@@ -100,7 +103,9 @@ class Site(Listener):
             extra = dict(options.spark) | ({"spark.master": options.master} if options.master else {})
             self._spark = start_session(f"meander site {options.name}", extra=extra)
         try:
-            host = self._host = Host(HostOptions(options.directory / "host", options.slots), self._spark)
+            rebinding = rebinding_by(options.rebinding, options.slots)
+            found = HostOptions(options.directory / "host", options.slots, rebinding=rebinding)
+            host = self._host = Host(found, self._spark)
         except JournalError as error:
             raise InputError(str(error)) from None
         authority = None if options.ca is None else options.ca.read_bytes()

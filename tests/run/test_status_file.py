@@ -41,6 +41,7 @@ def status(tmp_path: Path) -> HostStatus:
         state_bytes=100,
         store=stats,
         compaction=CompactionMetrics(),
+        rebindings=0,
         ingest=None,
         delivery=DeliveryMetrics(5, {}, {"slow": Percentiles(0, NAN, NAN, NAN, 0.0)}),
     )

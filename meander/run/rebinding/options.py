@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from meander.model.errors import InputError
+from meander.model.errors import InputError, unknown
 from meander.run.rebinding.measures import WINDOW
+from meander.run.rebinding.policies import POLICIES
+
+OFF, USUAL = "off", "steady"
 
 
 class Installing(StrEnum):
@@ -22,7 +25,7 @@ class Installing(StrEnum):
 class RebindingOptions:
     """Which policy decides, how often, and how its decisions get into force."""
 
-    policy: str = "steady"
+    policy: str = USUAL
     period_s: float = 2.0
     installing: Installing = Installing.NON_BLOCKING
     seed: int = 0
@@ -34,3 +37,11 @@ class RebindingOptions:
             raise InputError(f"rebinding: period_s is {self.period_s}; it must be above zero")
         if self.window < 1:
             raise InputError(f"rebinding: window is {self.window}; it must be at least 1")
+
+
+def rebinding_by(name: str, slots: int) -> RebindingOptions | None:
+    """Rebinding by the policy of a name, as people give it; None when it is off, or when there is one slot only."""
+    names = [p.name for p in POLICIES]
+    if name != OFF and name not in names:
+        raise unknown("rebinding policy", name, (*names, OFF), plural="rebinding policies")
+    return None if name == OFF or slots == 1 else RebindingOptions(name)
