@@ -283,7 +283,8 @@ def run_host(directory: Path) -> None:
     assert host.ingest is not None
     while not host.ingest.ended:
         status = host.status()
-        assert status.healthy, status.problems
+        assert status.alive, status.problems
+        assert not status.paused, status.problems
         time.sleep(0.1)
     assert host.drain(timeout_s=200)
     host.stop()
