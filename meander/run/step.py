@@ -47,6 +47,8 @@ LEAST_ROWS = 100
 """Records that a step reads from a channel at least, however many channels it has to read."""
 
 OUT_OF_MEMORY = "OutOfMemoryError"
+INTERRUPTED = ("InterruptedException", "ClosedByInterruptException")
+"""What a job says whose streaming query is being stopped: that is nobody's mistake, and the step is not tried again."""
 
 STATES_PER_STAGE = 16
 """State tables are numbered stage * 16 + table inside a fragment."""
@@ -142,6 +144,8 @@ class Stepper:
                 if self.measures is not None:
                     self.measures.note_batch(batch, time.perf_counter() - started)
         except (PySparkException, Py4JJavaError) as error:
+            if any(sign in str(error) for sign in INTERRUPTED):
+                raise
             if OUT_OF_MEMORY in str(error) and self.most_rows > LEAST_ROWS:
                 self.most_rows = max(LEAST_ROWS, self.most_rows // 4)
                 self._run_group(group, work, downstream, report)

@@ -38,7 +38,6 @@ SLOTS = 2
 TICKS_PER_COMMIT = 3
 START_S = 90.0
 WARM_S = 5.0
-TAIL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -202,6 +201,11 @@ class Outcome:
     """How late the input was at most: this process did not get the cores in time."""
     problems: tuple[str, ...]
 
+    @property
+    def bound_s(self) -> float:
+        """Twice the unloaded latency."""
+        return 2 * self.unloaded.quantile(0.99)
+
 
 @dataclass(frozen=True, slots=True)
 class Course:
@@ -210,6 +214,8 @@ class Course:
     quiet_s: float
     """With few vehicles, once everything is warm."""
     loaded_s: float
+    tail_s: float = 5.0
+    """How long what came last is waited for, so that it has as much time as what came first."""
 
 
 def drive(
@@ -252,7 +258,7 @@ def drive(
         ended = time.time()
         totals, waited = replace(host.totals), paced.waited_s
         moves = rebinder.moves
-        time.sleep(TAIL_S)  # what came last has as much time as what came first
+        time.sleep(course.tail_s)
         streets.ended.set()
         streets.join()
         found = {o.query: sinks[o.name].found for o in queries.plan.outlets}
@@ -263,8 +269,8 @@ def drive(
     took = totals.seconds - before.seconds
     jobs = max(1, totals.jobs - before.jobs)
     return Outcome(
-        _latencies(found, streets, rested, began, 0),
-        _latencies(found, streets, began, ended, moves),
+        _latencies(found, streets, rested, began, 0, course.tail_s),
+        _latencies(found, streets, began, ended, moves, course.tail_s),
         np.array([streets.vehicles[s].sum() * len(KINDS) for s in _seconds(began, ended)], np.float64),
         took / max(1, totals.steps - before.steps),
         max(0.0, took - (waited - waited_s)) / jobs,
@@ -281,7 +287,7 @@ def _seconds(began: float, ended: float) -> range:
 
 
 def _latencies(
-    found: Mapping[str, Mapping[int, float]], streets: Streets, began: float, ended: float, moves: int
+    found: Mapping[str, Mapping[int, float]], streets: Streets, began: float, ended: float, moves: int, tail_s: float
 ) -> Latencies:
     """One entry for each query and second in which its district had vehicles; what never came took for ever."""
     at: list[float] = []
@@ -291,4 +297,4 @@ def _latencies(
             for kind in KINDS:
                 at.append(second - int(np.ceil(began)))
                 latency.append(found[stream_of(kind, district)].get(second, np.inf))
-    return Latencies(np.array(at), np.array(latency), moves, ended - began + TAIL_S)
+    return Latencies(np.array(at), np.array(latency), moves, ended - began + tail_s)

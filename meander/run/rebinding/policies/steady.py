@@ -6,7 +6,8 @@ above the average and ends when it is near (two thresholds: small differences do
 one template away makes slots even enough, that is what is done: both slots then run fewer frames than if they shared
 it. Otherwise a move is from the most to the least loaded slot, of the fragment that evens the two out best, and only if
 the time that it saves is more than the move costs. A frame that the new slot has to run for a template that it did not
-run before counts as load there, and is begun only where the two slots differ by enough to make up for it.
+run before counts as load there, and is begun only where the two slots differ by enough to make up for it. While slots
+are even, a template that got scattered is gathered again, a slot's part at a look.
 Fragments with little to do go where their reader is: a tuple then crosses both in one step instead of waiting for two.
 """
 
@@ -35,6 +36,8 @@ class Steady:
     """What a move costs."""
     opening_s: float = 0.1
     """What it costs to run one more template in a slot, until the next look."""
+    gathered: float = 1.1
+    """Load of the most loaded slot, to the average, up to which a template is gathered in fewer slots."""
     light: float = 0.1
     """Load of a fragment, to the average of a slot, up to which it goes where its reader is."""
 
@@ -50,10 +53,12 @@ class Steady:
         found = loads.bound[lead]
         of_slots = np.bincount(found, loads.coming_s, minlength=slots).astype(np.float64)
         average = float(of_slots.mean())
-        if slots < 2 or of_slots.max() <= self.begin * average + self.move_s:
-            return found
         order = np.argsort(work, kind="stable")
         order = order[lead[order] == order]
+        if slots < 2 or of_slots.max() <= self.begin * average + self.move_s:
+            if slots > 1 and average > 0:
+                self._gathers_a_template(loads, found, order, work, of_slots)
+            return found[lead]
         of_order = found[order]
         movable = [order[of_order == slot].tolist() for slot in range(slots)]
         weights = [work[rows].tolist() for rows in movable]
@@ -91,6 +96,24 @@ class Steady:
             return False
         found[mine[loads.templates[mine] == chosen]] = least
         return True
+
+    def _gathers_a_template(self, loads: Loads, found: Int64s, order: Int64s, work: Floats, of_slots: Floats) -> None:
+        """Moves a slot's part of a template to another slot that runs it too, if the slots stay even enough with that.
+
+        The part is the lightest there is: one frame less to run costs least.
+        """
+        slots = of_slots.size
+        cells = loads.templates[order] * slots + found[order]
+        there, cell, counts = np.unique(cells, return_inverse=True, return_counts=True)
+        weights = np.bincount(cell, work[order])
+        room = self.gathered * float(of_slots.mean()) - of_slots
+        for part in np.argsort(weights, kind="stable").tolist():
+            template, slot = divmod(int(there[part]), slots)
+            others = [int(c) % slots for c in there if c // slots == template and c % slots != slot]
+            fitting = [other for other in others if weights[part] <= room[other]]
+            if fitting and counts[part] * self.move_s < self.opening_s:
+                found[order[cell == part]] = max(fitting, key=lambda other: room[other])
+                return
 
     def _leads(self, loads: Loads, slots: int) -> Int64s:
         """For each fragment the one whose slot it shares: its reader if it has little to do itself, or nobody."""
