@@ -439,8 +439,8 @@ class Reconfigurator:
         bindings = slots or {f: first_slot(f, routing.slots) for f in deployment.fragments}
         delays = {c.id: self.paths.delay_ms(c) for c in deployment.channels.values()}
         plan, known = with_former(self.plan), bounds_of(self.plan)
-        here = [f for f in deployment.fragments.values() if self._runs_here(f.id)]
-        channels = {k: c for k, c in deployment.channels.items() if any(map(self._runs_here, (c.sender, c.receiver)))}
+        here = [f for f in deployment.fragments.values() if self.runs_here(f.id)]
+        channels = {k: c for k, c in deployment.channels.items() if any(map(self.runs_here, (c.sender, c.receiver)))}
         installation = install(plan, here, channels, bindings, delays, self.late, known)
         self.host.install(installation)
         self._recover_failures(deployment)
@@ -474,7 +474,8 @@ class Reconfigurator:
         store = self.host.store
         return deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
 
-    def _runs_here(self, fragment: FragmentId) -> bool:
+    def runs_here(self, fragment: FragmentId) -> bool:
+        """Whether a fragment is this host's to run; some may be those of others."""
         return True
 
     def _recover_failures(self, deployment: Deployment) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from meander.model.ids import OperatorId
+from meander.model.ids import FragmentId, OperatorId
 from meander.model.operators import Source, describe
 from meander.run.host import HostStatus
 from meander.run.reconfigure import GONE
@@ -82,12 +82,20 @@ def _unplaced(loop: Loop, operators: tuple[OperatorId, ...]) -> Condition | None
 
 
 def _not_deployed(loop: Loop, operators: tuple[OperatorId, ...]) -> Condition | None:
-    owner, running = loop.deployer.deployment.owner, loop.host.routing.fragments
+    owner = loop.deployer.deployment.owner
     for operator in operators:
         fragment = owner.get(operator)
-        if fragment is None or (fragment not in running and not _moves(loop, operator)):
+        if fragment is None or not (_runs(loop, fragment) or _moves(loop, operator)):
             return Condition("waiting", "it is being deployed")
     return None
+
+
+def _runs(loop: Loop, fragment: FragmentId) -> bool:
+    """Whether a fragment has begun, here or at a site: what no change under way is about to begin has."""
+    if loop.reconfigurator.runs_here(fragment):
+        return fragment in loop.host.routing.fragments
+    changes = (each.change for each in loop.deployer.under_way.values())
+    return not any(fragment in c.fragments_after and fragment not in c.fragments_before for c in changes)
 
 
 def _moves(loop: Loop, operator: OperatorId) -> bool:

@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.model.events import PlacementChanged
-from meander.model.ids import OperatorId
+from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import WindowAggregate, WindowJoin
 from meander.run.exchange.flight_client import Asker, RefusedError
 from meander.run.exchange.flight_proof import COORDINATOR, HOME, Contact, key_of, proof
 from meander.run.prepared import PreparedRunner
+from meander.serve.condition import RUNNING, condition_of
 from tests.sites.spread_plane import SpreadPlane
 
 QUERY = """
@@ -23,6 +24,7 @@ FROM cars GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one;
 CREATE QUERY pairs AS SELECT cars.id, cars.road, rain.mm FROM cars JOIN rain ON cars.road = rain.road
 WINDOW TUMBLING(1 s) INTO two;
 """
+QUERIES = (QueryId("means"), QueryId("pairs"))
 SITES = {"west": ("s0", "e0"), "east": ("s1", "e1"), "south": ("s2", "e2")}
 
 
@@ -58,6 +60,7 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
         assert [o.reason for o in plane.outcomes if o.reason] == []
         assert sum(o.state_bytes for o in plane.outcomes) > 0
+        assert [condition_of(plane.loop, plane.catalog.plan.serving(q), (), None) for q in QUERIES] == [RUNNING] * 2
         before = plane.roster.epoch
         plane.crash()
         check(plane)
@@ -68,7 +71,7 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         plane.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(5))
 def test_any_schedule_of_changes_and_deaths_gives_the_oracles_output(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int
 ) -> None:

@@ -323,7 +323,7 @@ class Spreader(Reconfigurator):
         fragments = [*notes("fragment ").values(), *(row for _, row in notes("far fragment ").values())]
         return deployment_from(fragments, [*notes("channel ").values(), *notes("far channel ").values()])
 
-    def _runs_here(self, fragment: FragmentId) -> bool:
+    def runs_here(self, fragment: FragmentId) -> bool:
         return fragment not in self.hosts
 
     def _tell_ways(self, deployment: Deployment) -> None:
