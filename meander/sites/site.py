@@ -97,13 +97,13 @@ class Site(Listener):
     def start(self) -> None:
         """Runs what the directory says, listens, and begins to join."""
         options = self.options
+        rebinding = rebinding_by(options.rebinding, options.slots)
         options.directory.mkdir(parents=True, exist_ok=True)
         instance = self._instance()
         if self._spark is None:
             extra = dict(options.spark) | ({"spark.master": options.master} if options.master else {})
             self._spark = start_session(f"meander site {options.name}", extra=extra)
         try:
-            rebinding = rebinding_by(options.rebinding, options.slots)
             found = HostOptions(options.directory / "host", options.slots, rebinding=rebinding)
             host = self._host = Host(found, self._spark)
         except JournalError as error:

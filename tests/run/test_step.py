@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.run import cutting
@@ -158,6 +159,27 @@ def test_a_fragment_whose_user_function_fails_is_paused_and_others_go_on(
     assert "road a1 is closed" in next(iter(plane.routing.paused.values()))
     assert len(plane.results()["good", "one"]) == 20
     assert len(plane.results()["bad", "two"]) == 0
+
+
+def test_a_step_that_is_interrupted_pauses_nobody_and_is_done_again(
+    runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = Plane(tmp_path, runner, queries("CREATE QUERY all AS SELECT id FROM cars WHERE speed >= 0 INTO one"))
+    plane.enter("cars", "s0", rows_of("cars", np.random.default_rng(0), np.arange(20)))
+    tries: list[Stage] = []
+
+    def interrupted(stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        tries.append(stage)
+        raise PySparkException("java.lang.InterruptedException: the query is being stopped")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "run", interrupted)
+        with pytest.raises(PySparkException, match="being stopped"):
+            plane.stepper.step(0, 1)
+    assert len(tries) == 1
+    assert not plane.routing.paused
+    plane.stepper.step(0, 1)
+    assert len(plane.results()["all", "one"]) == 20
 
 
 def test_emulated_latency_only_delays(spark: SparkSession, runner: PreparedRunner, tmp_path: Path) -> None:

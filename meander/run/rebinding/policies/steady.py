@@ -106,14 +106,17 @@ class Steady:
         cells = loads.templates[order] * slots + found[order]
         there, cell, counts = np.unique(cells, return_inverse=True, return_counts=True)
         weights = np.bincount(cell, work[order])
-        room = self.gathered * float(of_slots.mean()) - of_slots
-        for part in np.argsort(weights, kind="stable").tolist():
-            template, slot = divmod(int(there[part]), slots)
-            others = [int(c) % slots for c in there if c // slots == template and c % slots != slot]
-            fitting = [other for other in others if weights[part] <= room[other]]
-            if fitting and counts[part] * self.move_s < self.opening_s:
-                found[order[cell == part]] = max(fitting, key=lambda other: room[other])
-                return
+        of_template, of_slot = np.divmod(there, slots)
+        room = (self.gathered * float(of_slots.mean()) - of_slots)[of_slot]
+        roomiest = np.lexsort((-room, of_template))  # the parts of each template, those in slots with most room first
+        first = roomiest[np.searchsorted(of_template[roomiest], of_template)]
+        second = roomiest[np.minimum(np.searchsorted(of_template[roomiest], of_template) + 1, there.size - 1)]
+        other = np.where(first == np.arange(there.size), second, first)
+        may = (of_template[other] == of_template) & (of_slot[other] != of_slot)
+        may &= (weights <= room[other]) & (counts * self.move_s < self.opening_s)
+        if may.any():
+            part = int(np.where(may, weights, np.inf).argmin())
+            found[order[cell == part]] = of_slot[other[part]]
 
     def _leads(self, loads: Loads, slots: int) -> Int64s:
         """For each fragment the one whose slot it shares: its reader if it has little to do itself, or nobody."""
