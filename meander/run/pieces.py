@@ -7,7 +7,7 @@ whenever operators come together that were apart before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 from meander.model.operators import Union
 from meander.model.schema import Schema
 from meander.run.frames import AFTER, FRAGMENT, HIDDEN, TAG, frame_schema
+from meander.run.runner import Task
 from meander.run.stage_nodes import Edge, Node, rows_of
 from meander.run.template import Stage
 
-Run = Callable[[Stage, Sequence[pa.Table]], pa.Table]
+Course = Generator[Task, pa.Table, pa.Table]
+"""What has to run, one task after the other; it is sent each one's result, and returns the whole's."""
 
 
 def pieces(stage: Stage) -> list[Stage]:
@@ -27,8 +29,13 @@ def pieces(stage: Stage) -> list[Stage]:
     return [_piece(stage, node) for node in stage.nodes if not _only_unites(stage, node)]
 
 
-def run_in_pieces(stage: Stage, tables: Sequence[pa.Table], run: Run) -> pa.Table:
-    """The stage's result over its frames' tables, with `run` for each operator."""
+def in_one_piece(stage: Stage, tables: Sequence[pa.Table]) -> Course:
+    """The stage as it is."""
+    return (yield Task(stage, tables))
+
+
+def in_pieces(stage: Stage, tables: Sequence[pa.Table]) -> Course:
+    """The stage over its frames' tables, with a task for each operator."""
     inputs, states = tables[: len(stage.reads)], tables[len(stage.reads) :]
     made = {-1 - i: _without_watermark(table) for i, table in enumerate(inputs)}
     kept: pa.Table | None = None
@@ -40,11 +47,11 @@ def run_in_pieces(stage: Stage, tables: Sequence[pa.Table], run: Run) -> pa.Tabl
         piece = _piece(stage, node)
         given = [_with_watermark(t, inputs) for t in below] if piece.watermark else below
         if piece.states:
-            result = run(piece, [*given, *states])
+            result = yield Task(piece, [*given, *states])
             kept = result.filter(pc.not_equal(result.column(TAG), 0)).drop_columns(_columns(result))
             made[number] = piece.split(result).output
         elif any(map(len, given)):
-            made[number] = piece.split(run(piece, given)).output
+            made[number] = piece.split((yield Task(piece, given))).output
         else:
             made[number] = frame_schema(piece.schema).empty_table()
     output = made[len(stage.nodes) - 1]

@@ -9,50 +9,42 @@ something between runs (a shuffle, a broadcast, a Python worker), and every fail
 from __future__ import annotations
 
 import logging
-import os
-import struct
-import tempfile
 import threading
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql import SparkSession
 
 from meander.run.cutting import cut
-from meander.run.frames import FRAGMENT
 from meander.run.lean import Lean, is_lean
+from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder, jointly
 from meander.run.process import is_running
-from meander.run.runner import PlainRunner
+from meander.run.runner import PlainRunner, Ran, Task
 from meander.run.session import usable_cores
 from meander.run.template import Stage
+from meander.run.twins import shared_out, twins_of
 
 _log = logging.getLogger(__name__)
-
-KEEPS_RESULTS = ("Exchange", "Subquery", "InMemory", "Broadcast", "Python", "MapInArrow", "FileScan", "BatchScan")
-"""Parts of a physical plan that remember their first result, or talk to workers: such a plan is not run again."""
-
-PREFIX = "meander-plan-"
-"""Begins the names of the files that input and output go through, before the process's number."""
 
 MOST_FAILURES = 3
 """Failures after which a stage goes the plain way for good."""
 
+MOST_FAILURES_TOGETHER = 30
+"""Failures in a row after which stages run one by one for good."""
+
 LARGEST_BYTES = 100_000_000
 """Input travels inside a task's description; larger batches go the plain way."""
 
+MOST_SHARING_ROWS = 50_000
+"""Rows up to which a stage runs in one job with others; a larger one is worth a job of its own."""
 
-LONGEST_JOB_S = 300
-"""No part of a batch takes that long; a job that does is given up and its batch goes the plain way."""
-
-
-class NotRepeatableError(Exception):
-    """The plan cannot be prepared, and why."""
+FAILURES = (NotRepeatableError, Py4JError, pa.ArrowException, OSError, AttributeError, TypeError)
+"""What may go wrong with a prepared plan; its batch then goes the plain way."""
 
 
 class PreparedRunner:
@@ -66,10 +58,11 @@ class PreparedRunner:
         self._lean: dict[str, Lean | None] = {}
         self._refused: dict[str, str] = {}
         self._failures: dict[str, int] = {}
+        self._failed_together = 0
         self._lock = threading.Lock()
         self._cores = usable_cores() if cores is None else cores
         self._pool = ThreadPoolExecutor(max(1, self._cores), "part")
-        _sweep(_exchange_folder())
+        _sweep(exchange_folder())
 
     @property
     def refused(self) -> dict[str, str]:
@@ -84,12 +77,12 @@ class PreparedRunner:
     def warm_up(self, stages: Iterable[Stage]) -> None:
         """Prepares plans ahead of their first batch, by running them over nothing. Those that ran before are ready."""
         for stage in {s.key: s for s in stages}.values():
-            if stage.key not in self._idle and stage.key not in self._refused:
+            if not self.is_warm([stage]):
                 self.run(stage, [schema.empty_table() for schema in stage.frame_schemas])
 
     def is_warm(self, stages: Iterable[Stage]) -> bool:
         """Whether all of these ran before, or need no preparation."""
-        return all(s.key in self._idle or s.key in self._refused for s in stages)
+        return all(s.key in self._idle or s.key in self._refused or self._only_passes(s) for s in stages)
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         parts = [list(tables)] if stage.key in self._refused else cut(stage, tables, self._cores)
@@ -97,20 +90,71 @@ class PreparedRunner:
             return self._run(stage, tables)
         return pa.concat_tables(self._pool.map(lambda part: self._run(stage, part), parts))
 
+    def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
+        """Those with the same plan as one, and small ones as parts of one job."""
+        groups = twins_of(tasks)
+        small = [g.task for g in groups if self._may_share_a_job(g.task)]
+        shared = dict(zip((t.stage.key for t in small), self._run_together(small), strict=True))
+        found: dict[int, Ran] = {}
+        for group in groups:
+            found.update(group.apart(shared.get(group.task.stage.key) or self._timed(group.task)))
+        return [found[number] for number in range(len(tasks))]
+
+    def _may_share_a_job(self, task: Task) -> bool:
+        return (
+            task.stage.key in self._idle
+            and task.stage.key not in self._refused
+            and task.rows <= MOST_SHARING_ROWS
+            and not self._only_passes(task.stage)
+        )
+
+    def _run_together(self, tasks: Sequence[Task]) -> list[Ran]:
+        """One job for all; should it fail, a job for each says whose failure it is."""
+        if len(tasks) < 2 or self._failed_together >= MOST_FAILURES_TOGETHER:
+            return [self._timed(task) for task in tasks]
+        started = time.perf_counter()
+        try:
+            runs = [self._prepared(*task) for task in tasks]
+            results = jointly([run.plan for run in runs], [run.outgoing for run in runs])
+            whole = [run.whole(result) for run, result in zip(runs, results, strict=True)]
+        except FAILURES as error:
+            _log.info("stages run one by one: %s", _first_line(error))
+            self._failed_together += 1
+            return [self._timed(task) for task in tasks]
+        self._failed_together = 0
+        self._give_back(runs)
+        seconds = shared_out(time.perf_counter() - started, [task.rows for task in tasks])
+        return [Ran(*each) for each in zip(whole, seconds, strict=True)]
+
+    def _timed(self, task: Task) -> Ran:
+        started = time.perf_counter()
+        result = self.run(*task)
+        return Ran(result, time.perf_counter() - started)
+
     def _run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:
             return self.plain.run(stage, tables)
-        given = [t.cast(s) for t, s in zip(tables, stage.frame_schemas, strict=True)]
+        lean = self._lean_of(stage)
+        if lean is not None and lean.computes_nothing:
+            return lean.passed(tables)
         try:
-            lean = self._lean_of(stage)
-            plan = self._take(stage, lean)
-            result = plan.run(given) if lean is None else lean.whole(given, plan.run(lean.outgoing(given)))
-        except (NotRepeatableError, Py4JError, pa.ArrowException, OSError, AttributeError, TypeError) as error:
+            run = self._prepared(stage, tables)
+            result = run.whole(run.plan.run(run.outgoing))
+        except FAILURES as error:
             self._failed(stage, error)
             return self.plain.run(stage, tables)
-        with self._lock:
-            self._idle.setdefault(stage.key, []).append(plan)
+        self._give_back([run])
         return result
+
+    def _prepared(self, stage: Stage, tables: Sequence[pa.Table]) -> _Run:
+        lean = self._lean_of(stage)
+        given = [t.cast(s) for t, s in zip(tables, stage.frame_schemas, strict=True)]
+        return _Run(stage.key, self._take(stage, lean), given, lean)
+
+    def _give_back(self, runs: Iterable[_Run]) -> None:
+        with self._lock:
+            for run in runs:
+                self._idle.setdefault(run.key, []).append(run.plan)
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return self.plain.late(stage, tables)
@@ -126,7 +170,7 @@ class PreparedRunner:
 
     def _failed(self, stage: Stage, error: Exception) -> None:
         """A plan that cannot be repeated is given up; other failures may have been the batch's, such as its size."""
-        reason = str(error).strip().splitlines()[0]
+        reason = _first_line(error)
         self._failures[stage.key] = self._failures.get(stage.key, 0) + 1
         if isinstance(error, NotRepeatableError) or self._failures[stage.key] >= MOST_FAILURES:
             self._refused[stage.key] = reason
@@ -136,6 +180,10 @@ class PreparedRunner:
         if stage.key not in self._lean:
             self._lean[stage.key] = Lean.of(stage) if is_lean(stage) else None
         return self._lean[stage.key]
+
+    def _only_passes(self, stage: Stage) -> bool:
+        lean = self._lean_of(stage)
+        return lean is not None and lean.computes_nothing
 
     def _take(self, stage: Stage, lean: Lean | None) -> PreparedPlan:
         with self._lock:
@@ -147,114 +195,25 @@ class PreparedRunner:
         return PreparedPlan(self.spark, lambda frames: stage.plan(frames), stage.frame_schemas)
 
 
-class PreparedPlan:
-    """One physical plan over inputs that can be swapped."""
+@dataclass(frozen=True)
+class _Run:
+    """A plan with what it runs over."""
 
-    def __init__(
-        self, spark: SparkSession, plan: Callable[[Sequence[DataFrame]], DataFrame], schemas: Sequence[pa.Schema]
-    ) -> None:
-        self._jvm = cast(Any, spark._jvm)
-        self._loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        self._base = _exchange_folder() / f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self._paths = [Path(f"{self._base}-{i}") for i in range(len(schemas))]
-        self._setters: list[Callable[[Any], None]] = []
-        inputs = [self._input(spark, path, schema) for path, schema in zip(self._paths, schemas, strict=True)]
-        frame: Any = plan(inputs)
-        self.schema: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC")
-        text = frame._jdf.queryExecution().executedPlan().toString()
-        keeping = [part for part in KEEPS_RESULTS if part in text]
-        if keeping:
-            self.close()
-            raise NotRepeatableError(f"its physical plan has {', '.join(keeping)}")
-        tag = self._object("scala.reflect.ClassTag").apply(self._jvm.java.lang.Class.forName("[B"))
-        rdd = frame._jdf.toArrowBatchRdd()
-        self._collect = self._object("org.apache.spark.rdd.RDD").rddToAsyncRDDActions(rdd, tag).collectAsync
-        self._out = f"{self._base}-out"
-        self._stream = self._jvm.java.io.DataOutputStream(self._jvm.java.io.FileOutputStream(self._out, True))
-        self._file = open(self._out, "rb", buffering=0)  # noqa: SIM115 - open as long as the plan lives
-        self._await = self._object("scala.concurrent.Await").result
-        self._longest = self._jvm.scala.concurrent.duration.Duration.apply(f"{LONGEST_JOB_S} s")
-        self._read = self._jvm.PythonSQLUtils.readArrowStreamFromFile
-        self._write = self._jvm.PythonRDD.writeIteratorToStream
+    key: str
+    plan: PreparedPlan
+    given: list[pa.Table]
+    lean: Lean | None
 
-    def run(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """One job. Only one at a time."""
-        for table, setter, path in zip(tables, self._setters, self._paths, strict=True):
-            _write_stream(path, table)
-            setter(self._read(str(path)).toSeq())
-        os.truncate(self._out, 0)
-        self._file.seek(0)
-        self._write(self._result().iterator(), self._stream)
-        data, at, batches = pa.py_buffer(self._file.read()), 0, []
-        while at < data.size:
-            (size,) = struct.unpack_from(">i", data, at)
-            batches.append(pa.ipc.read_record_batch(data.slice(at + 4, size), self.schema))
-            at += 4 + size
-        return pa.Table.from_batches(batches, self.schema)
+    @property
+    def outgoing(self) -> list[pa.Table]:
+        return self.given if self.lean is None else self.lean.outgoing(self.given)
 
-    def _result(self) -> Any:
-        """The job's result. A JVM without memory may lose it on its way, and would let everybody wait for ever."""
-        job = self._collect()
-        try:
-            return self._await(job, self._longest)
-        except Py4JError:
-            job.cancel()
-            raise
-
-    def close(self) -> None:
-        for path in (*self._paths, Path(f"{self._base}-out")):
-            path.unlink(missing_ok=True)
-
-    def _input(self, spark: SparkSession, path: Path, schema: pa.Schema) -> DataFrame:
-        """A frame over one partition of Arrow bytes, declared to be partitioned by fragment: nothing is shuffled."""
-        _write_stream(path, schema.empty_table())
-        session = spark._jsparkSession
-        loaded = self._jvm.PythonSQLUtils.readArrowStreamFromFile(str(path))
-        scan = (
-            self._jvm.PythonSQLUtils.toDataFrame(loaded, from_arrow_schema(schema).json(), session)
-            .queryExecution()
-            .analyzed()
-        )
-        none = self._object("scala.None")
-        columns = [scan.output().apply(i) for i in range(len(schema))]
-        by = self._partitioning(spark, [c for c in columns if c.name() == FRAGMENT])
-        output, rdd, ordering = scan.output(), scan.rdd(), scan.outputOrdering()
-        scan = scan.copy(output, rdd, by, ordering, False, none, session, none, none, False)
-        while rdd.dependencies().size():
-            rdd = rdd.dependencies().apply(0).rdd()
-        partitions = rdd.partitions()
-        if len(partitions) != 1:
-            raise NotRepeatableError(f"its input has {len(partitions)} partitions")
-        self._setters.append(getattr(partitions[0], "values_$eq"))
-        return DataFrame(self._object("org.apache.spark.sql.classic.Dataset").ofRows(session, scan), spark)
-
-    def _partitioning(self, spark: SparkSession, columns: list[Any]) -> Any:
-        name = "org.apache.spark.sql.catalyst.plans.physical.HashPartitioning"
-        constructor = self._loader.loadClass(name).getConstructors()[0]
-        listed = self._jvm.java.util.ArrayList()
-        for column in columns:
-            listed.add(column)
-        gateway: Any = spark.sparkContext._gateway
-        arguments = gateway.new_array(self._jvm.Object, 2)
-        arguments[0], arguments[1] = self._jvm.PythonUtils.toSeq(listed), 1
-        return constructor.newInstance(arguments)
-
-    def _object(self, name: str) -> Any:
-        """A Scala object."""
-        return self._loader.loadClass(f"{name}$").getField("MODULE$").get(None)
+    def whole(self, result: pa.Table) -> pa.Table:
+        return result if self.lean is None else self.lean.whole(self.given, result)
 
 
-def _write_stream(path: Path, table: pa.Table) -> None:
-    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-
-
-def _exchange_folder() -> Path:
-    """Memory that both processes see, where there is such a thing."""
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
 
 
 def _sweep(folder: Path) -> None:

@@ -74,7 +74,7 @@ class Routing:
         self.version = 0
         self._lock = threading.Lock()
         self._fragments: dict[FragmentId, Installed] = {}
-        self._groups: dict[int, tuple[Group, ...]] = {}
+        self._levels: dict[int, tuple[tuple[Group, ...], ...]] = {}
         self._depths: dict[FragmentId, int] = {}
         self.paused: dict[FragmentId, str] = {}
         """Fragments that do not run for the time being, with the reason."""
@@ -189,9 +189,13 @@ class Routing:
             self.paused = {f: reason for f, reason in self.paused.items() if f != fragment}
             self._replace(self._fragments)
 
+    def levels(self, slot: int) -> tuple[tuple[Group, ...], ...]:
+        """What a slot runs in one step, in dataflow order; groups of a level do not read each other."""
+        return self._levels.get(slot, ())
+
     def groups(self, slot: int) -> tuple[Group, ...]:
         """What a slot runs in one step, in dataflow order."""
-        return self._groups.get(slot, ())
+        return tuple(group for level in self.levels(slot) for group in level)
 
     def _check(self, each: Installed) -> None:
         if not 0 <= each.slot < self.slots:
@@ -208,11 +212,12 @@ class Routing:
             if number in self.paused or number in self.drained:
                 continue
             groups.setdefault((each.slot, depth[number], each.bound.template.key), []).append(each)
-        by_slot: dict[int, list[Group]] = {}
-        for (slot, _, _), members in sorted(groups.items(), key=lambda item: item[0]):
-            by_slot.setdefault(slot, []).append(Group(members[0].bound.template, tuple(members)))
+        by_slot: dict[int, dict[int, list[Group]]] = {}
+        for (slot, level, _), members in sorted(groups.items(), key=lambda item: item[0]):
+            found = by_slot.setdefault(slot, {}).setdefault(level, [])
+            found.append(Group(members[0].bound.template, tuple(members)))
         self._fragments = fragments
-        self._groups = {slot: tuple(found) for slot, found in by_slot.items()}
+        self._levels = {slot: tuple(map(tuple, levels.values())) for slot, levels in by_slot.items()}
         self.version += 1
 
 

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from meander.run.frames import frame
 from meander.run.template import Stage
+
+
+class Task(NamedTuple):
+    """A stage with a table for each of its frames."""
+
+    stage: Stage
+    tables: Sequence[pa.Table]
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.tables))
+
+
+class Ran(NamedTuple):
+    """A task's result, and how long it took: its share where it ran together with others."""
+
+    result: pa.Table
+    seconds: float
 
 
 class Runner(Protocol):
@@ -22,10 +41,28 @@ class Runner(Protocol):
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
 
+    def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
+        """Tasks that do not wait for each other, together if that is cheaper."""
+
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
 
 
-class PlainRunner:
+class OneByOne:
+    """For runners that run tasks one after the other."""
+
+    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        raise NotImplementedError
+
+    def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
+        found = []
+        for task in tasks:
+            started = time.perf_counter()
+            result = self.run(task.stage, task.tables)
+            found.append(Ran(result, time.perf_counter() - started))
+        return found
+
+
+class PlainRunner(OneByOne):
     """Builds the plan anew for every batch."""
 
     def __init__(self, spark: SparkSession) -> None:

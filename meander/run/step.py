@@ -8,6 +8,7 @@ half-way has none at all.
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Sequence
@@ -33,11 +34,10 @@ from meander.run.rebinding.bindings import Bindings
 from meander.run.rebinding.measures import Measures
 from meander.run.rebinding.requests import Requests
 from meander.run.routing import Group, Routing
-from meander.run.runner import Runner
+from meander.run.runner import Runner, Task
 from meander.run.stage_nodes import Edge, rows_of
 from meander.run.store import Store
 from meander.run.template import Stage
-from meander.run.twins import apart, together
 from meander.run.work import Batch, StepReport, Work
 
 MOST_ROWS = 1_000_000
@@ -86,10 +86,10 @@ class Stepper:
         self.requests.hand_over(slot)
         if self.bindings is not None:
             self.bindings.keep()
-        groups = self.routing.groups(slot)
-        downstream = {channel for group in groups for f in group.fragments for channel in f.ports}
-        for group in groups:
-            self._run_group(group, work, downstream, report)
+        levels = self.routing.levels(slot)
+        downstream = {channel for level in levels for group in level for f in group.fragments for channel in f.ports}
+        for level in levels:
+            self._run_level(level, work, downstream, report)
         append_waiting(work)
         if work.versions:
             self.store.commit(work.commit(writer, batch_id))
@@ -130,35 +130,51 @@ class Stepper:
                 return True
         return False
 
-    def _run_group(self, group: Group, work: Work, downstream: set[ChannelId], report: StepReport) -> None:
-        """Runs a group; when its data breaks it, runs its fragments one by one and pauses those that fail.
+    def _run_level(self, groups: Sequence[Group], work: Work, downstream: set[ChannelId], report: StepReport) -> None:
+        """Runs groups that do not read each other; when data breaks them, runs fragments one by one and pauses those
+        that fail.
 
-        A group that does not fit into memory is tried again with less; steps stay smaller from then on.
+        What does not fit into memory is tried again with less; steps stay smaller from then on.
         """
-        trial, counted, started = work.copy(), replace(report), time.perf_counter()
+        trial, counted = work.copy(), replace(report)
         try:
-            batch = self._read(group, trial, counted)
-            if batch is not None:
-                self._run(batch, trial, counted)
+            batches = self._read_all(groups, trial, counted)
+            self._run(batches, trial, counted)
+            for batch in batches:
+                started = time.perf_counter()
                 emit(batch, trial, self.store.exchange, downstream, counted)
+                batch.seconds += time.perf_counter() - started
                 if self.measures is not None:
-                    self.measures.note_batch(batch, time.perf_counter() - started)
+                    self.measures.note_batch(batch, batch.seconds)
         except (PySparkException, Py4JJavaError) as error:
             if any(sign in str(error) for sign in INTERRUPTED):
                 raise
             if OUT_OF_MEMORY in str(error) and self.most_rows > LEAST_ROWS:
                 self.most_rows = max(LEAST_ROWS, self.most_rows // 4)
-                self._run_group(group, work, downstream, report)
-            elif len(group.fragments) > 1:
-                for fragment in group.fragments:
-                    self._run_group(Group(group.template, (fragment,)), work, downstream, report)
+                self._run_level(groups, work, downstream, report)
+            elif len(groups) > 1:
+                for group in groups:
+                    self._run_level([group], work, downstream, report)
+            elif len(groups[0].fragments) > 1:
+                for fragment in groups[0].fragments:
+                    self._run_level([Group(groups[0].template, (fragment,))], work, downstream, report)
             else:
-                self.routing.pause(group.fragments[0].fragment, _reason(error))
+                self.routing.pause(groups[0].fragments[0].fragment, _reason(error))
             return
         work.take(trial)
         report.take(counted)
 
     # ---------------------------------------------------------------- reading
+
+    def _read_all(self, groups: Sequence[Group], work: Work, report: StepReport) -> list[Batch]:
+        found = []
+        for group in groups:
+            started = time.perf_counter()
+            batch = self._read(group, work, report)
+            if batch is not None:
+                batch.seconds = time.perf_counter() - started
+                found.append(batch)
+        return found
 
     def _read(self, group: Group, work: Work, report: StepReport) -> Batch | None:
         """What waits for the group's fragments, up to a marker that they wait for; None when nothing does."""
@@ -239,31 +255,30 @@ class Stepper:
 
     # ---------------------------------------------------------------- running
 
-    def _run(self, batch: Batch, work: Work, report: StepReport) -> None:
-        for stages in batch.template.waves:
-            busy: list[tuple[Stage, list[pa.Table]]] = []
-            for stage in stages:
-                tables = [self._input(batch, stage, edge) for edge in stage.reads]
-                states = self._states(batch, stage, tables, work)
-                if any(map(len, (*tables, *states))):
-                    busy.append((stage, [*tables, *states]))
-                else:
-                    batch.edges[Edge(stage=stage.number)] = frame_schema(stage.schema).empty_table()
+    def _run(self, batches: Sequence[Batch], work: Work, report: StepReport) -> None:
+        """The batches' stages, wave by wave: what does not wait for each other runs together."""
+        for wave in itertools.zip_longest(*(batch.template.waves for batch in batches), fillvalue=()):
+            busy: list[tuple[Batch, Task]] = []
+            for batch, stages in zip(batches, wave, strict=True):
+                started = time.perf_counter()
+                busy += [(batch, task) for stage in stages if (task := self._task(batch, stage, work)) is not None]
+                batch.seconds += time.perf_counter() - started
             if busy:
-                self._run_twins(batch, busy, work)
                 report.jobs += 1
-            for stage, given in busy:
-                put_aside(batch, stage, self.runner, given[: len(stage.reads)], work, report)
+            for (batch, task), ran in zip(busy, self.runner.run_all([task for _, task in busy]), strict=True):
+                started = time.perf_counter()
+                _keep(batch, task.stage, ran.result, work)
+                put_aside(batch, task.stage, self.runner, task.tables[: len(task.stage.reads)], work, report)
+                batch.seconds += ran.seconds + time.perf_counter() - started
 
-    def _run_twins(self, batch: Batch, busy: Sequence[tuple[Stage, list[pa.Table]]], work: Work) -> None:
-        """Stages with the same plan, as one job."""
-        whole = self.runner.run(busy[0][0], together(batch.numbers, [given for _, given in busy]))
-        for (stage, _), own in zip(busy, apart(batch.numbers, whole, len(busy)), strict=True):
-            result = stage.split(own)
-            batch.edges[Edge(stage=stage.number)] = result.output
-            for number, rows in enumerate(result.states):
-                if len(rows):
-                    work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
+    def _task(self, batch: Batch, stage: Stage, work: Work) -> Task | None:
+        """What the stage has to run over; without anything its output is empty."""
+        tables = [self._input(batch, stage, edge) for edge in stage.reads]
+        task = Task(stage, [*tables, *self._states(batch, stage, tables, work)])
+        if task.rows:
+            return task
+        batch.edges[Edge(stage=stage.number)] = frame_schema(stage.schema).empty_table()
+        return None
 
     @staticmethod
     def _input(batch: Batch, stage: Stage, edge: Edge) -> pa.Table:
@@ -322,6 +337,15 @@ def _as_frame(table: pa.Table, fragments: Int64s) -> pa.Table:
     names = [*HIDDEN, *positions(table.num_columns - len(HIDDEN))]
     numbers = pa.array(fragments.astype(np.int32), pa.int32())
     return table.rename_columns(names).add_column(0, FRAGMENT, numbers)
+
+
+def _keep(batch: Batch, stage: Stage, result: pa.Table, work: Work) -> None:
+    """Puts what a stage gave where others read it."""
+    split = stage.split(result)
+    batch.edges[Edge(stage=stage.number)] = split.output
+    for number, rows in enumerate(split.states):
+        if len(rows):
+            work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
 
 
 def _state_append(rows: pa.Table, key: int) -> StateAppend:

@@ -218,14 +218,14 @@ class Template:
 
     @cached_property
     def waves(self) -> tuple[tuple[Stage, ...], ...]:
-        """The stages in dataflow order, those together that have the same plan and do not read each other."""
+        """The stages in dataflow order, those together that do not read each other."""
         depths: list[int] = []
-        found: dict[tuple[int, str], list[Stage]] = {}
+        found: dict[int, list[Stage]] = {}
         for stage in self.stages:
             below = [e.stage for edge in stage.reads for e in (edge, *edge.union) if e.stage is not None]
             depths.append(1 + max((depths[number] for number in below), default=-1))
-            found.setdefault((depths[-1], stage.key), []).append(stage)
-        return tuple(tuple(found[key]) for key in sorted(found, key=lambda key: key[0]))
+            found.setdefault(depths[-1], []).append(stage)
+        return tuple(tuple(found[depth]) for depth in sorted(found))
 
     def lag_of(self, output: int) -> int:
         """How far the watermark of an output stays behind the fragment's, in ms."""

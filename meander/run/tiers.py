@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from meander.run.pieces import pieces, run_in_pieces
-from meander.run.prepared import PreparedRunner
+from meander.run.pieces import Course, in_one_piece, in_pieces, pieces
+from meander.run.prepared import MOST_SHARING_ROWS, PreparedRunner
+from meander.run.runner import Ran, Task
+from meander.run.tails import Tailless, without_its_tail, without_tail
 from meander.run.template import Stage
 
 _log = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ class TieredRunner:
     def __init__(self, prepared: PreparedRunner) -> None:
         self.prepared = prepared
         self._pieces: dict[str, list[Stage]] = {}
+        self._without_tail: dict[str, Tailless | None] = {}
         self._runs: dict[str, int] = {}
         self._asked_for: set[str] = set()
         self._lock = threading.Lock()
@@ -47,13 +50,41 @@ class TieredRunner:
         return all(map(self._is_ready, stages))
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        return self.run_all([Task(stage, tables)])[0].result
+
+    def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
+        """In rounds: a stage that runs in pieces has one of them in each."""
+        courses = [self._course(*task) for task in tasks]
+        seconds = [0.0] * len(tasks)
+        results: dict[int, pa.Table] = {}
+        waiting: dict[int, Task] = {}
+
+        def go_on(number: int, result: pa.Table | None) -> None:
+            try:
+                waiting[number] = courses[number].send(result)
+            except StopIteration as end:
+                results[number] = end.value
+
+        for number in range(len(tasks)):
+            go_on(number, None)
+        while waiting:
+            round_, waiting = waiting, {}
+            for number, ran in zip(round_, self.prepared.run_all(list(round_.values())), strict=True):
+                seconds[number] += ran.seconds
+                go_on(number, ran.result)
+        return [Ran(results[number], taken) for number, taken in enumerate(seconds)]
+
+    def _course(self, stage: Stage, tables: Sequence[pa.Table]) -> Course:
+        tailless = self._tailless(stage)
+        if tailless and self.prepared.is_warm([tailless.stage]) and sum(map(len, tables)) <= MOST_SHARING_ROWS:
+            return without_its_tail(tailless, tables)
         if self.prepared.is_warm([stage]) or not self._has_pieces(stage):
-            return self.prepared.run(stage, tables)
+            return in_one_piece(stage, tables)
         with self._lock:
             self._runs[stage.key] = runs = self._runs.get(stage.key, 0) + 1
         if runs == OFTEN:
             self._ask_for(stage)
-        return run_in_pieces(stage, tables, self.prepared.run)
+        return in_pieces(stage, tables)
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return self.prepared.late(stage, tables)
@@ -65,6 +96,11 @@ class TieredRunner:
     def close(self) -> None:
         self._beside.shutdown(cancel_futures=True)
         self.prepared.close()
+
+    def _tailless(self, stage: Stage) -> Tailless | None:
+        if stage.key not in self._without_tail:
+            self._without_tail[stage.key] = without_tail(stage)
+        return self._without_tail[stage.key]
 
     def _is_ready(self, stage: Stage) -> bool:
         return self.prepared.is_warm([stage]) or self._has_pieces(stage)

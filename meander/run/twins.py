@@ -1,44 +1,96 @@
-"""Twins: stages of a template with the same plan that do not read each other run as one job.
+"""Twins: tasks of one step whose stages have the same plan run as one.
 
-A job costs the same for one stage or for eight, so their rows are put together as if every twin were a fragment of its
-own: fragments get other numbers for the job, and their own ones back in its result.
+A plan costs the same for one stage or for eight, so their rows are put together as if every twin's fragments were
+fragments of their own: they get other numbers for the job, and their own ones back in its result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from meander.run.exchange.base import Int64s
 from meander.run.frames import FRAGMENT
+from meander.run.runner import Ran, Task
+
+FIXED_ROWS = 200
+"""What a task takes however few rows it has, in rows: how time is shared out among those that ran together."""
 
 
-def together(numbers: Int64s, inputs: Sequence[Sequence[pa.Table]]) -> list[pa.Table]:
-    """The tables of all twins as the tables of one stage; `numbers` are the batch's fragments, in order."""
-    if len(inputs) == 1:
-        return list(inputs[0])
-    renumbered = [[_renumbered(table, numbers, twin) for table in tables] for twin, tables in enumerate(inputs)]
-    return [pa.concat_tables(_plainly(t) for t in tables) for tables in zip(*renumbered, strict=True)]
+@dataclass(frozen=True)
+class Twins:
+    """Tasks with the same plan, by their place among all, as one task."""
+
+    task: Task
+    places: tuple[int, ...]
+    rows: tuple[int, ...]
+    numbers: Numbers | None = None
+
+    def apart(self, ran: Ran) -> dict[int, Ran]:
+        """What each task gives, by its place."""
+        results = [ran.result] if self.numbers is None else apart(ran.result, self.numbers)
+        seconds = shared_out(ran.seconds, self.rows)
+        return {place: Ran(*each) for place, *each in zip(self.places, results, seconds, strict=True)}
 
 
-def apart(numbers: Int64s, result: pa.Table, twins: int) -> list[pa.Table]:
+def twins_of(tasks: Sequence[Task]) -> list[Twins]:
+    """Tasks by their plans."""
+    places: dict[str, list[int]] = {}
+    for place, task in enumerate(tasks):
+        places.setdefault(task.stage.key, []).append(place)
+    return [_twins([tasks[place] for place in group], tuple(group)) for group in places.values()]
+
+
+def _twins(tasks: Sequence[Task], places: tuple[int, ...]) -> Twins:
+    rows = tuple(task.rows for task in tasks)
+    if len(tasks) == 1:
+        return Twins(tasks[0], places, rows)
+    tables, numbers = together([task.tables for task in tasks])
+    return Twins(Task(tasks[0].stage, tables), places, rows, numbers)
+
+
+def shared_out(seconds: float, rows: Sequence[int]) -> list[float]:
+    """A time as the shares of tasks that ran together, by their rows."""
+    total = sum(rows) + FIXED_ROWS * len(rows)
+    return [seconds * (own + FIXED_ROWS) / total for own in rows]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers that fragments have while their rows are together: a range for each twin."""
+
+    fragments: Int64s
+    """The fragment behind each number."""
+    starts: Int64s
+    """Each twin's first number."""
+
+
+def together(twins: Sequence[Sequence[pa.Table]]) -> tuple[list[pa.Table], Numbers]:
+    """The tables of all twins as the tables of one stage."""
+    own = [np.unique(np.concatenate([t.column(FRAGMENT).to_numpy() for t in tables])) for tables in twins]
+    starts = np.cumsum([0, *map(len, own[:-1])])
+    renumbered = [
+        [_with_fragments(t, np.searchsorted(fragments, t.column(FRAGMENT).to_numpy()) + start) for t in tables]
+        for tables, fragments, start in zip(twins, own, starts, strict=True)
+    ]
+    whole = [pa.concat_tables(_plainly(t) for t in tables) for tables in zip(*renumbered, strict=True)]
+    return whole, Numbers(np.concatenate(own).astype(np.int64), starts.astype(np.int64))
+
+
+def apart(result: pa.Table, numbers: Numbers) -> list[pa.Table]:
     """What belongs to each twin."""
-    if twins == 1:
-        return [result]
-    owners, fragments = np.divmod(result.column(FRAGMENT).to_numpy(), len(numbers))
-    whole = _with_fragments(result, numbers[fragments])
-    return [whole.filter(pa.array(owners == twin)) for twin in range(twins)]
+    of_rows = result.column(FRAGMENT).to_numpy()
+    owners = np.searchsorted(numbers.starts, of_rows, side="right") - 1
+    whole = _with_fragments(result, numbers.fragments[of_rows])
+    return [whole.filter(pa.array(owners == twin)) for twin in range(len(numbers.starts))]
 
 
 def _plainly(table: pa.Table) -> pa.Table:
     """Whichever columns may be null."""
     return pa.table(table.columns, table.column_names)
-
-
-def _renumbered(table: pa.Table, numbers: Int64s, twin: int) -> pa.Table:
-    return _with_fragments(table, np.searchsorted(numbers, table.column(FRAGMENT).to_numpy()) + twin * len(numbers))
 
 
 def _with_fragments(table: pa.Table, fragments: Int64s) -> pa.Table:

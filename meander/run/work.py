@@ -113,6 +113,8 @@ class Batch:
     edges: dict[Edge, pa.Table]
     acting: Mapping[int, Marker] = field(default_factory=dict)
     """Fragments, by index, for which this batch ends at a marker in every port."""
+    seconds: float = 0.0
+    """What it has taken so far."""
 
     def rows_of(self, table: pa.Table) -> Int64s:
         """For each row the index of its fragment."""

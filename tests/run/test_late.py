@@ -25,6 +25,7 @@ from meander.run.delivery import Delivery
 from meander.run.late import COUNTER, late_schema
 from meander.run.oracle import answer
 from meander.run.prepared import PreparedRunner
+from meander.run.runner import OneByOne
 from meander.run.template import Stage
 from tests.run.harness import STREAMS, Plane, catalog, queries, rows_of
 
@@ -110,12 +111,15 @@ def test_late_tuples_have_the_columns_that_the_operator_reads(runner: PreparedRu
     assert len(right) == 0
 
 
-class Counting:
+class Counting(OneByOne):
     """Counts how often late tuples are asked for on Spark."""
 
     def __init__(self, runner: PreparedRunner) -> None:
         self.runner, self.asked = runner, 0
-        self.warm_up, self.is_warm, self.run = runner.warm_up, runner.is_warm, runner.run
+        self.warm_up, self.is_warm = runner.warm_up, runner.is_warm
+
+    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        return self.runner.run(stage, tables)
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         self.asked += 1

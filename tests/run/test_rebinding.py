@@ -31,6 +31,7 @@ from meander.run.rebinding.options import Installing, RebindingOptions
 from meander.run.rebinding.policies import POLICIES, policy
 from meander.run.rebinding.requests import Requests
 from meander.run.rebinding.shared_queue import SharedQueue
+from meander.run.runner import OneByOne
 from meander.run.step import Stepper
 from meander.run.store import Store
 from meander.run.template import Stage
@@ -462,7 +463,7 @@ def test_slots_that_step_at_the_same_time_keep_order_and_take_each_tuple_once(
 # ---------------------------------------------------------------- nobody waits
 
 
-class Gate:
+class Gate(OneByOne):
     """A runner that is stuck with the tuples of one fragment until the gate is opened."""
 
     def __init__(self, runner: PreparedRunner) -> None:

@@ -36,6 +36,7 @@ from meander.run.ingest import Ingest, IngestOptions
 from meander.run.oracle import PRODUCER, oracle
 from meander.run.prepared import PreparedRunner
 from meander.run.routing import Routing
+from meander.run.runner import Ran, Task
 from meander.run.session import start_session
 from meander.run.step import Stepper
 from meander.run.store import Store, StoreOptions
@@ -156,9 +157,12 @@ class CrashingRunner:
         return self.runner.is_warm(stages)
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        return self.run_all([Task(stage, tables)])[0].result
+
+    def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
         if self.bomb.passed():
             raise Crash("before a job")
-        result = self.runner.run(stage, tables)
+        result = self.runner.run_all(tasks)
         if self.bomb.passed():
             raise Crash("after a job")
         return result

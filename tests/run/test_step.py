@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from meander.run import cutting
 from meander.run.commit import Commit
-from meander.run.pieces import run_in_pieces
+from meander.run.pieces import in_one_piece, in_pieces
 from meander.run.prepared import PreparedRunner
-from meander.run.runner import PlainRunner, Runner
+from meander.run.runner import PlainRunner, Ran, Runner, Task
 from meander.run.store import Store
 from meander.run.template import Stage
 from tests.run.harness import STREAMS, Plane, VirtualClock, queries, rows_of
@@ -55,8 +55,17 @@ class InPieces(PreparedRunner):
     def __init__(self, prepared: PreparedRunner) -> None:
         self.prepared = prepared
 
+    def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
+        return [Ran(self.run(*task), 0.0) for task in tasks]
+
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
-        return run_in_pieces(stage, tables, self.prepared.run) if stage.nodes else self.prepared.run(stage, tables)
+        course = in_pieces(stage, tables) if stage.nodes else in_one_piece(stage, tables)
+        result = None
+        while True:
+            try:
+                result = self.prepared.run(*course.send(result))
+            except StopIteration as end:
+                return end.value
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return self.prepared.late(stage, tables)

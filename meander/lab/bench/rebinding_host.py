@@ -30,7 +30,7 @@ from meander.run.host import Host, HostOptions
 from meander.run.prepared import PreparedRunner
 from meander.run.rebinding.measures import Measures
 from meander.run.rebinding.options import RebindingOptions
-from meander.run.runner import Runner
+from meander.run.runner import Ran, Runner, Task
 from meander.run.template import Stage
 from meander.run.work import Batch
 
@@ -89,12 +89,22 @@ class Paced:
         return self.runner.late(stage, tables)
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
-        result = self.runner.run(stage, tables)
-        work = sum(float(self._tuple_s[t.column(FRAGMENT).to_numpy()].sum()) for t in tables[: len(stage.reads)])
+        return self.run_all([Task(stage, tables)])[0].result
+
+    def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
+        return [
+            Ran(ran.result, ran.seconds + self._work(task))
+            for task, ran in zip(tasks, self.runner.run_all(tasks), strict=True)
+        ]
+
+    def _work(self, task: Task) -> float:
+        """Waits for as long as the operators' own work would take."""
+        tables = task.tables[: len(task.stage.reads)]
+        work = sum(float(self._tuple_s[t.column(FRAGMENT).to_numpy()].sum()) for t in tables)
         if work > 0:
             self.waited_s += work
             time.sleep(work)
-        return result
+        return work
 
 
 class Timed(Measures):

@@ -1,0 +1,157 @@
+"""Stages of a step that do not wait for each other run as one job, and give what each gives alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from meander.run import prepared
+from meander.run.frames import AFTER, FRAGMENT, TAG
+from meander.run.prepared import PreparedRunner
+from meander.run.prepared_plan import PreparedPlan
+from meander.run.runner import PlainRunner, Task
+from meander.run.tails import without_tail
+from meander.run.template import Stage, bind
+from meander.run.tiers import TieredRunner
+from tests.run.harness import queries
+from tests.run.test_prepared import given
+
+FAST = "SELECT id, speed * 3.6 AS kmh FROM cars WHERE speed > 10 INTO one"
+TOP = "SELECT road, max(speed) AS top FROM cars GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one"
+JOIN = "SELECT * FROM cars AS a JOIN rain AS b ON a.road = b.road WITHIN 1 s INTO one"
+CHOSEN = "SELECT b.mm, a.id AS car FROM cars AS a JOIN rain AS b ON a.road = b.road WITHIN 1 s INTO one"
+COMPUTED = "SELECT b.mm + 1 AS mm FROM cars AS a JOIN rain AS b ON a.road = b.road WITHIN 1 s INTO one"
+ALL = "SELECT speed, road FROM cars INTO one"
+BOTH = "SELECT road, id FROM cars UNION ALL SELECT road, id FROM cars INTO one"
+
+
+def stage_of(text: str) -> Stage:
+    (query,) = queries(text)
+    stages = bind(query.plan.operators, query.plan.inputs).template.stages
+    return stages[0]
+
+
+def task_of(text: str, rows: int) -> Task:
+    """The stage over random rows, half of which are older than the watermark."""
+    stage = stage_of(text)
+    inputs = [given(stream, rows + i) for i, stream in enumerate(("cars", "rain")[: len(stage.reads)])]
+    if stage.watermark:
+        inputs = [t.add_column(4, AFTER, pa.array(np.full(len(t), 5 * 10**11))) for t in inputs]
+    return Task(stage, [*inputs, *(spec.frame_schema.empty_table() for spec in stage.states)])
+
+
+def content(stage: Stage, result: pa.Table) -> list[list[str]]:
+    split = stage.split(result)
+    return [sorted(map(repr, table.to_pylist())) for table in (split.output, *split.states)]
+
+
+class Jobs:
+    """Counts Spark jobs, and how many plans each has."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.plans: list[int] = []
+        together, alone = PreparedPlan.run_with, PreparedPlan.run
+
+        def run_with(plan: PreparedPlan, plans: Sequence[PreparedPlan]) -> object:
+            self.plans.append(len(plans))
+            return together(plan, plans)
+
+        def run(plan: PreparedPlan, tables: Sequence[pa.Table]) -> pa.Table:
+            self.plans.append(1)
+            return alone(plan, tables)
+
+        monkeypatch.setattr(PreparedPlan, "run_with", run_with)
+        monkeypatch.setattr(PreparedPlan, "run", run)
+
+
+def test_different_plans_are_one_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, plain = PreparedRunner(spark), PlainRunner(spark)
+    tasks = [task_of(FAST, 40), task_of(TOP, 30), task_of(JOIN, 50), task_of(FAST, 7), task_of(ALL, 12)]
+    runner.warm_up([task.stage for task in tasks])
+    jobs = Jobs(monkeypatch)
+    for _ in range(2):
+        ran = runner.run_all(tasks)
+        for task, each in zip(tasks, ran, strict=True):
+            assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
+            assert each.seconds >= 0
+        assert len(ran[0].result) > 0
+        assert len(ran[2].result) > 0
+    assert jobs.plans == [3, 3]  # twins are one, and tuples that only pass take none
+    assert runner.failures == 0
+    runner.close()
+
+
+def test_large_tasks_have_jobs_of_their_own(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared, "MOST_SHARING_ROWS", 35)
+    runner = PreparedRunner(spark)
+    tasks = [task_of(FAST, 40), task_of(TOP, 30), task_of(COMPUTED, 10)]
+    runner.warm_up([task.stage for task in tasks])
+    jobs = Jobs(monkeypatch)
+    runner.run_all(tasks)
+    assert sorted(jobs.plans) == [1, 2]
+    runner.close()
+
+
+def test_a_job_that_fails_is_run_again_stage_by_stage(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, plain = PreparedRunner(spark), PlainRunner(spark)
+    tasks = [task_of(FAST, 40), task_of(TOP, 30)]
+    runner.warm_up([task.stage for task in tasks])
+    tried = []
+
+    def fails(plan: PreparedPlan, plans: Sequence[PreparedPlan]) -> object:
+        tried.append(len(plans))
+        raise Py4JError("one of them divides by zero")
+
+    monkeypatch.setattr(PreparedPlan, "run_with", fails)
+    monkeypatch.setattr(prepared, "MOST_FAILURES_TOGETHER", 3)
+    for _ in range(5):
+        for task, each in zip(tasks, runner.run_all(tasks), strict=True):
+            assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
+    assert tried == [2, 2, 2]
+    assert runner.refused == {}
+    runner.close()
+
+
+@pytest.mark.parametrize(("text", "chosen"), [(CHOSEN, ("c6", "c1")), (TOP, ("c2", "c3")), (COMPUTED, None), (FAST, None)])
+def test_a_tail_only_chooses_columns(text: str, chosen: tuple[str, ...] | None) -> None:
+    found = without_tail(stage_of(text))
+    assert (found and found.chosen) == chosen
+    if found:
+        assert len(found.stage.nodes) == len(stage_of(text).nodes) - 1
+
+
+def test_a_join_runs_as_one_with_and_without_its_projection(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, plain = TieredRunner(PreparedRunner(spark)), PlainRunner(spark)
+    with_tail, without = task_of(CHOSEN, 40), task_of(JOIN, 30)
+    without = Task(without_tail(with_tail.stage).stage, without.tables)  # type: ignore[union-attr]
+    runner.warm_up([with_tail.stage, without.stage])
+    runner.settle()
+    jobs = Jobs(monkeypatch)
+    ran = runner.run_all([with_tail, without])
+    assert jobs.plans == [1]
+    for task, each in zip((with_tail, without), ran, strict=True):
+        assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
+        assert len(each.result.filter(pa.compute.equal(each.result.column(TAG), 0))) > 0
+    runner.close()
+
+
+@pytest.mark.parametrize(("text", "passes"), [(ALL, True), (BOTH, False), (FAST, False), (TOP, False)])
+def test_tuples_that_only_pass_take_no_job(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str, passes: bool
+) -> None:
+    runner = PreparedRunner(spark)
+    jobs = Jobs(monkeypatch)
+    task = task_of(text, 20)
+    assert runner.is_warm([task.stage]) == passes
+    found = runner.run(*task)
+    assert content(task.stage, found) == content(task.stage, PlainRunner(spark).run(*task))
+    assert len(jobs.plans) == (0 if passes else 1)
+    assert found.column(FRAGMENT).type == pa.int32()
+    runner.close()
