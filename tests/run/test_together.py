@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from meander.run import prepared
-from meander.run.frames import AFTER, FRAGMENT, TAG
+from meander.run.frames import AFTER, FRAGMENT, TAG, TS, WM
 from meander.run.prepared import PreparedRunner
 from meander.run.prepared_plan import PreparedPlan
 from meander.run.runner import PlainRunner, Task
@@ -37,11 +37,16 @@ def stage_of(text: str) -> Stage:
 
 
 def task_of(text: str, rows: int) -> Task:
-    """The stage over random rows, half of which are older than the watermark."""
-    stage = stage_of(text)
-    inputs = [given(stream, rows + i) for i, stream in enumerate(("cars", "rain")[: len(stage.reads)])]
-    if stage.watermark:
-        inputs = [t.add_column(4, AFTER, pa.array(np.full(len(t), 5 * 10**11))) for t in inputs]
+    """The stage over random rows of one second; the watermark reaches its half."""
+    stage, rng = stage_of(text), np.random.default_rng(rows)
+    inputs = []
+    for i, stream in enumerate(("cars", "rain")[: len(stage.reads)]):
+        table = given(stream, rows + i)
+        for name, values in ((TS, rng.integers(0, 1000, rows + i)), (WM, np.zeros(rows + i, np.int64))):
+            table = table.set_column(table.column_names.index(name), name, pa.array(values))
+        if stage.watermark:
+            table = table.add_column(4, AFTER, pa.array(np.full(rows + i, 500)))
+        inputs.append(table)
     return Task(stage, [*inputs, *(spec.frame_schema.empty_table() for spec in stage.states)])
 
 
@@ -117,7 +122,9 @@ def test_a_job_that_fails_is_run_again_stage_by_stage(spark: SparkSession, monke
     runner.close()
 
 
-@pytest.mark.parametrize(("text", "chosen"), [(CHOSEN, ("c6", "c1")), (TOP, ("c2", "c3")), (COMPUTED, None), (FAST, None)])
+@pytest.mark.parametrize(
+    ("text", "chosen"), [(CHOSEN, ("c6", "c1")), (TOP, ("c2", "c3")), (COMPUTED, None), (FAST, None)]
+)
 def test_a_tail_only_chooses_columns(text: str, chosen: tuple[str, ...] | None) -> None:
     found = without_tail(stage_of(text))
     assert (found and found.chosen) == chosen
