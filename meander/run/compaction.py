@@ -28,9 +28,9 @@ from meander.run.partitions import PartitionKey
 from meander.run.routing import Routing
 from meander.run.runner import Runner
 from meander.run.state import Crowd
-from meander.run.step import STATES_PER_STAGE
 from meander.run.store import Store
 from meander.run.template import Stage
+from meander.run.wavefront import STATES_PER_STAGE
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.run.installation import OUTSIDE, Installation
 from meander.run.migration import StateMove
 from meander.run.routing import Installed
-from meander.run.step import STATES_PER_STAGE
 from meander.run.template import Bound
+from meander.run.wavefront import STATES_PER_STAGE
 
 STAGING = 1 << 40
 """State that arrives waits under a fragment number from here on until its reconfiguration takes effect."""

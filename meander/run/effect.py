@@ -14,8 +14,8 @@ from meander.run.frames import END
 from meander.run.installation import OUTSIDE
 from meander.run.paths import Paths
 from meander.run.patience import floor_note
-from meander.run.step import STATES_PER_STAGE
 from meander.run.store import Store
+from meander.run.wavefront import STATES_PER_STAGE
 from meander.run.work import drained_note
 
 

@@ -79,6 +79,14 @@ def by_position(schema: Schema, start: int = 0) -> Schema:
     return Schema(tuple(Field(n, f.type) for n, f in zip(positions(len(schema), start), schema, strict=True)))
 
 
+def sliced(table: pa.Table, owners: npt.NDArray[np.integer], count: int) -> list[pa.Table]:
+    """The rows of each owner, in order; owners are numbers below `count`."""
+    ends = np.cumsum(np.bincount(owners, minlength=count)).tolist()
+    if ends[0] < len(table) and (owners[1:] < owners[:-1]).any():
+        table = table.take(pa.array(np.argsort(owners, kind="stable")))
+    return [table.slice(start, end - start) for start, end in zip([0, *ends], ends, strict=False)]
+
+
 def frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """The table as one partition, which needs no exchange before a group or a join."""
     # Without a chunk PySpark cannot tell the type of a nested column.

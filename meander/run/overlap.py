@@ -37,7 +37,7 @@ from meander.run.operators.time_window import TimeWindow
 from meander.run.past import with_former
 from meander.run.paths import Paths
 from meander.run.routing import Installed, Wire
-from meander.run.step import STATES_PER_STAGE
+from meander.run.wavefront import STATES_PER_STAGE
 
 NEVER, FOREVER = BEGIN // 2, END // 2
 """Before and after all times that tuples can have: streams that have not begun, or have ended."""

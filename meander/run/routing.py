@@ -8,7 +8,7 @@ fragments of one template at one depth of the dataflow; they run as one frame.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -64,6 +64,8 @@ class Group:
 
     template: Template
     fragments: tuple[Installed, ...]
+    after: tuple[int, ...] = ()
+    """The groups of its slot that it reads, by their places."""
 
 
 class Routing:
@@ -74,7 +76,7 @@ class Routing:
         self.version = 0
         self._lock = threading.Lock()
         self._fragments: dict[FragmentId, Installed] = {}
-        self._levels: dict[int, tuple[tuple[Group, ...], ...]] = {}
+        self._groups: dict[int, tuple[Group, ...]] = {}
         self._depths: dict[FragmentId, int] = {}
         self.paused: dict[FragmentId, str] = {}
         """Fragments that do not run for the time being, with the reason."""
@@ -189,13 +191,9 @@ class Routing:
             self.paused = {f: reason for f, reason in self.paused.items() if f != fragment}
             self._replace(self._fragments)
 
-    def levels(self, slot: int) -> tuple[tuple[Group, ...], ...]:
-        """What a slot runs in one step, in dataflow order; groups of a level do not read each other."""
-        return self._levels.get(slot, ())
-
     def groups(self, slot: int) -> tuple[Group, ...]:
         """What a slot runs in one step, in dataflow order."""
-        return tuple(group for level in self.levels(slot) for group in level)
+        return self._groups.get(slot, ())
 
     def _check(self, each: Installed) -> None:
         if not 0 <= each.slot < self.slots:
@@ -212,13 +210,27 @@ class Routing:
             if number in self.paused or number in self.drained:
                 continue
             groups.setdefault((each.slot, depth[number], each.bound.template.key), []).append(each)
-        by_slot: dict[int, dict[int, list[Group]]] = {}
+        by_slot: dict[int, list[tuple[int, list[Installed]]]] = {}
         for (slot, level, _), members in sorted(groups.items(), key=lambda item: item[0]):
-            found = by_slot.setdefault(slot, {}).setdefault(level, [])
-            found.append(Group(members[0].bound.template, tuple(members)))
+            by_slot.setdefault(slot, []).append((level, members))
         self._fragments = fragments
-        self._levels = {slot: tuple(map(tuple, levels.values())) for slot, levels in by_slot.items()}
+        self._groups = {slot: _in_order(found) for slot, found in by_slot.items()}
         self.version += 1
+
+
+def _in_order(levels: Sequence[tuple[int, Sequence[Installed]]]) -> tuple[Group, ...]:
+    """A slot's groups by their level, each with those of lower levels that it reads."""
+    readers = {channel: place for place, (_, members) in enumerate(levels) for f in members for channel in f.ports}
+    after: list[set[int]] = [set() for _ in levels]
+    for place, (level, members) in enumerate(levels):
+        for wire in (wire for f in members for wires in f.outputs for wire in wires):
+            reader = readers.get(wire.channel)
+            if reader is not None and levels[reader][0] > level:
+                after[reader].add(place)
+    return tuple(
+        Group(members[0].bound.template, tuple(members), tuple(sorted(after[place])))
+        for place, (_, members) in enumerate(levels)
+    )
 
 
 def _depths(fragments: Mapping[FragmentId, Installed]) -> dict[FragmentId, int]:

@@ -8,7 +8,6 @@ half-way has none at all.
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
 from collections.abc import Sequence
@@ -21,23 +20,21 @@ from pyspark.errors import PySparkException
 
 from meander.deploy.markers import Marker
 from meander.model.errors import InputError
-from meander.model.ids import ChannelId, FragmentId
-from meander.run.commit import StateAppend, StateDrop, Writer, slot_writer
+from meander.model.ids import ChannelId
+from meander.run.commit import Writer, slot_writer
 from meander.run.emit import append_waiting, emit
 from meander.run.exchange.base import Int64s
-from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS, frame_schema, positions
-from meander.run.late import put_aside
+from meander.run.frames import BEGIN, END, FRAGMENT, HIDDEN, positions
 from meander.run.marks import Marks
-from meander.run.operators.state import Move
 from meander.run.patience import Floors, Patience
 from meander.run.rebinding.bindings import Bindings
 from meander.run.rebinding.measures import Measures
 from meander.run.rebinding.requests import Requests
 from meander.run.routing import Group, Routing
-from meander.run.runner import Runner, Task
-from meander.run.stage_nodes import Edge, rows_of
+from meander.run.runner import Runner
+from meander.run.stage_nodes import Edge
 from meander.run.store import Store
-from meander.run.template import Stage
+from meander.run.wavefront import Wavefront
 from meander.run.work import Batch, StepReport, Work
 
 MOST_ROWS = 1_000_000
@@ -49,9 +46,6 @@ LEAST_ROWS = 100
 OUT_OF_MEMORY = "OutOfMemoryError"
 INTERRUPTED = ("InterruptedException", "ClosedByInterruptException")
 """What a job says whose streaming query is being stopped: that is nobody's mistake, and the step is not tried again."""
-
-STATES_PER_STAGE = 16
-"""State tables are numbered stage * 16 + table inside a fragment."""
 
 
 class Stepper:
@@ -86,10 +80,9 @@ class Stepper:
         self.requests.hand_over(slot)
         if self.bindings is not None:
             self.bindings.keep()
-        levels = self.routing.levels(slot)
-        downstream = {channel for level in levels for group in level for f in group.fragments for channel in f.ports}
-        for level in levels:
-            self._run_level(level, work, downstream, report)
+        groups = self.routing.groups(slot)
+        downstream = {channel for group in groups for f in group.fragments for channel in f.ports}
+        self._run(groups, work, downstream, report)
         append_waiting(work)
         if work.versions:
             self.store.commit(work.commit(writer, batch_id))
@@ -130,51 +123,45 @@ class Stepper:
                 return True
         return False
 
-    def _run_level(self, groups: Sequence[Group], work: Work, downstream: set[ChannelId], report: StepReport) -> None:
-        """Runs groups that do not read each other; when data breaks them, runs fragments one by one and pauses those
-        that fail.
+    def _run(self, groups: Sequence[Group], work: Work, downstream: set[ChannelId], report: StepReport) -> None:
+        """Runs groups; when data breaks one, runs them one by one, then its fragments, and pauses those that fail.
 
         What does not fit into memory is tried again with less; steps stay smaller from then on.
         """
         trial, counted = work.copy(), replace(report)
+
+        front = Wavefront(
+            self.store.state,
+            self.runner,
+            lambda group: self._read(group, trial, counted),
+            lambda batch: emit(batch, trial, self.store.exchange, downstream, counted),
+            trial,
+            counted,
+        )
         try:
-            batches = self._read_all(groups, trial, counted)
-            self._run(batches, trial, counted)
-            for batch in batches:
-                started = time.perf_counter()
-                emit(batch, trial, self.store.exchange, downstream, counted)
-                batch.seconds += time.perf_counter() - started
-                if self.measures is not None:
-                    self.measures.note_batch(batch, batch.seconds)
+            front.run(groups)
         except (PySparkException, Py4JJavaError) as error:
             if any(sign in str(error) for sign in INTERRUPTED):
                 raise
             if OUT_OF_MEMORY in str(error) and self.most_rows > LEAST_ROWS:
                 self.most_rows = max(LEAST_ROWS, self.most_rows // 4)
-                self._run_level(groups, work, downstream, report)
+                self._run(groups, work, downstream, report)
             elif len(groups) > 1:
                 for group in groups:
-                    self._run_level([group], work, downstream, report)
+                    self._run([replace(group, after=())], work, downstream, report)
             elif len(groups[0].fragments) > 1:
                 for fragment in groups[0].fragments:
-                    self._run_level([Group(groups[0].template, (fragment,))], work, downstream, report)
+                    self._run([Group(groups[0].template, (fragment,))], work, downstream, report)
             else:
                 self.routing.pause(groups[0].fragments[0].fragment, _reason(error))
             return
         work.take(trial)
         report.take(counted)
+        if self.measures is not None:
+            for batch in front.done:
+                self.measures.note_batch(batch, batch.seconds)
 
     # ---------------------------------------------------------------- reading
-
-    def _read_all(self, groups: Sequence[Group], work: Work, report: StepReport) -> list[Batch]:
-        found = []
-        for group in groups:
-            started = time.perf_counter()
-            batch = self._read(group, work, report)
-            if batch is not None:
-                batch.seconds = time.perf_counter() - started
-                found.append(batch)
-        return found
 
     def _read(self, group: Group, work: Work, report: StepReport) -> Batch | None:
         """What waits for the group's fragments, up to a marker that they wait for; None when nothing does."""
@@ -253,111 +240,12 @@ class Stepper:
                 work.passed.append((channel, len(handed.table), handed.watermark))
         return pa.concat_tables(parts) if len(parts) > 1 else table
 
-    # ---------------------------------------------------------------- running
-
-    def _run(self, batches: Sequence[Batch], work: Work, report: StepReport) -> None:
-        """The batches' stages, wave by wave: what does not wait for each other runs together."""
-        for wave in itertools.zip_longest(*(batch.template.waves for batch in batches), fillvalue=()):
-            busy: list[tuple[Batch, Task]] = []
-            for batch, stages in zip(batches, wave, strict=True):
-                started = time.perf_counter()
-                busy += [(batch, task) for stage in stages if (task := self._task(batch, stage, work)) is not None]
-                batch.seconds += time.perf_counter() - started
-            if busy:
-                report.jobs += 1
-            for (batch, task), ran in zip(busy, self.runner.run_all([task for _, task in busy]), strict=True):
-                started = time.perf_counter()
-                _keep(batch, task.stage, ran.result, work)
-                put_aside(batch, task.stage, self.runner, task.tables[: len(task.stage.reads)], work, report)
-                batch.seconds += ran.seconds + time.perf_counter() - started
-
-    def _task(self, batch: Batch, stage: Stage, work: Work) -> Task | None:
-        """What the stage has to run over; without anything its output is empty."""
-        tables = [self._input(batch, stage, edge) for edge in stage.reads]
-        task = Task(stage, [*tables, *self._states(batch, stage, tables, work)])
-        if task.rows:
-            return task
-        batch.edges[Edge(stage=stage.number)] = frame_schema(stage.schema).empty_table()
-        return None
-
-    @staticmethod
-    def _input(batch: Batch, stage: Stage, edge: Edge) -> pa.Table:
-        table = rows_of(batch.edges, edge)
-        if not stage.watermark:
-            return table
-        after = (batch.after - stage.lag_ms)[batch.rows_of(table)]
-        at = table.column_names.index(HIDDEN[-1]) + 1
-        return table.add_column(at, AFTER, pa.array(after, pa.int64()))
-
-    def _states(self, batch: Batch, stage: Stage, tables: Sequence[pa.Table], work: Work) -> list[pa.Table]:
-        """The state rows that the stage asks for; what it consumes or has outlived is dropped."""
-        stateful = stage.stateful
-        if stateful is None:
-            return []
-        move = self._move(batch, stage, tables)
-        found: list[pa.Table] = []
-        for number, spec in enumerate(stage.states):
-            key = stage.number * STATES_PER_STAGE + number
-            first, last = stateful.needed(number, move)
-            wanted = np.flatnonzero(first <= last)
-            reading = self.store.state.read(
-                [FragmentId(int(batch.numbers[i])) for i in wanted], key, first[wanted], last[wanted] + 1
-            )
-            if reading.table is None:
-                found.append(spec.frame_schema.empty_table())
-            else:
-                fragment = reading.fragments[reading.owners].astype(np.int32)
-                columns = {FRAGMENT: pa.array(fragment, pa.int32())}
-                if spec.watermark:
-                    after = (move.after)[np.searchsorted(batch.numbers, fragment)]
-                    columns[AFTER] = pa.array(after, pa.int64())
-                rest = {name: reading.table.column(name) for name in spec.names}
-                found.append(pa.table({**columns, **rest}, schema=spec.frame_schema))
-            if spec.consumed and len(reading.fragments):
-                work.drops.append(StateDrop.of(key, reading.fragments, reading.buckets))
-            expired = stateful.expired(number, move.after)
-            old = np.flatnonzero((expired > BEGIN) & (move.after > move.before))
-            if len(old):
-                work.drops.append(StateDrop.of(key, batch.numbers[old], expired[old], below=True))
-        return found
-
-    @staticmethod
-    def _move(batch: Batch, stage: Stage, tables: Sequence[pa.Table]) -> Move:
-        oldest = np.full(len(batch.numbers), END, np.int64)
-        newest = np.full(len(batch.numbers), BEGIN, np.int64)
-        for table in tables:
-            rows, times = batch.rows_of(table), table.column(TS).to_numpy()
-            np.minimum.at(oldest, rows, times)
-            np.maximum.at(newest, rows, times)
-        return Move(batch.before - stage.lag_ms, batch.after - stage.lag_ms, oldest, newest)
-
 
 def _as_frame(table: pa.Table, fragments: Int64s) -> pa.Table:
     """Tuples of channels as a step reads them: with their fragment, columns by position."""
     names = [*HIDDEN, *positions(table.num_columns - len(HIDDEN))]
     numbers = pa.array(fragments.astype(np.int32), pa.int32())
     return table.rename_columns(names).add_column(0, FRAGMENT, numbers)
-
-
-def _keep(batch: Batch, stage: Stage, result: pa.Table, work: Work) -> None:
-    """Puts what a stage gave where others read it."""
-    split = stage.split(result)
-    batch.edges[Edge(stage=stage.number)] = split.output
-    for number, rows in enumerate(split.states):
-        if len(rows):
-            work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
-
-
-def _state_append(rows: pa.Table, key: int) -> StateAppend:
-    """New state rows, cut into their partitions."""
-    fragments = rows.column(FRAGMENT).to_numpy().astype(np.int64)
-    buckets = rows.column(BUCKET).to_numpy().astype(np.int64)
-    order = np.lexsort((buckets, fragments))
-    fragments, buckets = fragments[order], buckets[order]
-    first = np.flatnonzero(np.r_[True, (np.diff(fragments) != 0) | (np.diff(buckets) != 0)])
-    lengths = np.diff(np.r_[first, len(fragments)])
-    body = rows.take(pa.array(order)).drop_columns([FRAGMENT, BUCKET])
-    return StateAppend.sliced(body, key, fragments[first], buckets[first], lengths)
 
 
 def _reason(error: PySparkException | Py4JJavaError) -> str:

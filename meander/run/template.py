@@ -38,7 +38,18 @@ from meander.model.operators import (
     with_renamed_inputs,
 )
 from meander.model.schema import Schema
-from meander.run.frames import AFTER, BUCKET, FRAGMENT, HIDDEN, TAG, arrow_type, by_position, frame_schema, positions
+from meander.run.frames import (
+    AFTER,
+    BUCKET,
+    FRAGMENT,
+    HIDDEN,
+    TAG,
+    arrow_type,
+    by_position,
+    frame_schema,
+    positions,
+    sliced,
+)
 from meander.run.merging import merged
 from meander.run.operators import STATEFUL, STATELESS, user_function
 from meander.run.operators.filter import predicate
@@ -181,12 +192,10 @@ class Stage:
         out = (FRAGMENT, *HIDDEN, *self._columns())
         if not self.states:
             return Result(result.select(out), ())
-        tags = result.column(TAG)
-        states = tuple(
-            result.filter(pc.equal(tags, number)).select([FRAGMENT, BUCKET, *table.names])
-            for number, table in enumerate(self.states, start=1)
-        )
-        return Result(result.filter(pc.equal(tags, 0)).select(out), states)
+        wanted = [out, *((FRAGMENT, BUCKET, *table.names) for table in self.states)]
+        own = sliced(result, result.column(TAG).to_numpy(), len(wanted))
+        output, *states = (rows.select(names) for rows, names in zip(own, wanted, strict=True))
+        return Result(output, tuple(states))
 
     def split_late(self, result: pa.Table) -> tuple[pa.Table, ...]:
         """Late tuples by the input they came from: fragment, hidden columns, columns of that input."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.run.exchange.base import Int64s
-from meander.run.frames import FRAGMENT
+from meander.run.frames import FRAGMENT, sliced
 from meander.run.runner import Ran, Task
 
 FIXED_ROWS = 200
@@ -85,7 +85,7 @@ def apart(result: pa.Table, numbers: Numbers) -> list[pa.Table]:
     of_rows = result.column(FRAGMENT).to_numpy()
     owners = np.searchsorted(numbers.starts, of_rows, side="right") - 1
     whole = _with_fragments(result, numbers.fragments[of_rows])
-    return [whole.filter(pa.array(owners == twin)) for twin in range(len(numbers.starts))]
+    return sliced(whole, owners, len(numbers.starts))
 
 
 def _plainly(table: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
 from meander.place.nova.wiring import Part, Running, Wiring
-from meander.run.step import STATES_PER_STAGE
+from meander.run.wavefront import STATES_PER_STAGE
 from meander.serve.loop import Applied, Loop
 
 NEVER, EVER = -(1 << 62), 1 << 62

@@ -9,8 +9,8 @@ from typing import Any
 from meander.deploy.contexts import Handover
 from meander.model.ids import OperatorId
 from meander.run.course import Course
-from meander.run.step import STATES_PER_STAGE
 from meander.run.template import Bound
+from meander.run.wavefront import STATES_PER_STAGE
 from meander.sites.share import Share
 from meander.sites.state_pull import StatePull
 

@@ -80,7 +80,7 @@ def measure(quick: bool, progress: Progress) -> Found:
     progress("starting Spark")
     spark = start_session("meander-bench")
     try:
-        with tempfile.TemporaryDirectory(prefix="meander-tcep-") as name:
+        with tempfile.TemporaryDirectory(prefix="meander-tcep-", ignore_cleanup_errors=True) as name:
             directory = Path(name)
             scene = Scene(extent.queries, extent.window_ms, extent.within_ms)
             with on_stage(spark, scene, directory / "ours", emulated=False) as stage:

@@ -1,0 +1,184 @@
+"""A wavefront: the groups of a step run as soon as those that they read are done, and what is ready runs together.
+
+A step's dataflow goes through groups of fragments, and in each through stages. However a placement cuts it into
+fragments, the longest way through it stays the same, and that is how many rounds a step takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from meander.model.ids import FragmentId
+from meander.run.commit import StateAppend, StateDrop
+from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS, frame_schema
+from meander.run.late import put_aside
+from meander.run.operators.state import Move
+from meander.run.routing import Group
+from meander.run.runner import Runner, Task
+from meander.run.stage_nodes import Edge, rows_of
+from meander.run.state import StateTables
+from meander.run.template import Stage
+from meander.run.work import Batch, StepReport, Work
+
+STATES_PER_STAGE = 16
+"""State tables are numbered stage * 16 + table inside a fragment."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A group's batch, how many waves of its stages have begun, and what the last of them has to run."""
+
+    batch: Batch
+    waves: int = 0
+    tasks: list[Task] = field(default_factory=list)
+
+
+class Wavefront:
+    """Runs groups over one state, with what a step reads and emits passed in."""
+
+    def __init__(
+        self,
+        state: StateTables,
+        runner: Runner,
+        read: Callable[[Group], Batch | None],
+        emit: Callable[[Batch], None],
+        work: Work,
+        report: StepReport,
+    ) -> None:
+        self.state, self.runner, self.read, self.emit = state, runner, read, emit
+        self.work, self.report = work, report
+        self.done: list[Batch] = []
+        self._waiting: dict[int, Group] = {}
+        self._running: dict[int, _Running] = {}
+
+    def run(self, groups: Sequence[Group]) -> None:
+        """Groups in dataflow order; each names by their places those before it that have to be done first."""
+        self._waiting = dict(enumerate(groups))
+        self._begin()
+        while self._running:
+            self._round()
+            for place in list(self._running):
+                self._go_on(place)
+            self._begin()
+
+    def _begin(self) -> None:
+        """Reads for the groups that wait for nobody any more."""
+        for place, group in list(self._waiting.items()):
+            if any(before in self._waiting or before in self._running for before in group.after):
+                continue
+            del self._waiting[place]
+            started = time.perf_counter()
+            batch = self.read(group)
+            if batch is not None:
+                batch.seconds += time.perf_counter() - started
+                self._running[place] = _Running(batch)
+                self._go_on(place)
+
+    def _go_on(self, place: int) -> None:
+        """To the next wave that has something to run over; the group ends when there is none."""
+        started, each = time.perf_counter(), self._running[place]
+        waves, each.tasks = each.batch.template.waves, []
+        while not each.tasks and each.waves < len(waves):
+            tasks = (self._task(each.batch, stage) for stage in waves[each.waves])
+            each.tasks = [task for task in tasks if task is not None]
+            each.waves += 1
+        if not each.tasks:
+            self.emit(each.batch)
+            self.done.append(each.batch)
+            del self._running[place]
+        each.batch.seconds += time.perf_counter() - started
+
+    def _round(self) -> None:
+        """The stages at which all running groups are."""
+        self.report.jobs += 1
+        busy = [(each.batch, task) for each in self._running.values() for task in each.tasks]
+        for (batch, task), ran in zip(busy, self.runner.run_all([task for _, task in busy]), strict=True):
+            started = time.perf_counter()
+            self._keep(batch, task.stage, ran.result)
+            put_aside(batch, task.stage, self.runner, task.tables[: len(task.stage.reads)], self.work, self.report)
+            batch.seconds += ran.seconds + time.perf_counter() - started
+
+    def _keep(self, batch: Batch, stage: Stage, result: pa.Table) -> None:
+        """Puts what a stage gave where others read it."""
+        split = stage.split(result)
+        batch.edges[Edge(stage=stage.number)] = split.output
+        for number, rows in enumerate(split.states):
+            if len(rows):
+                self.work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
+
+    def _task(self, batch: Batch, stage: Stage) -> Task | None:
+        """What the stage has to run over; without anything its output is empty."""
+        tables = [self._input(batch, stage, edge) for edge in stage.reads]
+        task = Task(stage, [*tables, *self._states(batch, stage, tables)])
+        if task.rows:
+            return task
+        batch.edges[Edge(stage=stage.number)] = frame_schema(stage.schema).empty_table()
+        return None
+
+    @staticmethod
+    def _input(batch: Batch, stage: Stage, edge: Edge) -> pa.Table:
+        table = rows_of(batch.edges, edge)
+        if not stage.watermark:
+            return table
+        after = (batch.after - stage.lag_ms)[batch.rows_of(table)]
+        at = table.column_names.index(HIDDEN[-1]) + 1
+        return table.add_column(at, AFTER, pa.array(after, pa.int64()))
+
+    def _states(self, batch: Batch, stage: Stage, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """The state rows that the stage asks for; what it consumes or has outlived is dropped."""
+        stateful = stage.stateful
+        if stateful is None:
+            return []
+        move = self._move(batch, stage, tables)
+        found: list[pa.Table] = []
+        for number, spec in enumerate(stage.states):
+            key = stage.number * STATES_PER_STAGE + number
+            first, last = stateful.needed(number, move)
+            wanted = np.flatnonzero(first <= last)
+            reading = self.state.read(
+                [FragmentId(int(batch.numbers[i])) for i in wanted], key, first[wanted], last[wanted] + 1
+            )
+            if reading.table is None:
+                found.append(spec.frame_schema.empty_table())
+            else:
+                fragment = reading.fragments[reading.owners].astype(np.int32)
+                columns = {FRAGMENT: pa.array(fragment, pa.int32())}
+                if spec.watermark:
+                    after = (move.after)[np.searchsorted(batch.numbers, fragment)]
+                    columns[AFTER] = pa.array(after, pa.int64())
+                rest = {name: reading.table.column(name) for name in spec.names}
+                found.append(pa.table({**columns, **rest}, schema=spec.frame_schema))
+            if spec.consumed and len(reading.fragments):
+                self.work.drops.append(StateDrop.of(key, reading.fragments, reading.buckets))
+            expired = stateful.expired(number, move.after)
+            old = np.flatnonzero((expired > BEGIN) & (move.after > move.before))
+            if len(old):
+                self.work.drops.append(StateDrop.of(key, batch.numbers[old], expired[old], below=True))
+        return found
+
+    @staticmethod
+    def _move(batch: Batch, stage: Stage, tables: Sequence[pa.Table]) -> Move:
+        oldest = np.full(len(batch.numbers), END, np.int64)
+        newest = np.full(len(batch.numbers), BEGIN, np.int64)
+        for table in tables:
+            rows, times = batch.rows_of(table), table.column(TS).to_numpy()
+            np.minimum.at(oldest, rows, times)
+            np.maximum.at(newest, rows, times)
+        return Move(batch.before - stage.lag_ms, batch.after - stage.lag_ms, oldest, newest)
+
+
+def _state_append(rows: pa.Table, key: int) -> StateAppend:
+    """New state rows, cut into their partitions."""
+    fragments = rows.column(FRAGMENT).to_numpy().astype(np.int64)
+    buckets = rows.column(BUCKET).to_numpy().astype(np.int64)
+    order = np.lexsort((buckets, fragments))
+    fragments, buckets = fragments[order], buckets[order]
+    first = np.flatnonzero(np.r_[True, (np.diff(fragments) != 0) | (np.diff(buckets) != 0)])
+    lengths = np.diff(np.r_[first, len(fragments)])
+    body = rows.take(pa.array(order)).drop_columns([FRAGMENT, BUCKET])
+    return StateAppend.sliced(body, key, fragments[first], buckets[first], lengths)
