@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,19 +25,25 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId
         lag = batch.template.lag_of(number)
         moved = batch.after > batch.before
         named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
+        passing: list[dict[int, tuple[ChannelId, int]]] = []
         for i, fragment in enumerate(batch.fragments):
             if not counts[i] and not moved[i]:
                 continue
             watermark = int(batch.after[i]) - lag if moved[i] else NO_WATERMARK
+            passed = 0
             for wire in fragment.outputs[number]:
                 report.tuples_out += int(counts[i])
                 if wire.before_ms is not None or wire.since_ms is not None:
                     work.appends += _share(table.slice(int(offsets[i]), int(counts[i])), wire, watermark)
                 elif _may_pass(exchange, wire, downstream):
-                    rows_of_one = table.slice(int(offsets[i]), int(counts[i]))
-                    work.handed[wire.channel] = Handover(_readdressed(exchange, rows_of_one, wire), watermark)
+                    if passed == len(passing):
+                        passing.append({})
+                    passing[passed][i] = (wire.channel, watermark)
+                    passed += 1
                 else:
                     named.setdefault(wire.columns, []).append((wire.channel, i))
+        for receivers in passing:
+            _hand_over(table, offsets, counts, receivers, work, exchange)
         for columns, entries in named.items():
             at = np.array([i for _, i in entries], np.int64)
             marks = np.where(moved[at], batch.after[at] - lag, NO_WATERMARK)
@@ -89,10 +97,21 @@ def _may_pass(exchange: Exchange, wire: Wire, downstream: set[ChannelId]) -> boo
     return not is_shared and wire.channel in downstream and exchange.is_passable(wire.channel)
 
 
-def _readdressed(exchange: Exchange, table: pa.Table, wire: Wire) -> pa.Table:
-    receiver = exchange.spec(wire.channel).receiver
-    numbers = pa.array(np.full(len(table), receiver, np.int32), pa.int32())
-    return table.set_column(table.column_names.index(FRAGMENT), FRAGMENT, numbers)
+def _hand_over(
+    table: pa.Table,
+    offsets: Int64s,
+    counts: Int64s,
+    passing: Mapping[int, tuple[ChannelId, int]],
+    work: Work,
+    exchange: Exchange,
+) -> None:
+    """Rows to their receivers, of each sender to one: all get their receiver's number at once."""
+    receivers = np.zeros(len(counts), np.int32)
+    receivers[list(passing)] = [exchange.spec(channel).receiver or 0 for channel, _ in passing.values()]
+    numbers = pa.array(np.repeat(receivers, counts), pa.int32())
+    readdressed = table.set_column(table.column_names.index(FRAGMENT), FRAGMENT, numbers)
+    for i, (channel, watermark) in passing.items():
+        work.handed[channel] = Handover(readdressed.slice(int(offsets[i]), int(counts[i])), watermark)
 
 
 def as_channel(table: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:

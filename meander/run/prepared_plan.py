@@ -32,6 +32,10 @@ LONGEST_JOB_S = 300
 """No part of a batch takes that long; a job that does is given up and its batch goes the plain way."""
 
 
+MOST_JOINED = 16
+"""Jobs with others that a plan remembers."""
+
+
 class NotRepeatableError(Exception):
     """The plan cannot be prepared, and why."""
 
@@ -44,9 +48,12 @@ class PreparedPlan:
     ) -> None:
         self._spark, self._jvm = cast(Any, spark), cast(Any, spark._jvm)
         self._loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        self._objects: dict[str, Any] = {}
         self._base = exchange_folder() / f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._paths = [Path(f"{self._base}-{i}") for i in range(len(schemas))]
         self._setters: list[Callable[[Any], None]] = []
+        self._holds = [False] * len(schemas)
+        """Which inputs have rows in them: those that stay empty need no exchange."""
         inputs = [self._input(spark, path, schema) for path, schema in zip(self._paths, schemas, strict=True)]
         frame: Any = plan(inputs)
         self.schema: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC")
@@ -58,6 +65,8 @@ class PreparedPlan:
         tag = self._object("scala.reflect.ClassTag").apply(self._jvm.java.lang.Class.forName("[B"))
         rdd = frame._jdf.toArrowBatchRdd()
         self._collect = self._object("org.apache.spark.rdd.RDD").rddToAsyncRDDActions(rdd, tag).collectAsync
+        self._joined: dict[tuple[str, ...], Callable[[], Any]] = {}
+        """Jobs with other plans, by whose they are."""
         self._as_part = rdd.glom()
         """The result as one element, as the part of a job has to be."""
         self._out = f"{self._base}-out"
@@ -75,9 +84,11 @@ class PreparedPlan:
 
     def load(self, tables: Sequence[pa.Table]) -> None:
         """Puts the tables where the next job reads them."""
-        for table, setter, path in zip(tables, self._setters, self._paths, strict=True):
-            _write_stream(path, table)
-            setter(self._read(str(path)).toSeq())
+        for place, (table, setter, path) in enumerate(zip(tables, self._setters, self._paths, strict=True)):
+            if len(table) or self._holds[place]:
+                _write_stream(path, table)
+                setter(self._read(str(path)).toSeq())
+                self._holds[place] = len(table) > 0
 
     def take(self, result: Any) -> pa.Table:
         """A job's result, an iterator over Arrow batches in the JVM, as a table."""
@@ -93,14 +104,25 @@ class PreparedPlan:
 
     def run_with(self, plans: Sequence[PreparedPlan]) -> Callable[[int], Any]:
         """One job for several plans whose input is in place; gives the result of each by its number."""
+        collect = self._joined.get(others := tuple(plan._base.name for plan in plans))
+        if collect is None:
+            if len(self._joined) >= MOST_JOINED:
+                self._joined.clear()
+            collect = self._joined[others] = self._join(plans)
+        results = self._waited_for(collect())
+        batches = self._object("scala.collection.ArrayOps")
+        return lambda number: getattr(batches, "iterator$extension")(results.apply(number))
+
+    def _join(self, plans: Sequence[PreparedPlan]) -> Callable[[], Any]:
         listed = self._jvm.java.util.ArrayList()
         for plan in plans:
             listed.add(plan._as_part)
         parts = self._object("scala.reflect.ClassTag").apply(self._jvm.java.lang.Class.forName("[[B"))
         whole = self._spark.sparkContext._jsc.sc().union(self._jvm.PythonUtils.toSeq(listed), parts)
-        actions = self._object("org.apache.spark.rdd.RDD").rddToAsyncRDDActions(whole, parts)
-        results, wrap = self._waited_for(actions.collectAsync()), self._object("scala.Predef").genericWrapArray
-        return lambda number: wrap(results.apply(number)).iterator()
+        found: Callable[[], Any] = (
+            self._object("org.apache.spark.rdd.RDD").rddToAsyncRDDActions(whole, parts).collectAsync
+        )
+        return found
 
     def _waited_for(self, job: Any) -> Any:
         """The job's result. A JVM without memory may lose it on its way, and would let everybody wait for ever."""
@@ -150,7 +172,9 @@ class PreparedPlan:
 
     def _object(self, name: str) -> Any:
         """A Scala object."""
-        return self._loader.loadClass(f"{name}$").getField("MODULE$").get(None)
+        if name not in self._objects:
+            self._objects[name] = self._loader.loadClass(f"{name}$").getField("MODULE$").get(None)
+        return self._objects[name]
 
 
 def jointly(plans: Sequence[PreparedPlan], inputs: Sequence[Sequence[pa.Table]]) -> list[pa.Table]:

@@ -176,9 +176,12 @@ def _state_append(rows: pa.Table, key: int) -> StateAppend:
     """New state rows, cut into their partitions."""
     fragments = rows.column(FRAGMENT).to_numpy().astype(np.int64)
     buckets = rows.column(BUCKET).to_numpy().astype(np.int64)
-    order = np.lexsort((buckets, fragments))
-    fragments, buckets = fragments[order], buckets[order]
-    first = np.flatnonzero(np.r_[True, (np.diff(fragments) != 0) | (np.diff(buckets) != 0)])
-    lengths = np.diff(np.r_[first, len(fragments)])
-    body = rows.take(pa.array(order)).drop_columns([FRAGMENT, BUCKET])
+    ahead, up = np.diff(fragments), np.diff(buckets)
+    if ((ahead < 0) | ((ahead == 0) & (up < 0))).any():
+        order = np.lexsort((buckets, fragments))
+        fragments, buckets, rows = fragments[order], buckets[order], rows.take(pa.array(order))
+        ahead, up = np.diff(fragments), np.diff(buckets)
+    first = np.concatenate([[0], np.flatnonzero((ahead != 0) | (up != 0)) + 1])
+    lengths = np.diff(first, append=len(fragments))
+    body = rows.drop_columns([FRAGMENT, BUCKET])
     return StateAppend.sliced(body, key, fragments[first], buckets[first], lengths)
