@@ -1,8 +1,9 @@
 """Cutting a large batch into parts that can run as jobs of their own, beside each other: every core has work, and no
 job needs memory for all of it.
 
-Rows that only pass are cut anywhere. Rows that meet in an operator with memory are cut by one of its keys, together
-with the state: equal keys are in one part. Where there is no such key the batch stays whole.
+Rows that only pass are cut anywhere, and so are those that partial aggregates are made of (see `two_rounds`). Rows that
+meet in any other operator with memory are cut by one of its keys, together with the state: equal keys are in one part.
+Where there is no such key the batch stays whole.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from meander.run.lean import column_of_each_leaf, origins, united
 from meander.run.template import Stage
+from meander.run.two_rounds import takes_two_rounds
 
 LEAST_PART_ROWS = 50_000
 """Rows that are worth a job of their own."""
@@ -35,7 +37,7 @@ def cut(stage: Stage, tables: Sequence[pa.Table], cores: int) -> Parts:
     count = max(min(cores, rows // LEAST_PART_ROWS), -(-rows // MOST_PART_ROWS))
     if count < 2:
         return [list(tables)]
-    if stage.stateful is None:
+    if stage.stateful is None or takes_two_rounds(stage):
         return _anywhere(tables, count)
     columns = _key_columns(stage)
     types = {t.schema.field(c).type for t, c in zip(tables, columns or (), strict=False)}

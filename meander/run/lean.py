@@ -51,7 +51,7 @@ class Lean:
             if own is not None:
                 handed_on[name] = own
         wanted = frozenset(stage.schema.names) - handed_on.keys()
-        return Lean(stage, _needed(stage, last, wanted), handed_on)
+        return Lean(stage, needed(stage, last, wanted), handed_on)
 
     @cached_property
     def computes_nothing(self) -> bool:
@@ -75,7 +75,7 @@ class Lean:
         """The stage's plan; what does not travel is nothing there, and nobody looks at it."""
         nothing = [f"0L AS {name}" for name in HIDDEN]
         whole = [
-            frame.selectExpr(FRAGMENT, *nothing, *_columns(schema, needed))
+            frame.selectExpr(FRAGMENT, *nothing, *with_nothing_else(schema, needed))
             for frame, schema, needed in zip(frames, self.stage.schemas, self.needed, strict=True)
         ]
         made = [c for c in positions(len(self.stage.schema)) if c not in self.handed_on]
@@ -158,11 +158,11 @@ def united(found: Sequence[frozenset[tuple[int, str]] | None]) -> frozenset[tupl
     return frozenset().union(*known) if len(known) == len(found) else None
 
 
-def _needed(stage: Stage, last: int, wanted: frozenset[str]) -> tuple[frozenset[str], ...]:
-    """The leaves' columns that are read on the way to the wanted ones, and by predicates."""
+def needed(stage: Stage, last: int, wanted: frozenset[str], stop: int | None = None) -> tuple[frozenset[str], ...]:
+    """The leaves' columns that are read on the way to the wanted ones, and by predicates, before node `stop`."""
     wants: dict[int, set[str]] = {i: set() for i in range(-len(stage.schemas), len(stage.nodes))}
     wants[last] |= wanted
-    for number in reversed(range(len(stage.nodes))):
+    for number in reversed(range(len(stage.nodes) if stop is None else stop)):
         node = stage.nodes[number]
         read = wants[number]
         match node.operator:
@@ -183,5 +183,6 @@ def _names(stage: Stage, number: int) -> tuple[str, ...]:
     return tuple((stage.nodes[number].schema if number >= 0 else stage.schemas[-1 - number]).names)
 
 
-def _columns(schema: Schema, needed: frozenset[str]) -> list[str]:
+def with_nothing_else(schema: Schema, needed: frozenset[str]) -> list[str]:
+    """The columns of a schema, those that are not needed as nothing."""
     return [f.name if f.name in needed else f"CAST(NULL AS {type_text(f.type)}) AS {f.name}" for f in schema]

@@ -22,12 +22,14 @@ from pyspark.sql import SparkSession
 
 from meander.run.cutting import cut
 from meander.run.lean import Lean, is_lean
+from meander.run.narrow import Narrow
 from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder, jointly
 from meander.run.process import is_running
 from meander.run.runner import PlainRunner, Ran, Task
 from meander.run.session import usable_cores
 from meander.run.template import Stage
 from meander.run.twins import shared_out, twins_of
+from meander.run.two_rounds import first_round, second_round, takes_two_rounds
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class PreparedRunner:
         self.spark = spark
         self.plain = PlainRunner(spark)
         self._idle: dict[str, list[PreparedPlan]] = {}
-        self._lean: dict[str, Lean | None] = {}
+        self._travelling: dict[str, Lean | Narrow | None] = {}
         self._refused: dict[str, str] = {}
         self._failures: dict[str, int] = {}
         self._failed_together = 0
@@ -88,7 +90,12 @@ class PreparedRunner:
         parts = [list(tables)] if stage.key in self._refused else cut(stage, tables, self._cores)
         if len(parts) == 1:
             return self._run(stage, tables)
-        return pa.concat_tables(self._pool.map(lambda part: self._run(stage, part), parts))
+        if takes_two_rounds(stage):
+            return self._run(stage, second_round(stage, tables, self._run_parts(stage, first_round(stage, parts))))
+        return pa.concat_tables(self._run_parts(stage, parts))
+
+    def _run_parts(self, stage: Stage, parts: Sequence[Sequence[pa.Table]]) -> list[pa.Table]:
+        return list(self._pool.map(lambda part: self._run(stage, part), parts))
 
     def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
         """Those with the same plan as one, and small ones as parts of one job."""
@@ -134,9 +141,8 @@ class PreparedRunner:
     def _run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:
             return self.plain.run(stage, tables)
-        lean = self._lean_of(stage)
-        if lean is not None and lean.computes_nothing:
-            return lean.passed(tables)
+        if self._only_passes(stage):
+            return Lean.of(stage).passed(tables)
         try:
             run = self._prepared(stage, tables)
             result = run.whole(run.plan.run(run.outgoing))
@@ -147,9 +153,9 @@ class PreparedRunner:
         return result
 
     def _prepared(self, stage: Stage, tables: Sequence[pa.Table]) -> _Run:
-        lean = self._lean_of(stage)
+        travelling = self._travelling_of(stage)
         given = [t.cast(s) for t, s in zip(tables, stage.frame_schemas, strict=True)]
-        return _Run(stage.key, self._take(stage, lean), given, lean)
+        return _Run(stage.key, self._take(stage, travelling), given, travelling)
 
     def _give_back(self, runs: Iterable[_Run]) -> None:
         with self._lock:
@@ -176,22 +182,23 @@ class PreparedRunner:
             self._refused[stage.key] = reason
         _log.info("a batch of a stage runs unprepared: %s", reason)
 
-    def _lean_of(self, stage: Stage) -> Lean | None:
-        if stage.key not in self._lean:
-            self._lean[stage.key] = Lean.of(stage) if is_lean(stage) else None
-        return self._lean[stage.key]
+    def _travelling_of(self, stage: Stage) -> Lean | Narrow | None:
+        """What of a stage's tuples travels; all of them without."""
+        if stage.key not in self._travelling:
+            self._travelling[stage.key] = Lean.of(stage) if is_lean(stage) else Narrow.of(stage)
+        return self._travelling[stage.key]
 
     def _only_passes(self, stage: Stage) -> bool:
-        lean = self._lean_of(stage)
-        return lean is not None and lean.computes_nothing
+        lean = self._travelling_of(stage)
+        return isinstance(lean, Lean) and lean.computes_nothing
 
-    def _take(self, stage: Stage, lean: Lean | None) -> PreparedPlan:
+    def _take(self, stage: Stage, travelling: Lean | Narrow | None) -> PreparedPlan:
         with self._lock:
             idle = self._idle.get(stage.key)
             if idle:
                 return idle.pop()
-        if lean is not None:
-            return PreparedPlan(self.spark, lean.plan, lean.schemas)
+        if travelling is not None:
+            return PreparedPlan(self.spark, travelling.plan, travelling.schemas)
         return PreparedPlan(self.spark, lambda frames: stage.plan(frames), stage.frame_schemas)
 
 
@@ -202,14 +209,14 @@ class _Run:
     key: str
     plan: PreparedPlan
     given: list[pa.Table]
-    lean: Lean | None
+    travelling: Lean | Narrow | None
 
     @property
     def outgoing(self) -> list[pa.Table]:
-        return self.given if self.lean is None else self.lean.outgoing(self.given)
+        return self.given if self.travelling is None else self.travelling.outgoing(self.given)
 
     def whole(self, result: pa.Table) -> pa.Table:
-        return result if self.lean is None else self.lean.whole(self.given, result)
+        return result if self.travelling is None else self.travelling.whole(self.given, result)
 
 
 def _first_line(error: Exception) -> str:

@@ -99,11 +99,11 @@ def test_numbers_stand_for_rows_of_all_tables() -> None:
 @pytest.mark.parametrize(
     ("text", "columns"),
     [
-        ("SELECT road, count(*) AS n FROM cars WHERE id < 3 GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO one", 1),
+        ("SELECT road, count(*) AS n FROM cars WHERE id < 3 GROUP BY road WINDOW SESSION(ts, 1 s) INTO one", 1),
         ("SELECT a.id, b.mm FROM cars AS a JOIN rain AS b ON a.road = b.road WITHIN 1 s INTO one", 2),
-        ("SELECT count(*) AS n FROM cars WINDOW TUMBLING(ts, 1 s) INTO one", 0),
-        ("SELECT speed, count(*) AS n FROM cars GROUP BY speed WINDOW TUMBLING(ts, 1 s) INTO one", 0),
-        ("SELECT upper(road) AS r, count(*) AS n FROM cars GROUP BY upper(road) WINDOW TUMBLING(ts, 1 s) INTO one", 0),
+        ("SELECT count(*) AS n FROM cars WINDOW SESSION(ts, 1 s) INTO one", 0),
+        ("SELECT speed, count(*) AS n FROM cars GROUP BY speed WINDOW SESSION(ts, 1 s) INTO one", 0),
+        ("SELECT upper(road) AS r, count(*) AS n FROM cars GROUP BY upper(road) WINDOW SESSION(ts, 1 s) INTO one", 0),
     ],
 )
 def test_equal_keys_are_in_one_part(monkeypatch: pytest.MonkeyPatch, text: str, columns: int) -> None:

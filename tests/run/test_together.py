@@ -10,8 +10,9 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from meander.run import prepared
+from meander.run import cutting, prepared
 from meander.run.frames import AFTER, FRAGMENT, TAG, TS, WM
+from meander.run.narrow import Narrow
 from meander.run.prepared import PreparedRunner
 from meander.run.prepared_plan import PreparedPlan
 from meander.run.runner import PlainRunner, Task
@@ -53,6 +54,42 @@ def task_of(text: str, rows: int) -> Task:
 def content(stage: Stage, result: pa.Table) -> list[list[str]]:
     split = stage.split(result)
     return [sorted(map(repr, table.to_pylist())) for table in (split.output, *split.states)]
+
+
+SUMS = (
+    "SELECT road, count(*) AS n, avg(speed) AS mean FROM cars WHERE id < 4 GROUP BY road "
+    "WINDOW TUMBLING(ts, 400 ms) INTO one",
+    "SELECT sum(id) AS total, max(speed) AS top FROM cars WINDOW SLIDING(ts, 400 ms, 200 ms) INTO one",
+    "SELECT upper(road) AS r, count(*) AS n FROM cars GROUP BY upper(road) WINDOW TUMBLING(ts, 400 ms) INTO one",
+)
+
+
+@pytest.mark.parametrize("text", SUMS)
+def test_a_large_aggregate_in_two_rounds(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Partial aggregates of parts, cut anywhere, meet with the state: the result is that of the batch as a whole."""
+    monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 20)
+    runner, plain = PreparedRunner(spark, cores=3), PlainRunner(spark)
+    (rows, nothing), stage = task_of(text, 90).tables, stage_of(text)
+    assert len(cutting.cut(stage, [rows, nothing], 3)) == 3
+    earlier = stage.split(plain.run(stage, [rows.slice(40), nothing])).states[0]
+    after = pa.array(np.full(len(earlier), 500))
+    state = earlier.drop_columns(["_bucket"]).add_column(1, AFTER, after).cast(nothing.schema)
+    assert len(state) > 0
+    found, wanted = runner.run(stage, [rows, state]), plain.run(stage, [rows, state])
+    assert content(stage, found) == content(stage, wanted)
+    assert all(len(table) > 0 for table in (stage.split(found).output, *stage.split(found).states))
+    assert runner.failures == 0
+    runner.close()
+
+
+@pytest.mark.parametrize(("text", "read"), [(SUMS[0], {"c1", "c2", "c3"}), (SUMS[1], {"c1", "c3"}), (SUMS[2], {"c2"})])
+def test_aggregates_get_the_columns_that_they_read(text: str, read: set[str]) -> None:
+    narrow = Narrow.of(stage_of(text))
+    assert narrow is not None
+    assert [set(names) for names in narrow.needed] == [read]
+    (sent, _) = narrow.outgoing(task_of(text, 5).tables)
+    assert {name for name in sent.column_names if name.startswith("c")} == read
+    assert Narrow.of(stage_of(JOIN)) is None
 
 
 class Jobs:

@@ -1,0 +1,70 @@
+"""What of a window aggregate's tuples need not travel to Spark: columns that neither it nor anything below it reads.
+
+Where rows are kept as they are (joins, sequences, count windows) all columns travel; partial aggregates keep none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from meander.model.expressions import columns
+from meander.model.operators import WindowAggregate
+from meander.run.lean import needed, with_nothing_else
+from meander.run.operators.time_window import TimeWindow
+from meander.run.template import Stage
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """A stage with a window aggregate, and for each of its edges the columns that are read."""
+
+    stage: Stage
+    needed: tuple[frozenset[str], ...]
+
+    @staticmethod
+    def of(stage: Stage) -> Narrow | None:
+        """None where all columns are read."""
+        node = stage.remembering
+        if node is None or not isinstance(node.operator, WindowAggregate) or not isinstance(stage.stateful, TimeWindow):
+            return None
+        read = frozenset(
+            c for named in (*node.operator.keys, *node.operator.aggregates) for c in columns(named.expression)
+        )
+        below = stage.nodes.index(node)
+        found = needed(stage, node.inputs[0], read, below)
+        return (
+            None if all(len(n) == len(s) for n, s in zip(found, stage.schemas, strict=True)) else Narrow(stage, found)
+        )
+
+    @property
+    def schemas(self) -> list[pa.Schema]:
+        """The frames that travel."""
+        edges = zip(self.stage.frame_schemas, self.stage.schemas, self.needed, strict=False)
+        narrow = [
+            pa.schema([field for field in frame if field.name in read or field.name not in schema.names])
+            for frame, schema, read in edges
+        ]
+        return [*narrow, *self.stage.frame_schemas[len(narrow) :]]
+
+    def plan(self, frames: Sequence[DataFrame]) -> DataFrame:
+        """The stage's plan; what does not travel is nothing there, and nobody looks at it."""
+        edges = list(zip(frames, self.stage.schemas, self.needed, strict=False))
+        whole = [
+            frame.selectExpr(
+                *(name for name in frame.columns if name not in schema.names), *with_nothing_else(schema, read)
+            )
+            for frame, schema, read in edges
+        ]
+        return self.stage.plan([*whole, *frames[len(edges) :]])
+
+    def outgoing(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """What travels of the tables."""
+        return [table.select(schema.names) for table, schema in zip(tables, self.schemas, strict=True)]
+
+    def whole(self, tables: Sequence[pa.Table], result: pa.Table) -> pa.Table:
+        """The result says everything."""
+        return result
