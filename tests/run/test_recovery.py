@@ -222,12 +222,12 @@ class Machine:
 
 def arm(machine: Machine, bomb: Bomb, rng: random.Random) -> str:
     """Chooses where the next crash is: a write (torn anywhere), a job, a sink's write, or right behind a step."""
-    kind = rng.choice(["write", "write", "write", "job", "job", "sink"])
+    kind = rng.choice(["write", "write", "write", "job", "job", "sink", "sink"])
     if kind == "write":
         machine.files.crash_at = machine.files.calls + rng.randrange(12)
         machine.files.written_part = rng.choice([0.0, rng.random(), 1.0])
     elif kind == "job":
-        machine.runner.bomb.at = rng.randrange(16)
+        machine.runner.bomb.at = rng.randrange(8)
     else:
         bomb.at = rng.randrange(4)
     return kind
