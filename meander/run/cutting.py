@@ -1,9 +1,9 @@
 """Cutting a large batch into parts that can run as jobs of their own, beside each other: every core has work, and no
 job needs memory for all of it.
 
-Rows that only pass are cut anywhere, and so are those that partial aggregates are made of (see `two_rounds`). Rows that
-meet in any other operator with memory are cut by one of its keys, together with the state: equal keys are in one part.
-Where there is no such key the batch stays whole.
+Rows that only pass are cut anywhere. Rows that meet in an operator with memory are cut by one of its keys, together
+with the state: equal keys are in one part. Where there is no such key, rows that partial aggregates are made of are cut
+anywhere (see `two_rounds`), and other batches stay whole.
 """
 
 from __future__ import annotations
@@ -37,13 +37,17 @@ def cut(stage: Stage, tables: Sequence[pa.Table], cores: int) -> Parts:
     count = max(min(cores, rows // LEAST_PART_ROWS), -(-rows // MOST_PART_ROWS))
     if count < 2:
         return [list(tables)]
-    if stage.stateful is None or takes_two_rounds(stage):
+    if stage.stateful is None:
         return _anywhere(tables, count)
+    if has_plain_key(stage, tables):
+        return _by_key(tables, _key_columns(stage) or (), count)
+    return _anywhere(tables, count) if takes_two_rounds(stage) else [list(tables)]
+
+
+def has_plain_key(stage: Stage, tables: Sequence[pa.Table]) -> bool:
+    """Whether rows are cut so that equal keys are in one part."""
     columns = _key_columns(stage)
-    types = {t.schema.field(c).type for t, c in zip(tables, columns or (), strict=False)}
-    if columns is None or len(types) != 1 or not _can_be_told_apart(types.pop()):
-        return [list(tables)]
-    return _by_key(tables, columns, count)
+    return columns is not None and _is_plain(tables, columns)
 
 
 def _anywhere(tables: Sequence[pa.Table], count: int) -> Parts:
@@ -61,6 +65,11 @@ def _key_columns(stage: Stage) -> list[str] | None:
     found = united([known[i][name] for i, name in zip(node.inputs, keys.inputs, strict=True)])
     columns = column_of_each_leaf(stage, found)
     return None if columns is None else [*columns, *keys.states]
+
+
+def _is_plain(tables: Sequence[pa.Table], columns: Sequence[str]) -> bool:
+    types = {t.schema.field(c).type for t, c in zip(tables, columns, strict=True)}
+    return len(types) == 1 and _can_be_told_apart(types.pop())
 
 
 def _can_be_told_apart(type_: pa.DataType) -> bool:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from meander.run.cutting import cut
+from meander.run.cutting import cut, has_plain_key
 from meander.run.lean import Lean, is_lean
 from meander.run.narrow import Narrow
 from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder, jointly
@@ -29,7 +29,7 @@ from meander.run.runner import PlainRunner, Ran, Task
 from meander.run.session import usable_cores
 from meander.run.template import Stage
 from meander.run.twins import shared_out, twins_of
-from meander.run.two_rounds import first_round, second_round, takes_two_rounds
+from meander.run.two_rounds import first_round, second_round
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class PreparedRunner:
         parts = [list(tables)] if stage.key in self._refused else cut(stage, tables, self._cores)
         if len(parts) == 1:
             return self._run(stage, tables)
-        if takes_two_rounds(stage):
+        if stage.stateful is not None and not has_plain_key(stage, tables):
             return self._run(stage, second_round(stage, tables, self._run_parts(stage, first_round(stage, parts))))
         return pa.concat_tables(self._run_parts(stage, parts))
 

@@ -1,4 +1,4 @@
-"""A large batch of a window aggregate in two rounds, without putting equal keys together first.
+"""A large batch of a window aggregate in two rounds, where rows cannot be put together by a key first.
 
 In the first round the rows are cut anywhere, and with a watermark before everything no window closes: each part gives
 partial aggregates. In the second these meet with the state that was read, at the true watermark.

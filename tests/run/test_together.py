@@ -71,6 +71,7 @@ def test_a_large_aggregate_in_two_rounds(spark: SparkSession, monkeypatch: pytes
     runner, plain = PreparedRunner(spark, cores=3), PlainRunner(spark)
     (rows, nothing), stage = task_of(text, 90).tables, stage_of(text)
     assert len(cutting.cut(stage, [rows, nothing], 3)) == 3
+    assert cutting.has_plain_key(stage, [rows, nothing]) == (text == SUMS[0])
     earlier = stage.split(plain.run(stage, [rows.slice(40), nothing])).states[0]
     after = pa.array(np.full(len(earlier), 500))
     state = earlier.drop_columns(["_bucket"]).add_column(1, AFTER, after).cast(nothing.schema)
