@@ -1,4 +1,4 @@
-"""Two ways to run a stage: as one plan once that is ready, operator by operator until then.
+"""Ways to run a stage: as one plan once that is ready, operator by operator until then, small ones without their tail.
 
 Every change may bring operators together that were apart before: a plan that Spark has not seen, and would need a good
 part of a second for. Plans of single operators are prepared beside the work as soon as a query is known, so that a
