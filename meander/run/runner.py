@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -47,11 +48,11 @@ class Runner(Protocol):
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
 
 
-class OneByOne:
+class OneByOne(ABC):
     """For runners that run tasks one after the other."""
 
-    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table: ...
 
     def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
         found = []
