@@ -31,14 +31,11 @@ class Narrow:
         node = stage.remembering
         if node is None or not isinstance(node.operator, WindowAggregate) or not isinstance(stage.stateful, TimeWindow):
             return None
-        read = frozenset(
-            c for named in (*node.operator.keys, *node.operator.aggregates) for c in columns(named.expression)
-        )
-        below = stage.nodes.index(node)
-        found = needed(stage, node.inputs[0], read, below)
-        return (
-            None if all(len(n) == len(s) for n, s in zip(found, stage.schemas, strict=True)) else Narrow(stage, found)
-        )
+        computed = (*node.operator.keys, *node.operator.aggregates)
+        read = frozenset(name for named in computed for name in columns(named.expression))
+        found = needed(stage, node.inputs[0], read, stage.nodes.index(node))
+        everything = all(len(n) == len(s) for n, s in zip(found, stage.schemas, strict=True))
+        return None if everything else Narrow(stage, found)
 
     @property
     def schemas(self) -> list[pa.Schema]:

@@ -120,13 +120,15 @@ class PreparedRunner:
         if len(tasks) < 2 or self._failed_together >= MOST_FAILURES_TOGETHER:
             return [self._timed(task) for task in tasks]
         started = time.perf_counter()
+        runs: list[_Run] = []
         try:
-            runs = [self._prepared(*task) for task in tasks]
+            runs.extend(self._prepared(*task) for task in tasks)
             results = jointly([run.plan for run in runs], [run.outgoing for run in runs])
             whole = [run.whole(result) for run, result in zip(runs, results, strict=True)]
         except FAILURES as error:
             _log.info("stages run one by one: %s", _first_line(error))
             self._failed_together += 1
+            self._give_back(runs)  # most of them had no part in it, and to prepare them again takes long
             return [self._timed(task) for task in tasks]
         self._failed_together = 0
         self._give_back(runs)
@@ -139,10 +141,11 @@ class PreparedRunner:
         return Ran(result, time.perf_counter() - started)
 
     def _run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        lean = self._travelling_of(stage)
+        if isinstance(lean, Lean) and lean.computes_nothing:
+            return lean.passed(_as_frames(stage, tables))
         if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:
             return self.plain.run(stage, tables)
-        if self._only_passes(stage):
-            return Lean.of(stage).passed(tables)
         try:
             run = self._prepared(stage, tables)
             result = run.whole(run.plan.run(run.outgoing))
@@ -154,8 +157,7 @@ class PreparedRunner:
 
     def _prepared(self, stage: Stage, tables: Sequence[pa.Table]) -> _Run:
         travelling = self._travelling_of(stage)
-        given = [t.cast(s) for t, s in zip(tables, stage.frame_schemas, strict=True)]
-        return _Run(stage.key, self._take(stage, travelling), given, travelling)
+        return _Run(stage.key, self._take(stage, travelling), _as_frames(stage, tables), travelling)
 
     def _give_back(self, runs: Iterable[_Run]) -> None:
         with self._lock:
@@ -217,6 +219,10 @@ class _Run:
 
     def whole(self, result: pa.Table) -> pa.Table:
         return result if self.travelling is None else self.travelling.whole(self.given, result)
+
+
+def _as_frames(stage: Stage, tables: Sequence[pa.Table]) -> list[pa.Table]:
+    return [table.cast(schema) for table, schema in zip(tables, stage.frame_schemas, strict=True)]
 
 
 def _first_line(error: Exception) -> str:

@@ -86,6 +86,7 @@ class PreparedPlan:
         """Puts the tables where the next job reads them."""
         for place, (table, setter, path) in enumerate(zip(tables, self._setters, self._paths, strict=True)):
             if len(table) or self._holds[place]:
+                self._holds[place] = True  # until it is known to be empty, whatever goes wrong here
                 _write_stream(path, table)
                 setter(self._read(str(path)).toSeq())
                 self._holds[place] = len(table) > 0

@@ -150,7 +150,11 @@ def test_a_job_that_fails_is_run_again_stage_by_stage(spark: SparkSession, monke
         tried.append(len(plans))
         raise Py4JError("one of them divides by zero")
 
+    def prepares(plan: PreparedPlan, *given: object) -> None:
+        raise AssertionError("the failure of one takes no plan from the others")
+
     monkeypatch.setattr(PreparedPlan, "run_with", fails)
+    monkeypatch.setattr(PreparedPlan, "__init__", prepares)
     monkeypatch.setattr(prepared, "MOST_FAILURES_TOGETHER", 3)
     for _ in range(5):
         for task, each in zip(tasks, runner.run_all(tasks), strict=True):
