@@ -1,9 +1,9 @@
 """Cutting a large batch into parts that can run as jobs of their own, beside each other: every core has work, and no
 job needs memory for all of it.
 
-Rows that only pass are cut anywhere. Rows that meet in an operator with memory are cut by one of its keys, together
-with the state: equal keys are in one part. Where there is no such key, rows that partial aggregates are made of are cut
-anywhere (see `two_rounds`), and other batches stay whole.
+Rows that only pass are cut anywhere, and so are those that partial aggregates are made of in two rounds (see
+`two_rounds`). Other rows that meet in an operator with memory are cut by one of its keys, together with the state:
+equal keys are in one part. Where there is no such key, a batch stays whole.
 """
 
 from __future__ import annotations
@@ -31,15 +31,22 @@ MIXER = np.uint64(0x9E3779B97F4A7C15)
 Parts = list[list[pa.Table]]
 
 
-def cut(stage: Stage, tables: Sequence[pa.Table], cores: int) -> Parts:
-    """The parts of a batch: each has a table for each of the stage's frames."""
+def worth_cutting(tables: Sequence[pa.Table], cores: int) -> int:
+    """Into how many parts a batch should be cut."""
     rows = sum(map(len, tables))
-    count = max(min(cores, rows // LEAST_PART_ROWS), -(-rows // MOST_PART_ROWS))
+    return max(1, min(cores, rows // LEAST_PART_ROWS), -(-rows // MOST_PART_ROWS))
+
+
+def cut(stage: Stage, tables: Sequence[pa.Table], count: int, *, by_key: bool = True) -> Parts:
+    """So many parts of a batch, or one: each has a table for each of the stage's frames.
+
+    Without `by_key` equal keys may be in several parts, where two rounds follow.
+    """
     if count < 2:
         return [list(tables)]
     if stage.stateful is None:
         return _anywhere(tables, count)
-    if has_plain_key(stage, tables):
+    if by_key and has_plain_key(stage, tables):
         return _by_key(tables, _key_columns(stage) or (), count)
     return _anywhere(tables, count) if takes_two_rounds(stage) else [list(tables)]
 

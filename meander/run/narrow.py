@@ -1,12 +1,13 @@
 """What of a window aggregate's tuples need not travel to Spark: columns that neither it nor anything below it reads.
 
 Where rows are kept as they are (joins, sequences, count windows) all columns travel; partial aggregates keep none.
+In the first of two rounds (see `two_rounds`) most hidden columns need not travel either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,25 +25,27 @@ class Narrow:
 
     stage: Stage
     needed: tuple[frozenset[str], ...]
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """Hidden columns that do not travel, with what they are."""
 
     @staticmethod
-    def of(stage: Stage) -> Narrow | None:
-        """None where all columns are read."""
+    def of(stage: Stage, instead: Mapping[str, str] | None = None) -> Narrow | None:
+        """None where everything is read."""
         node = stage.remembering
         if node is None or not isinstance(node.operator, WindowAggregate) or not isinstance(stage.stateful, TimeWindow):
             return None
         computed = (*node.operator.keys, *node.operator.aggregates)
         read = frozenset(name for named in computed for name in columns(named.expression))
         found = needed(stage, node.inputs[0], read, stage.nodes.index(node))
-        everything = all(len(n) == len(s) for n, s in zip(found, stage.schemas, strict=True))
-        return None if everything else Narrow(stage, found)
+        everything = not instead and all(len(n) == len(s) for n, s in zip(found, stage.schemas, strict=True))
+        return None if everything else Narrow(stage, found, instead or {})
 
     @property
     def schemas(self) -> list[pa.Schema]:
         """The frames that travel."""
         edges = zip(self.stage.frame_schemas, self.stage.schemas, self.needed, strict=False)
         narrow = [
-            pa.schema([field for field in frame if field.name in read or field.name not in schema.names])
+            pa.schema([f for f in frame if f.name in read or f.name not in (*schema.names, *self.instead)])
             for frame, schema, read in edges
         ]
         return [*narrow, *self.stage.frame_schemas[len(narrow) :]]
@@ -50,9 +53,12 @@ class Narrow:
     def plan(self, frames: Sequence[DataFrame]) -> DataFrame:
         """The stage's plan; what does not travel is nothing there, and nobody looks at it."""
         edges = list(zip(frames, self.stage.schemas, self.needed, strict=False))
+        replaced = [f"{value} AS {name}" for name, value in self.instead.items()]
         whole = [
             frame.selectExpr(
-                *(name for name in frame.columns if name not in schema.names), *with_nothing_else(schema, read)
+                *(name for name in frame.columns if name not in schema.names),
+                *replaced,
+                *with_nothing_else(schema, read),
             )
             for frame, schema, read in edges
         ]

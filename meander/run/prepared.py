@@ -20,7 +20,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from meander.run.cutting import cut, has_plain_key
+from meander.run.cutting import cut, has_plain_key, worth_cutting
 from meander.run.lean import Lean, is_lean
 from meander.run.narrow import Narrow
 from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder, jointly
@@ -29,7 +29,7 @@ from meander.run.runner import PlainRunner, Ran, Task
 from meander.run.session import usable_cores
 from meander.run.template import Stage
 from meander.run.twins import shared_out, twins_of
-from meander.run.two_rounds import first_round, second_round
+from meander.run.two_rounds import PLAIN, are_plain, first_round, second_round, takes_two_rounds
 
 _log = logging.getLogger(__name__)
 
@@ -87,15 +87,18 @@ class PreparedRunner:
         return all(s.key in self._idle or s.key in self._refused or self._only_passes(s) for s in stages)
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
-        parts = [list(tables)] if stage.key in self._refused else cut(stage, tables, self._cores)
+        count = 1 if stage.key in self._refused else worth_cutting(tables, self._cores)
+        plain = count > 1 and takes_two_rounds(stage) and are_plain(stage, tables)
+        parts = cut(stage, tables, count, by_key=not plain)
         if len(parts) == 1:
             return self._run(stage, tables)
-        if stage.stateful is not None and not has_plain_key(stage, tables):
-            return self._run(stage, second_round(stage, tables, self._run_parts(stage, first_round(stage, parts))))
+        if plain or (stage.stateful is not None and not has_plain_key(stage, tables)):
+            partial = self._run_parts(stage, first_round(stage, parts), plain=plain)
+            return self._run(stage, second_round(stage, tables, partial))
         return pa.concat_tables(self._run_parts(stage, parts))
 
-    def _run_parts(self, stage: Stage, parts: Sequence[Sequence[pa.Table]]) -> list[pa.Table]:
-        return list(self._pool.map(lambda part: self._run(stage, part), parts))
+    def _run_parts(self, stage: Stage, parts: Sequence[Sequence[pa.Table]], *, plain: bool = False) -> list[pa.Table]:
+        return list(self._pool.map(lambda part: self._run(stage, part, plain=plain), parts))
 
     def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
         """Those with the same plan as one, and small ones as parts of one job."""
@@ -140,14 +143,14 @@ class PreparedRunner:
         result = self.run(*task)
         return Ran(result, time.perf_counter() - started)
 
-    def _run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+    def _run(self, stage: Stage, tables: Sequence[pa.Table], *, plain: bool = False) -> pa.Table:
         lean = self._travelling_of(stage)
         if isinstance(lean, Lean) and lean.computes_nothing:
             return lean.passed(_as_frames(stage, tables))
         if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:
             return self.plain.run(stage, tables)
         try:
-            run = self._prepared(stage, tables)
+            run = self._prepared(stage, tables, plain=plain)
             result = run.whole(run.plan.run(run.outgoing))
         except FAILURES as error:
             self._failed(stage, error)
@@ -155,9 +158,10 @@ class PreparedRunner:
         self._give_back([run])
         return result
 
-    def _prepared(self, stage: Stage, tables: Sequence[pa.Table]) -> _Run:
-        travelling = self._travelling_of(stage)
-        return _Run(stage.key, self._take(stage, travelling), _as_frames(stage, tables), travelling)
+    def _prepared(self, stage: Stage, tables: Sequence[pa.Table], *, plain: bool = False) -> _Run:
+        key = f"{stage.key}, plain rows" if plain else stage.key
+        travelling = Narrow.of(stage, PLAIN) if plain else self._travelling_of(stage)
+        return _Run(key, self._take(key, stage, travelling), _as_frames(stage, tables), travelling)
 
     def _give_back(self, runs: Iterable[_Run]) -> None:
         with self._lock:
@@ -194,9 +198,9 @@ class PreparedRunner:
         lean = self._travelling_of(stage)
         return isinstance(lean, Lean) and lean.computes_nothing
 
-    def _take(self, stage: Stage, travelling: Lean | Narrow | None) -> PreparedPlan:
+    def _take(self, key: str, stage: Stage, travelling: Lean | Narrow | None) -> PreparedPlan:
         with self._lock:
-            idle = self._idle.get(stage.key)
+            idle = self._idle.get(key)
             if idle:
                 return idle.pop()
         if travelling is not None:

@@ -1,7 +1,8 @@
-"""A large batch of a window aggregate in two rounds, where rows cannot be put together by a key first.
+"""A large batch of a window aggregate in two rounds, so that rows need not be put together by a key first.
 
 In the first round the rows are cut anywhere, and with a watermark before everything no window closes: each part gives
-partial aggregates. In the second these meet with the state that was read, at the true watermark.
+partial aggregates. In the second these meet with the state that was read, at the true watermark. Where the rows are
+plain, which those of a source mostly are, a plan of its own spares the first round their hidden columns.
 """
 
 from __future__ import annotations
@@ -12,14 +13,26 @@ import numpy as np
 import pyarrow as pa
 
 from meander.run.exchange.base import Int64s
-from meander.run.frames import AFTER, BEGIN, FRAGMENT
+from meander.run.frames import AFTER, BEGIN, FRAGMENT, NEWEST, TS, WM
 from meander.run.operators.time_window import TimeWindow
 from meander.run.template import Stage
+
+PLAIN = {WM: f"{BEGIN}L", NEWEST: TS, AFTER: f"{BEGIN}L"}
+"""Hidden columns of plain rows in the first round, as they follow from the others."""
 
 
 def takes_two_rounds(stage: Stage) -> bool:
     """Whether the stage keeps nothing but partial aggregates."""
     return isinstance(stage.stateful, TimeWindow)
+
+
+def are_plain(stage: Stage, tables: Sequence[pa.Table]) -> bool:
+    """Whether no row is late for any window, and each has nothing newer in it than itself."""
+    for table in tables[: len(stage.reads)]:
+        times, watermarks, newest = (table.column(name).to_numpy() for name in (TS, WM, NEWEST))
+        if not (times >= watermarks).all() or not (times == newest).all():
+            return False
+    return True
 
 
 def first_round(stage: Stage, parts: Sequence[Sequence[pa.Table]]) -> list[list[pa.Table]]:

@@ -114,7 +114,7 @@ def test_equal_keys_are_in_one_part(monkeypatch: pytest.MonkeyPatch, text: str, 
     inputs = [given(stream, 300) for stream in ("cars", "rain")[: len(stage.reads)]]
     inputs = [t.append_column(AFTER, pa.array([0] * 300)) if stage.watermark else t for t in inputs]
     states = [spec.frame_schema.empty_table() for spec in stage.states]
-    parts = cutting.cut(stage, [*inputs, *states], cores=3)
+    parts = cutting.cut(stage, [*inputs, *states], 3)
     if not columns:
         assert len(parts) == 1
         return

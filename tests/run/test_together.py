@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from meander.run import cutting, prepared
-from meander.run.frames import AFTER, FRAGMENT, TAG, TS, WM
+from meander.run.frames import AFTER, FRAGMENT, NEWEST, TAG, TS, WM
 from meander.run.narrow import Narrow
 from meander.run.prepared import PreparedRunner
 from meander.run.prepared_plan import PreparedPlan
@@ -19,6 +19,7 @@ from meander.run.runner import PlainRunner, Task
 from meander.run.tails import without_tail
 from meander.run.template import Stage, bind
 from meander.run.tiers import TieredRunner
+from meander.run.two_rounds import are_plain
 from tests.run.harness import queries
 from tests.run.test_prepared import given
 
@@ -64,12 +65,24 @@ SUMS = (
 )
 
 
+def with_column(table: pa.Table, name: str, values: np.ndarray) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, pa.array(values))
+
+
 @pytest.mark.parametrize("text", SUMS)
-def test_a_large_aggregate_in_two_rounds(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+@pytest.mark.parametrize("rows_are", ["plain", "late", "newer"])
+def test_a_large_aggregate_in_two_rounds(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str, rows_are: str
+) -> None:
     """Partial aggregates of parts, cut anywhere, meet with the state: the result is that of the batch as a whole."""
     monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 20)
     runner, plain = PreparedRunner(spark, cores=3), PlainRunner(spark)
     (rows, nothing), stage = task_of(text, 90).tables, stage_of(text)
+    if rows_are != "newer":
+        rows = with_column(rows, NEWEST, rows.column(TS).to_numpy())
+    if rows_are == "late":
+        rows = with_column(rows, WM, np.where(np.arange(90) % 7, 0, 600))
+    assert are_plain(stage, [rows, nothing]) == (rows_are == "plain")
     assert len(cutting.cut(stage, [rows, nothing], 3)) == 3
     assert cutting.has_plain_key(stage, [rows, nothing]) == (text == SUMS[0])
     earlier = stage.split(plain.run(stage, [rows.slice(40), nothing])).states[0]
@@ -80,6 +93,7 @@ def test_a_large_aggregate_in_two_rounds(spark: SparkSession, monkeypatch: pytes
     assert content(stage, found) == content(stage, wanted)
     assert all(len(table) > 0 for table in (stage.split(found).output, *stage.split(found).states))
     assert runner.failures == 0
+    assert any(key.endswith("plain rows") for key in runner._idle) == (rows_are == "plain")
     runner.close()
 
 

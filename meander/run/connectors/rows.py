@@ -226,7 +226,8 @@ class Dealer:
 
     def in_turn(self, count: int, before: int) -> NDArray[np.int64]:
         """Producers of `count` rows when `before` rows have been dealt."""
-        return (before + np.arange(count, dtype=np.int64)) % len(self.stream.nodes)
+        nodes = len(self.stream.nodes)
+        return (before + np.arange(count, dtype=np.int64)) % nodes if nodes > 1 else np.zeros(count, np.int64)
 
     def reason(self, name: object) -> str:
         return unknown("producer", str(name), self.stream.nodes).message

@@ -26,6 +26,11 @@ def newest_before(times: Int64s, counts: Int64s, newest: Int64s) -> tuple[Int64s
     present = np.flatnonzero(counts)
     if not present.size:
         return np.empty(0, np.int64), after
+    if present.size == 1:
+        (only,) = present
+        running = np.maximum(np.maximum.accumulate(times), newest[only])
+        after[only] = running[-1]
+        return np.concatenate([newest[present], running[:-1]]), after
     sizes = counts[present] + 1
     ends = np.cumsum(sizes)
     values = np.empty(int(ends[-1]), np.int64)
