@@ -7,13 +7,18 @@ matter; the real names come back where tuples leave. Hidden columns start with a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import _create_udf
+from pyspark.util import PythonEvalType
 
 from meander.model.errors import InputError
 from meander.model.schema import DataType, Field, Kind, Schema
@@ -30,6 +35,9 @@ TAG, BUCKET = "_tag", "_bucket"
 
 BEGIN, END = -(2**62), 2**62
 """Watermarks before everything and after everything; far enough from the limits to add durations to them."""
+
+Mapping = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a Python worker does with the batches of a partition."""
 
 Longs = npt.NDArray[np.int64]
 
@@ -92,6 +100,13 @@ def frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     # Without a chunk PySpark cannot tell the type of a nested column.
     whole = table.combine_chunks() if len(table) else table.schema.empty_table()
     return spark.createDataFrame(whole).coalesce(1)
+
+
+def mapped(frame: DataFrame, run: Mapping, schema: StructType) -> DataFrame:
+    """`DataFrame.mapInArrow` without its check for pandas, which it does not use."""
+    function = _create_udf(run, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = function(*(frame[name] for name in frame.columns))
+    return ClassicFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
 def event_times(table: pa.Table, column: str) -> Longs:

@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from meander.run.cutting import cut, has_plain_key, worth_cutting
+from meander.run.executors.runner import ExecutorsRunner, has_executors
 from meander.run.lean import Lean, is_lean
 from meander.run.narrow import Narrow
 from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder, jointly
@@ -52,10 +53,14 @@ FAILURES = (NotRepeatableError, Py4JError, pa.ArrowException, OSError, Attribute
 class PreparedRunner:
     """Implements `Runner`. A plan is prepared when it is first needed, once for each slot that runs it meanwhile."""
 
-    def __init__(self, spark: SparkSession, cores: int | None = None) -> None:
-        """`cores` is into how many parts a large batch is cut at most: as many as there are, by default."""
+    def __init__(self, spark: SparkSession, cores: int | None = None, executors: ExecutorsRunner | None = None) -> None:
+        """`cores` is into how many parts a large batch is cut at most: as many as there are, by default.
+
+        `executors` fetch large batches themselves: by default where there are any.
+        """
         self.spark = spark
         self.plain = PlainRunner(spark)
+        self._executors = executors or (ExecutorsRunner(spark) if has_executors(spark) else None)
         self._idle: dict[str, list[PreparedPlan]] = {}
         self._travelling: dict[str, Lean | Narrow | None] = {}
         self._refused: dict[str, str] = {}
@@ -87,6 +92,8 @@ class PreparedRunner:
         return all(s.key in self._idle or s.key in self._refused or self._only_passes(s) for s in stages)
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        if self._executors is not None and sum(map(len, tables)) >= self._executors.least_rows:
+            return self._run_by(self._executors, stage, tables)
         count = 1 if stage.key in self._refused else worth_cutting(tables, self._cores)
         plain = count > 1 and takes_two_rounds(stage) and are_plain(stage, tables)
         parts = cut(stage, tables, count, by_key=not plain)
@@ -96,6 +103,15 @@ class PreparedRunner:
             partial = self._run_parts(stage, first_round(stage, parts), plain=plain)
             return self._run(stage, second_round(stage, tables, partial))
         return pa.concat_tables(self._run_parts(stage, parts))
+
+    def _run_by(self, executors: ExecutorsRunner, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        """The stage over rows that executors fetch: those of its columns that travel."""
+        travelling, given = self._travelling_of(stage), _as_frames(stage, tables)
+        if isinstance(travelling, Lean) and travelling.computes_nothing:
+            return travelling.passed(given)
+        if travelling is None:
+            return executors.run(stage.plan, given)
+        return travelling.whole(given, executors.run(travelling.plan, travelling.outgoing(given)))
 
     def _run_parts(self, stage: Stage, parts: Sequence[Sequence[pa.Table]], *, plain: bool = False) -> list[pa.Table]:
         return list(self._pool.map(lambda part: self._run(stage, part, plain=plain), parts))
@@ -174,6 +190,8 @@ class PreparedRunner:
     def close(self) -> None:
         """Removes the files that plans exchange their input and output by."""
         self._pool.shutdown()
+        if self._executors is not None:
+            self._executors.close()
         with self._lock:
             for plans in self._idle.values():
                 for plan in plans:

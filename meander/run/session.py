@@ -2,8 +2,9 @@
 
 A batch of a slot is a few thousand tuples, so what counts is not parallelism but the fixed cost of planning, of
 exchanges that one partition does not need and of committing to the checkpoint. `settings` is the whole list.
-Everything stays on the loopback interface: a session starts without a network and on hosts whose own name does not
-resolve.
+On this machine everything stays on the loopback interface: a session starts without a network and on hosts whose own
+name does not resolve. Executors on other machines have to reach the driver, so there Spark chooses its address, or
+`spark.driver.host` says it.
 """
 
 import os
@@ -35,9 +36,6 @@ def settings(app_name: str, cores: int, memory: str | None = None) -> dict[str, 
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": memory or _heap(),
         "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
-        # The loopback interface only, found without a name lookup.
-        "spark.driver.host": LOOPBACK,
-        "spark.driver.bindAddress": LOOPBACK,
         # Quiet: results and progress are Meander's to show.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -65,6 +63,19 @@ def settings(app_name: str, cores: int, memory: str | None = None) -> dict[str, 
     }
 
 
+# The loopback interface only, found without a name lookup.
+ON_THIS_MACHINE = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether a master's executors are here.
+
+    >>> [is_on_this_machine(m) for m in ("local[2]", "spark://127.0.0.1:7077", "spark://cloud:7077", "yarn")]
+    [True, True, False, False]
+    """
+    return master.startswith(("local", f"spark://{LOOPBACK}:", "spark://localhost:"))
+
+
 def start_session(
     app_name: str,
     *,
@@ -79,8 +90,10 @@ def start_session(
     """
     if (running := SparkSession.getActiveSession()) is not None:
         return running
-    _prepare_environment()
     conf = settings(app_name, cores or usable_cores(), memory) | dict(extra or {})
+    here = is_on_this_machine(conf["spark.master"])
+    conf = (ON_THIS_MACHINE if here else {}) | conf
+    _prepare_environment(here=here)
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -98,10 +111,10 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _prepare_environment() -> None:
+def _prepare_environment(*, here: bool) -> None:
     """What Spark's launch scripts and Python workers read from the environment instead of from the settings."""
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-    os.environ["SPARK_LOCAL_HOSTNAME"] = LOOPBACK
+    if here:
+        os.environ["SPARK_LOCAL_IP"] = os.environ["SPARK_LOCAL_HOSTNAME"] = LOOPBACK
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -36,6 +36,8 @@ class Extent:
     """How long latency is measured, and each rate."""
     latency_repeats: int
     memory_s: float | None
+    executors: tuple[int, ...] = ()
+    """Tuples a batch that executors fetch themselves."""
 
 
 FULL = Extent(
@@ -48,6 +50,7 @@ FULL = Extent(
     seconds=15.0,
     latency_repeats=3,
     memory_s=600.0,
+    executors=(100_000, 1_000_000),
 )
 QUICK = Extent(
     sizes=(1_000, 100_000),
@@ -88,7 +91,7 @@ NOTES = (
     "inside the data plane's path: files read by the driver, tuples committed to the store, steps of a slot's "
     "streaming query with their Spark jobs, state and commit, delivery to files. All tuples pass through the driver",
     "inside plain Spark's path: its file source, the query with state store and checkpoint, its parquet sink with log. "
-    "Tuples go from executor to files; this is what the executors' path gives",
+    "Tuples go from executor to files",
     "plain Spark has as many partitions as cores, the data plane has one; settings for small batches apply to both",
     "latency is from the newest line a result depends on to the result in the driver, lines come over a socket",
     "a step is what Structured Streaming calls for a batch, without the time of its own log; a round of plain queries "
@@ -98,19 +101,21 @@ NOTES = (
 
 
 QUICK_NOTES = (
-    "quick: batches of 10,000 and 1,000,000 tuples, 10 and 20 plain queries, rates above 2,000 tuples/s, and memory "
-    "over ten minutes are measured in the full run only",
+    "quick: batches of 10,000 and 1,000,000 tuples, the executors' path, 10 and 20 plain queries, rates above 2,000 "
+    "tuples/s, and memory over ten minutes are measured in the full run only",
 )
 
 
 def measure(spark: SparkSession, work: Path, extent: Extent, progress: Progress) -> list[Figure]:
     """Every figure, part after part."""
+    from meander.lab.bench import dataplane_executors as executors
     from meander.lab.bench import dataplane_fragments as fragments
     from meander.lab.bench import dataplane_latency as latency
     from meander.lab.bench import dataplane_many as many
     from meander.lab.bench import dataplane_throughput as throughput
 
     figures = throughput.measure(spark, work / "throughput", extent.sizes, extent.repeats, extent.batches, progress)
+    figures += executors.measure(spark, extent.executors, extent.repeats, progress)
     figures += latency.measure(spark, work / "latency", extent.seconds, extent.latency_repeats, progress)
     figures += fragments.measure(spark, work / "fragments", extent.fragments, extent.repeats + 2, progress)
     figures += fragments.measure_plain(spark, work / "queries", extent.plain_queries, extent.repeats, progress)

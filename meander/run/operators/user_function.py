@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
-from pyspark.sql.udf import _create_udf
-from pyspark.util import PythonEvalType
 
 from meander.model.errors import InputError
 from meander.model.operators import UserFunction
 from meander.run.expressions import type_text
-from meander.run.frames import arrow_type, positions
-
-Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+from meander.run.frames import Mapping, arrow_type, mapped, positions
 
 
 def apply(
@@ -37,14 +31,7 @@ def apply(
         for name, type_ in zip(positions(len(types)), operator.output.types, strict=True)
     ]
     run = runner(operator.function, tuple(names), tuple(carried), operator.output.names, types)
-    return _mapped(inputs[0], run, StructType([*hidden, *result]))
-
-
-def _mapped(frame: DataFrame, run: Batches, schema: StructType) -> DataFrame:
-    """`DataFrame.mapInArrow` without its check for pandas, which it does not use."""
-    function = _create_udf(run, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = function(*(frame[name] for name in frame.columns))
-    return ClassicFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+    return mapped(inputs[0], run, StructType([*hidden, *result]))
 
 
 def load(function: str) -> Callable[[pa.RecordBatch], object]:
@@ -64,7 +51,7 @@ def load(function: str) -> Callable[[pa.RecordBatch], object]:
 
 def runner(
     function: str, names: tuple[str, ...], carried: tuple[str, ...], wanted: tuple[str, ...], types: list[pa.DataType]
-) -> Batches:
+) -> Mapping:
     """The function that a worker runs: names in, the user's function, positions out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,80 @@
+"""Runs a plan over a large batch without the driver in between: executors fetch rows and bring results themselves.
+
+Tuples do not travel inside tasks' descriptions and collected results, which bounds what a driver can take; each task
+asks the site's door for its part of the rows, the plan runs as any plan of Spark does, with exchanges between executors
+where rows have to meet, and each task brings its part of the result to the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from meander.run.executors.door import BATCH_ROWS, Attempt, PartsDoor
+from meander.run.executors.part import BROUGHT, bringing, fetching
+from meander.run.frames import mapped
+
+LEAST_ROWS = 500_000
+"""Rows from which on a batch is worth being fetched by executors."""
+
+LOCAL = "local"
+
+
+def has_executors(spark: SparkSession) -> bool:
+    """Whether tasks run in processes of their own, here or on other machines."""
+    master = str(spark.sparkContext.master)
+    return master != LOCAL and not master.startswith(f"{LOCAL}[")
+
+
+class BroughtError(PySparkException):
+    """What executors brought is not what they said."""
+
+
+class ExecutorsRunner:
+    """For any number of batches at once, from any threads."""
+
+    def __init__(self, spark: SparkSession, least_rows: int = LEAST_ROWS) -> None:
+        self.least_rows = least_rows
+        self.batches = 0
+        """How many were run."""
+        self._spark = spark.newSession()
+        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
+        self._door = PartsDoor(str(spark.conf.get("spark.driver.host")))
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a batch is cut now: one for each core of each executor."""
+        context = self._spark.sparkContext
+        known = context._jsc.sc().statusTracker().getExecutorInfos()  # the driver is one of them
+        return max(2, (len(known) - 1) * int(context.getConf().get("spark.executor.cores", "1") or 1))
+
+    def run(self, plan: Callable[[Sequence[DataFrame]], DataFrame], tables: Sequence[pa.Table]) -> pa.Table:
+        """What the plan gives over frames of these rows, in any order."""
+        batch, parts = self._door.offer(tables), self.parts
+        self._spark.conf.set("spark.sql.shuffle.partitions", parts)
+        try:
+            frame = plan([self._frame(batch, number, table, parts) for number, table in enumerate(tables)])
+            schema = to_arrow_schema(frame.schema, timezone="UTC")
+            told = mapped(frame, bringing(self._door.contact, batch), from_arrow_schema(BROUGHT)).collect()
+            brought = self._door.brought(batch, [Attempt(row["part"], row["attempt"]) for row in told])
+        finally:
+            self._door.forget(batch)
+        rows, wanted = sum(b.num_rows for b in brought), sum(row["rows"] for row in told)
+        if rows != wanted:
+            raise BroughtError(f"executors brought {wanted:,} rows, of which {rows:,} are there")
+        self.batches += 1
+        return pa.Table.from_batches(brought).cast(schema) if brought else schema.empty_table()
+
+    def close(self) -> None:
+        self._door.shutdown()
+
+    def _frame(self, batch: str, number: int, table: pa.Table, parts: int) -> DataFrame:
+        """A frame of rows that executors fetch; a table of few rows is one part."""
+        count = parts if len(table) >= parts else 1
+        numbers = self._spark.range(0, count, 1, count)
+        fetch = fetching(self._door.contact, batch, number, count)
+        return mapped(numbers, fetch, from_arrow_schema(table.schema))

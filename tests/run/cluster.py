@@ -1,0 +1,121 @@
+"""A host on a small cluster, as a process of its own: executors are processes, and one of them is killed meanwhile.
+
+    python -m tests.run.cluster DIRECTORY
+
+Prints as JSON how its results compare with the oracle's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from meander.run.commit import Commit
+from meander.run.comparison import compare
+from meander.run.connectors.base import Outlet, Surroundings
+from meander.run.connectors.memory import Memory
+from meander.run.exchange.base import ChannelAppend
+from meander.run.executors.runner import ExecutorsRunner
+from meander.run.frames import END, with_hidden
+from meander.run.host import Host, HostOptions
+from meander.run.oracle import PRODUCER, oracle
+from meander.run.prepared import PreparedRunner
+from meander.run.runner import PlainRunner
+from meander.run.session import start_session
+from tests.run.harness import SINKS, Plane, queries, rows_of
+
+MASTER = "local-cluster[2,1,1024]"
+TEXT = """
+CREATE QUERY fast AS SELECT id, speed * 3.6 AS kmh FROM cars WHERE speed > 10 INTO one;
+CREATE QUERY load AS SELECT road, count(*) AS n, avg(speed) AS mean FROM cars
+GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO two;
+"""
+MOMENTS, KILLED_AT = 4, 2
+
+
+def run(directory: Path) -> dict[str, object]:
+    spark = start_session("cluster", extra={"spark.master": MASTER})
+    executors = ExecutorsRunner(spark, least_rows=30)
+    wanted = queries(TEXT)
+    plane = Plane(directory / "plan", PlainRunner(spark), wanted)
+    plane.store.close()
+    host = Host(HostOptions(directory / "host"), spark, PreparedRunner(spark, executors=executors))
+    sinks = {"fast > one": Memory(), "load > two": Memory()}
+    results = plane.installation.results
+    outlets = [
+        Outlet(name, SINKS[sink], results[running.sinks[0]])
+        for (name, running), sink in zip(plane.catalog.plan.queries.items(), ("one", "two"), strict=True)
+    ]
+    rng, tables = np.random.default_rng(5), []
+    killed = 0
+    host.install(plane.installation)
+    host.start()
+    host.deliver(outlets, Surroundings(directory, directory), sinks)
+    channels = plane.installation.ingest["cars", "s0"]
+    for moment in range(MOMENTS):
+        times = np.arange(moment * 1000, moment * 1000 + 1000, 5)
+        tables.append(rows_of("cars", rng, times))
+        hidden = with_hidden(tables[-1], "ts", 0, moment * 1000 - 1)
+        host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, int(times[-1])) for c in channels)))
+        if moment == KILLED_AT:
+            killed = kill_one_executor()
+        deadline = time.monotonic() + 60
+        while executors.batches <= moment and time.monotonic() < deadline:
+            time.sleep(0.05)
+    ends = [c for readers in plane.installation.ingest.values() for c in readers]
+    host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in ends)))
+    drained = host.drain(timeout_s=240)
+    status = host.status()
+    host.stop()
+    whole = pa.concat_tables(tables)
+    inputs = {
+        "cars": whole.append_column(PRODUCER, pa.array(["s0"] * len(whole))),
+        "rain": rows_of("rain", rng, np.arange(0)).append_column(PRODUCER, pa.array([], pa.string())),
+    }
+    compared = {
+        query.id: compare(expected, sinks[f"{query.id} > {sink}"].table)
+        for query in wanted
+        for sink, expected in oracle(spark, query.plan, inputs).items()
+    }
+    left = Path(os.environ["SPARK_HOME"]) / "work" / spark.sparkContext.applicationId
+    spark.stop()
+    shutil.rmtree(left, ignore_errors=True)
+    return {
+        "drained": drained,
+        "problems": list(status.problems),
+        "killed": killed,
+        "batches": executors.batches,
+        "equal": {query: c.equal for query, c in compared.items()},
+        "expected": {query: c.expected for query, c in compared.items()},
+    }
+
+
+def kill_one_executor() -> int:
+    """SIGKILL for the first executor of this process; says how many there were."""
+    mine = {os.getpid()}
+    found = []
+    for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda p: int(p.name)):  # children have larger numbers
+        try:
+            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            command = (path / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent in mine:
+            mine.add(int(path.name))
+            if b"CoarseGrainedExecutorBackend" in command:
+                found.append(int(path.name))
+    if found:
+        os.kill(found[0], signal.SIGKILL)
+    return len(found)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run(Path(sys.argv[1]))) + "\n")

@@ -1,0 +1,109 @@
+"""The executors' path: rows are fetched and brought by executors, and the result is that of the driver's path."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from pyspark.sql import SparkSession
+
+from meander.run.exchange.flight_proof import Contact
+from meander.run.executors.door import Attempt, PartsDoor
+from meander.run.executors.part import fetching
+from meander.run.executors.runner import ExecutorsRunner, has_executors
+from meander.run.prepared import PreparedRunner
+from meander.run.runner import PlainRunner
+from tests.run.test_together import CHOSEN, FAST, SUMS, content, task_of
+
+ROWS = pa.table({"a": list(range(10))})
+
+
+@pytest.fixture
+def door() -> Iterator[PartsDoor]:
+    found = PartsDoor("127.0.0.1")
+    yield found
+    found.shutdown()
+
+
+def fetched(contact: Contact, batch: str, part: int, parts: int) -> list[int]:
+    numbers = iter([pa.RecordBatch.from_pydict({"id": [part]})])
+    return [v for found in fetching(contact, batch, 0, parts)(numbers) for v in found.column(0).to_pylist()]
+
+
+def bring(door: PartsDoor, batch: str, attempt: Attempt, rows: pa.Table) -> None:
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {door.contact.proof}".encode())])
+    with flight.FlightClient(door.contact.address) as client:
+        path = flight.FlightDescriptor.for_path(batch, *map(str, attempt))
+        writer, _ = client.do_put(path, rows.schema, options)
+        with writer:
+            writer.write_table(rows)
+
+
+def test_every_row_is_in_one_part(door: PartsDoor) -> None:
+    batch = door.offer([ROWS])
+    assert [fetched(door.contact, batch, part, 3) for part in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
+
+
+def test_only_attempts_that_the_job_names_count(door: PartsDoor) -> None:
+    """A task that was tried twice has brought its part twice."""
+    batch = door.offer([ROWS])
+    for attempt, rows in ((Attempt(1, 7), ROWS.slice(5)), (Attempt(0, 5), ROWS), (Attempt(0, 6), ROWS.slice(0, 5))):
+        bring(door, batch, attempt, rows)
+    found = door.brought(batch, [Attempt(1, 7), Attempt(0, 6)])
+    assert pa.Table.from_batches(found).column(0).to_pylist() == list(range(10))
+    door.forget(batch)
+    bring(door, batch, Attempt(0, 9), ROWS)  # comes too late, and is nobody's
+    assert batch not in door._brought
+
+
+def test_nobody_gets_in_without_the_proof_and_nothing_is_left_when_it_is_over(door: PartsDoor) -> None:
+    batch = door.offer([ROWS])
+    with pytest.raises(flight.FlightUnauthenticatedError, match="only executors"):
+        fetched(Contact(door.contact.address, "guessed"), batch, 0, 1)
+    door.forget(batch)
+    with pytest.raises(flight.FlightServerError, match="nobody waits"):
+        fetched(door.contact, batch, 0, 1)
+
+
+@pytest.mark.parametrize("text", [FAST, SUMS[0], CHOSEN])
+def test_what_executors_bring_is_what_the_driver_gives(spark: SparkSession, text: str) -> None:
+    """Rows of which only some columns travel, an aggregate that meets on executors, and a join with a memory."""
+    executors = ExecutorsRunner(spark, least_rows=100)
+    runner, plain = PreparedRunner(spark, executors=executors), PlainRunner(spark)
+    task = task_of(text, 400)
+    assert content(task.stage, runner.run(*task)) == content(task.stage, plain.run(*task))
+    assert executors.batches == 1
+    small = task_of(text, 30)
+    assert content(small.stage, runner.run(*small)) == content(small.stage, plain.run(*small))
+    assert executors.batches == 1  # so few rows go with the task
+    runner.close()
+
+
+def test_this_session_has_no_executors_of_its_own(spark: SparkSession) -> None:
+    assert not has_executors(spark)
+
+
+@pytest.mark.slow
+def test_a_host_on_a_cluster_that_loses_an_executor(tmp_path: Path) -> None:
+    """Real executors, one of which is killed while a batch is under way: the results are the oracle's."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.run.cluster", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert told["drained"], told
+    assert not told["problems"], told
+    assert told["killed"] == 2, told
+    assert told["batches"] >= 4, told
+    assert told["equal"] == {"fast": True, "load": True}, told
+    assert min(told["expected"].values()) > 10
