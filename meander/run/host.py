@@ -58,7 +58,7 @@ class HostOptions:
 
     directory: Path
     slots: int = 1
-    linger_ms: int = 500
+    linger_ms: int = 5_000
     """How long a micro-batch stays open for more work: what Spark does around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
     ingest: IngestOptions = field(default_factory=IngestOptions)
