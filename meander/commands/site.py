@@ -41,6 +41,9 @@ def run(
         str, typer.Option(help="How fragments change slots: steady, greedy, single_queue, static or off.")
     ] = "steady",
     memory: Annotated[str | None, typer.Option(help="Memory of Spark's driver, such as 2g.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="More of Spark's settings, each as spark.executor.memory=4g.")
+    ] = None,
     ca: Annotated[Path | None, typer.Option(help="The authority that signed the certificates of the others.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="This site's certificate; needs --key.")] = None,
     key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
@@ -79,7 +82,7 @@ def run(
             ca,
             certificate,
             key,
-            {} if memory is None else {"spark.driver.memory": memory},
+            _settings(memory, conf or []),
         )
     )
     ended = threading.Event()
@@ -95,3 +98,14 @@ def run(
     if running.refusal is not None:
         raise InputError(running.refusal)
     typer.echo("stopped; everything that was taken in is out" if drained else "stopped; the rest goes on next time")
+
+
+def _settings(memory: str | None, conf: list[str]) -> dict[str, str]:
+    """Settings of Spark, checked for their form."""
+    found = {} if memory is None else {"spark.driver.memory": memory}
+    for text in conf:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise InputError(f"--conf {text!r} is no setting of Spark; write --conf spark.executor.memory=4g")
+        found[name] = value
+    return found

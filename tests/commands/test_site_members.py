@@ -66,6 +66,13 @@ def test_what_makes_no_sense_changes_nothing(home: Path, arguments: tuple[str, .
     book.close()
 
 
+@pytest.mark.parametrize("setting", ["executor.memory=4g", "spark.executor.memory"])
+def test_what_is_no_setting_of_spark_is_refused(setting: str) -> None:
+    arguments = ("site", "--join", "http://hub:8420", "--token", "t", "--nodes", "e0", "--conf", setting)
+    with pytest.raises(InputError, match=r"write --conf spark\.executor\.memory=4g"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
 def test_certificates_are_signed_by_one_authority_and_their_keys_are_private(tmp_path: Path) -> None:
     out = tmp_path / "certificates"
     made = json.loads(said("certificates", "hub", "gateway", "-o", str(out), "--host", "10.0.0.7", "--json"))
