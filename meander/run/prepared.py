@@ -163,7 +163,7 @@ class PreparedRunner:
         lean = self._travelling_of(stage)
         if isinstance(lean, Lean) and lean.computes_nothing:
             return lean.passed(_as_frames(stage, tables))
-        if stage.key in self._refused or sum(t.nbytes for t in tables) > LARGEST_BYTES:
+        if stage.key in self._refused or _is_too_large(tables):
             return self.plain.run(stage, tables)
         try:
             run = self._prepared(stage, tables, plain=plain)
@@ -244,7 +244,13 @@ class _Run:
 
 
 def _as_frames(stage: Stage, tables: Sequence[pa.Table]) -> list[pa.Table]:
-    return [table.cast(schema) for table, schema in zip(tables, stage.frame_schemas, strict=True)]
+    given = zip(tables, stage.frame_schemas, strict=True)
+    return [table if table.schema.equals(schema) else table.cast(schema) for table, schema in given]
+
+
+def _is_too_large(tables: Sequence[pa.Table]) -> bool:
+    """Few rows are not looked at: to count bytes takes a while."""
+    return sum(map(len, tables)) > MOST_SHARING_ROWS and sum(t.nbytes for t in tables) > LARGEST_BYTES
 
 
 def _first_line(error: Exception) -> str:

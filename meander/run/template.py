@@ -135,11 +135,16 @@ class Stage:
         """How far the watermark behind this stage stays behind the fragment's."""
         return self.lag_ms + (self.stateful.lag_ms if self.stateful else 0)
 
-    @property
+    @cached_property
     def frame_schemas(self) -> tuple[pa.Schema, ...]:
         """Arrow schemas of the frames that `plan` takes: one for each edge, then one for each state table."""
         edges = (frame_schema(s, watermark=self.watermark) for s in self.schemas)
         return (*edges, *(t.frame_schema for t in self.states))
+
+    @cached_property
+    def nothing(self) -> pa.Table:
+        """An output without rows."""
+        return frame_schema(self.schema).empty_table()
 
     def plan(self, frames: Sequence[DataFrame]) -> DataFrame:
         """The frame of a step, output and state rows together. It depends on nothing but the schemas of the frames."""

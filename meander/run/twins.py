@@ -76,7 +76,7 @@ def together(twins: Sequence[Sequence[pa.Table]]) -> tuple[list[pa.Table], Numbe
         [_with_fragments(t, np.searchsorted(fragments, t.column(FRAGMENT).to_numpy()) + start) for t in tables]
         for tables, fragments, start in zip(twins, own, starts, strict=True)
     ]
-    whole = [pa.concat_tables(_plainly(t) for t in tables) for tables in zip(*renumbered, strict=True)]
+    whole = [_concatenated(tables) for tables in zip(*renumbered, strict=True)]
     return whole, Numbers(np.concatenate(own).astype(np.int64), starts.astype(np.int64))
 
 
@@ -88,9 +88,11 @@ def apart(result: pa.Table, numbers: Numbers) -> list[pa.Table]:
     return sliced(whole, owners, len(numbers.starts))
 
 
-def _plainly(table: pa.Table) -> pa.Table:
-    """Whichever columns may be null."""
-    return pa.table(table.columns, table.column_names)
+def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """All rows, whichever columns may be null."""
+    if not all(t.schema.equals(tables[0].schema) for t in tables[1:]):
+        tables = [pa.table(t.columns, t.column_names) for t in tables]
+    return pa.concat_tables(tables)
 
 
 def _with_fragments(table: pa.Table, fragments: Int64s) -> pa.Table:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from meander.model.ids import FragmentId
 from meander.run.commit import StateAppend, StateDrop
-from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS, frame_schema
+from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS
 from meander.run.late import put_aside
 from meander.run.operators.state import Move
 from meander.run.routing import Group
@@ -117,7 +117,7 @@ class Wavefront:
         task = Task(stage, [*tables, *self._states(batch, stage, tables)])
         if task.rows:
             return task
-        batch.edges[Edge(stage=stage.number)] = frame_schema(stage.schema).empty_table()
+        batch.edges[Edge(stage=stage.number)] = stage.nothing
         return None
 
     @staticmethod
@@ -140,9 +140,8 @@ class Wavefront:
             key = stage.number * STATES_PER_STAGE + number
             first, last = stateful.needed(number, move)
             wanted = np.flatnonzero(first <= last)
-            reading = self.state.read(
-                [FragmentId(int(batch.numbers[i])) for i in wanted], key, first[wanted], last[wanted] + 1
-            )
+            fragments = map(FragmentId, batch.numbers[wanted].tolist())
+            reading = self.state.read(fragments, key, first[wanted], last[wanted] + 1)
             if reading.table is None:
                 found.append(spec.frame_schema.empty_table())
             else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -42,16 +43,16 @@ class StateTable:
     mergeable: bool = False
     """Whether a step over nothing but rows of this table, with a watermark before everything, makes fewer of them."""
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(c.name for c in self.columns)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The rows as they are kept."""
         return pa.schema([(c.name, c.arrow) for c in self.columns])
 
-    @property
+    @cached_property
     def frame_schema(self) -> pa.Schema:
         """The rows as a step reads them."""
         after = [(AFTER, pa.int64())] if self.watermark else []
