@@ -17,11 +17,24 @@ from collections.abc import Callable
 from meander.run.migration.hops import Hop
 from meander.run.migration.wire import WireError
 
-BLOCK_BYTES = 1 << 16
+BLOCK_BYTES, MOST_BLOCK_BYTES = 1 << 16, 1 << 20
 """What is passed on at once. A hop adds the time of one block, not of one chunk."""
+BLOCK_MS = 1.0
+"""Fast links carry larger blocks, up to what they carry in that time: each block costs the same to pass on."""
 BUFFER_BYTES = 1 << 20
 MADE_UP_S = 0.02
 """How late a block may come and still count as having come in time."""
+
+
+def block_bytes(hop: Hop) -> int:
+    """How large the blocks of a link are.
+
+    >>> [block_bytes(Hop(0.0, mbps)) for mbps in (100.0, 1_000.0, 10_000.0, None)]
+    [65536, 125000, 1048576, 1048576]
+    """
+    if hop.bandwidth_mbps is None:
+        return MOST_BLOCK_BYTES
+    return int(min(MOST_BLOCK_BYTES, max(BLOCK_BYTES, hop.bandwidth_mbps * BLOCK_MS * 1000 / 8)))
 
 
 class Pace:
@@ -50,10 +63,11 @@ class Link:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.sent_bytes = 0
+        self.block_bytes = block_bytes(hop)
         self._sock, self._pace = sock, Pace(hop)
         self._clock_s, self._sleep = clock_s, sleep
         flying = (hop.bandwidth_mbps or 0) * hop.latency_ms * 1000 / 8
-        self._limit = BUFFER_BYTES + int(2 * flying)
+        self._limit = max(BUFFER_BYTES, 4 * self.block_bytes) + int(2 * flying)
         self._blocks: deque[tuple[float, bytes | memoryview]] = deque()
         self._waiting_bytes = 0
         self._problem: str | None = None

@@ -119,17 +119,17 @@ def _pass_on(upstream: socket.socket, link: Link, opening: Opening) -> None:
         whole = opening.forwarding is Forwarding.WHOLE and found.kind is Kind.CHUNK
         put = held.append if whole else link.put
         put(found.to_bytes())
-        _blocks(upstream, found, put)
+        _blocks(upstream, found, put, link.block_bytes)
         if whole and found.number == opening.chunks - 1:
             for block in held:
                 link.put(block)
             held.clear()
 
 
-def _blocks(upstream: socket.socket, found: Head, put: _Put) -> None:
+def _blocks(upstream: socket.socket, found: Head, put: _Put, most_bytes: int) -> None:
     left = found.length
     while left:
-        block = upstream.recv(min(left, BLOCK_BYTES))
+        block = upstream.recv(min(left, most_bytes))
         if not block:
             raise WireError("the sender ended within a message")
         put(block)

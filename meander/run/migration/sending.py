@@ -14,7 +14,7 @@ from meander.model.errors import InputError
 from meander.run.migration.answers import Answers, RefusedError
 from meander.run.migration.hops import Forwarding, Hop
 from meander.run.migration.job import MoveState
-from meander.run.migration.link import BLOCK_BYTES, Link
+from meander.run.migration.link import Link
 from meander.run.migration.wire import Address, Head, Kind, Opening, WireError, connected, hang_up, message
 from meander.run.transfer import Export
 
@@ -147,9 +147,9 @@ class Sending:
             if self._cancelling.is_set():
                 break
             chunk = self._export.chunk(number)
-            link.put(Head(Kind.CHUNK, number, len(chunk)).to_bytes() + chunk[:BLOCK_BYTES])
-            for at in range(BLOCK_BYTES, len(chunk), BLOCK_BYTES):
-                link.put(memoryview(chunk)[at : at + BLOCK_BYTES])
+            link.put(Head(Kind.CHUNK, number, len(chunk)).to_bytes())
+            for at in range(0, len(chunk), link.block_bytes):
+                link.put(memoryview(chunk)[at : at + link.block_bytes])
             self.bytes += len(chunk)
         answers.wait_for(lambda: answers.taken == len(self._export) or self._cancelling.is_set())
         if answers.taken < len(self._export):

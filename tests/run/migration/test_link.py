@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meander.run.migration.hops import Hop
-from meander.run.migration.link import BUFFER_BYTES, MADE_UP_S, Link, Pace
+from meander.run.migration.link import MADE_UP_S, MOST_BLOCK_BYTES, Link, Pace
 from meander.run.migration.wire import SOCKET_BUFFER_BYTES, WireError, tuned
 
 
@@ -74,7 +74,7 @@ def test_who_puts_in_waits_while_nobody_reads_and_hears_when_the_link_breaks() -
     threading.Thread(target=fill, daemon=True).start()
     assert not ended.wait(0.2)
     seen = accepted[0]
-    assert 0 < seen <= BUFFER_BYTES + 6 * SOCKET_BUFFER_BYTES
+    assert 0 < seen <= 4 * MOST_BLOCK_BYTES + 6 * SOCKET_BUFFER_BYTES
     there.close()
     assert ended.wait(10)
 
