@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
 from meander.deploy.markers import Marker, MarkerAction
+from meander.model.events import PlacementChanged
 from meander.model.ids import ChannelId, FragmentId
+from meander.model.operators import WindowAggregate
 from meander.run.commit import Commit
 from meander.run.exchange import flight_client, flight_puller
 from meander.run.exchange.base import ChannelAppend, ChannelSpec
@@ -22,9 +25,12 @@ from meander.run.exchange.kafka_broker import Broker
 from meander.run.exchange.kafka_listener import Listening
 from meander.run.exchange.kafka_publisher import Publishing, topic_note
 from meander.run.journal import JournalError
+from meander.run.prepared import PreparedRunner
 from meander.run.store import Store
 from meander.sites.share_effect import starts
 from tests.sites.broker import RealBroker, real_broker
+from tests.sites.spread_plane import SpreadPlane
+from tests.sites.test_spread import QUERY
 from tests.sites.two_stores import SCHEMA, Place, place, rows
 
 PATIENCE_S = 300.0
@@ -281,3 +287,31 @@ def until(condition: Callable[[], bool]) -> None:
 def test_a_broker_where_nobody_listens_is_named_at_once(spark: SparkSession, broker: RealBroker) -> None:
     with pytest.raises(AwayError, match=r"no answer from the broker at 127.0.0.1:1 \(Connection refused\); is it up\?"):
         Broker(spark, "127.0.0.1:1").ids(["a"])
+
+
+def test_a_query_over_a_broker_gives_the_oracles_output_while_it_moves_and_a_site_dies(
+    spark: SparkSession, broker: RealBroker, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    runner = PreparedRunner(spark)
+    sites = {"west": ("s0", "e0"), "east": ("s1", "e1")}
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, sites, broker=broker.address, disorder_ms=300)
+    try:
+        (operator,) = [o for o, r in plane.catalog.plan.operators.items() if isinstance(r.spec, WindowAggregate)]
+        for moment, node in enumerate(["e0", "e1"]):
+            plane.feed(rng, moment * 500)
+            plane.step()
+            plane.apply(PlacementChanged(0, operator, node))
+            plane.feed(rng, moment * 500 + 250)
+            plane.until(lambda: not plane.loop.deployer.has_open_changes)
+        plane.kill("east")
+        plane.feed(rng, 1000)
+        plane.step()
+        plane.restart("east")
+        plane.finish()
+        assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+        plane.check_deployment()
+        assert all(m.sharing.pulling.metrics.records > 0 for m in plane.machines.values())
+    finally:
+        plane.close()
+        runner.close()
