@@ -197,7 +197,7 @@ class Pulling:
         came = sum(found.stop - found.start for found in fresh)
         self.metrics.records += came
         self.metrics.ranges += len(fresh)
-        self.metrics.bytes += sum(found.bytes for found in fresh)
+        self.metrics.bytes += sum(found.size for found in fresh)
         return came
 
     def _fresh(self, found: Range) -> Range | None:

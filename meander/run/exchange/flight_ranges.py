@@ -86,7 +86,7 @@ class Range:
         return Range.of(Chunk(self.channel, first, self.stop, table, *left))
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         return len(self.control) + (len(self.body) if isinstance(self.body, bytes) else int(self.body.size))
 
     def append(self, schema: pa.Schema) -> ChannelAppend:

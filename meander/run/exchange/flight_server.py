@@ -244,8 +244,8 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
             else:
                 positions[channel] = found.stop
             waiting.append(found)
-            size += found.bytes
-            left -= found.bytes
+            size += found.size
+            left -= found.size
             if size >= BATCH_BYTES:
                 yield to_batch(waiting), size
                 waiting, size = [], 0

@@ -49,7 +49,12 @@ PRODUCER = {
     "request.timeout.ms": "5000",
     "delivery.timeout.ms": "10000",
 }
-CONSUMER = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
+CONSUMER = {
+    # Under a name that stays the same Spark keeps the consumer for the next read; nobody else uses the group.
+    "group.id": "meander",
+    "default.api.timeout.ms": "8000",
+    "request.timeout.ms": "5000",
+}
 POLL_MS = "10000"
 RECORDS_TO_DELETE = "org.apache.kafka.clients.admin.RecordsToDelete"
 CONNECT_S, ANSWER_S = 2.0, 10

@@ -188,12 +188,12 @@ class Publishing:
             found = self._range(channel, wish.position, wish.done + self._ahead)
             if found is None:
                 continue
-            if waiting and size + found.bytes > RECORD_BYTES:
+            if waiting and size + found.size > RECORD_BYTES:
                 yield to_batch(waiting), moved
                 waiting, moved, size = [], [], 0
             waiting.append(found)
             moved.append((wish, found.start, found.stop))
-            size, total = size + found.bytes, total + found.bytes
+            size, total = size + found.size, total + found.size
             if total > ROUND_BYTES:
                 break
         if waiting:
@@ -207,8 +207,8 @@ class Publishing:
             if exchange.is_cut(channel) or first >= stop:
                 return None
             found = Range.of(exchange.read(channel, first, stop))
-            while found.bytes > RECORD_BYTES and stop - first > 1:
-                stop = first + max(1, (stop - first) * RECORD_BYTES // (2 * found.bytes))
+            while found.size > RECORD_BYTES and stop - first > 1:
+                stop = first + max(1, (stop - first) * RECORD_BYTES // (2 * found.size))
                 found = Range.of(exchange.read(channel, first, stop))
         except InputError:  # it has ended, or was let go of: then the reader has it
             return None
