@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from meander.model.errors import InputError
+from meander.run.exchange.kafka_address import addresses, client_settings
 from meander.serve.logs import start_logging
 
 PANEL = "Coordinator"
@@ -47,6 +48,12 @@ def run(
     ca: Annotated[Path | None, typer.Option(help="The authority that signed the certificates of the others.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="This site's certificate; needs --key.")] = None,
     key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
+    broker: Annotated[
+        str | None, typer.Option(help="A Kafka broker, such as hub:9092, for channels to sites that use the same one.")
+    ] = None,
+    broker_settings: Annotated[
+        Path | None, typer.Option(help="A file with more settings of Kafka's clients, as name=value.")
+    ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
@@ -63,6 +70,9 @@ def run(
     for path in (ca, certificate, key):
         if path is not None and not path.is_file():
             raise InputError("this file is not there; make certificates with `meander certificates`", str(path))
+    if broker is not None:
+        addresses(broker)
+    settings = {} if broker_settings is None else client_settings(broker_settings)
     start_logging(as_json=log_json, verbose=verbose)
     from meander.sites.site import Site, SiteOptions  # Spark is imported only when it is needed
 
@@ -83,6 +93,8 @@ def run(
             certificate,
             key,
             _settings(memory, conf or []),
+            broker or "",
+            settings,
         )
     )
     ended = threading.Event()

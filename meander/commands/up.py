@@ -14,6 +14,7 @@ import typer
 from meander.commands.client import HERE, Directory
 from meander.model.errors import InputError
 from meander.model.units import duration_ms
+from meander.run.exchange.kafka_address import addresses, client_settings
 from meander.serve.home import Home, create, read_settings
 from meander.serve.logs import start_logging
 from meander.serve.tls import Tls
@@ -46,6 +47,12 @@ def up(
     ca: Annotated[str | None, typer.Option(help="The authority that signed the certificates of sites.")] = None,
     door: Annotated[str | None, typer.Option(help="Host and port at which sites pull channels from here.")] = None,
     door_address: Annotated[str | None, typer.Option(help="Where they reach it, if it differs: grpc://...")] = None,
+    broker: Annotated[
+        str | None, typer.Option(help="A Kafka broker, such as hub:9092, for channels to sites that use the same one.")
+    ] = None,
+    broker_settings: Annotated[
+        str | None, typer.Option(help="A file with more settings of Kafka's clients, as name=value.")
+    ] = None,
     patience: Annotated[str | None, typer.Option(help="A site not heard of for so long, such as 5s, is away.")] = None,
     duration: Annotated[str | None, typer.Option("--for", help="Stop after a time such as 5min.")] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
@@ -63,7 +70,8 @@ def up(
     start_logging(as_json=log_json, verbose=verbose)
     given = {
         "host": host, "port": port, "slots": slots, "rebinding": rebinding, "certificate": certificate, "key": key,
-        "ca": ca, "door": door, "door_address": door_address, "patience": patience,
+        "ca": ca, "door": door, "door_address": door_address, "broker": broker, "broker_settings": broker_settings,
+        "patience": patience,
     }  # fmt: skip
     from meander.serve.coordinator import running  # Spark is imported only when it is needed
 
@@ -120,6 +128,10 @@ def _options(settings: dict[str, Any]) -> Any:
         found["ca"] = Path(found["ca"])
         if not found["ca"].is_file():
             raise InputError("this file is not there; make certificates with `meander certificates`", str(found["ca"]))
+    if "broker" in found:
+        addresses(found["broker"])
+    if "broker_settings" in found:
+        found["broker_settings"] = client_settings(Path(found["broker_settings"]))
     if "patience" in found:
         found["patience_ms"] = round(duration_ms(found.pop("patience")))
         found["heartbeat_ms"] = max(100, min(HEARTBEAT_MS, found["patience_ms"] // 5))

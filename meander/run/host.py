@@ -146,6 +146,8 @@ class Host:
         self.totals = Totals()
         self.ingest: Ingest | None = None
         self.delivery: Delivery | None = None
+        self.troubles: list[Callable[[], Iterable[str]]] = []
+        """Whoever else knows of problems."""
         self.waits_for_disk: str | None = None
         """Why a step cannot be committed now, if it cannot."""
         self._ingest_channels: Mapping[tuple[str, str], tuple[ChannelId, ...]] = {}
@@ -432,6 +434,7 @@ class Host:
         problems += [f"outlet {name} is paused: {o.paused}" for name, o in outlets if o.paused]
         if self.waits_for_disk is not None:
             problems.append(self.waits_for_disk)
+        problems += [problem for trouble in self.troubles for problem in trouble()]
         exchange, pending = self.store.exchange, 0
         for channel in exchange.channels():
             with suppress(InputError):  # a channel may end between two looks

@@ -90,6 +90,10 @@ class Options:
     """Where sites reach it, if that is not where it listens."""
     ca: Path | None = None
     """The authority that signs the certificates of sites, if they have some."""
+    broker: str = ""
+    """The Kafka broker that the own host shares with sites that use the same one."""
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings of Kafka's clients."""
 
     def check(self) -> None:
         find_mechanism(self.mechanism)
@@ -190,7 +194,9 @@ class Coordinator:
         options, tls = self.options, self.options.tls
         pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
         listen = options.door or f"{options.host}:0"
-        door = DoorOptions(listen, options.door_address, pair, None if options.ca is None else options.ca.read_bytes())
+        authority = None if options.ca is None else options.ca.read_bytes()
+        broker = (options.broker, options.broker_settings)
+        door = DoorOptions(listen, options.door_address, pair, authority, *broker)
         members = Members(self.office.membership)
         home_site = self._home_site = HomeSite(members, self.token, self.world, door)
         home_site.join(loop, host)

@@ -46,6 +46,8 @@ SETTINGS = """\
 # ca = "..."              # the authority that signed the certificates of the sites
 # door = "127.0.0.1:0"    # where sites pull channels from, and the address under which they reach it
 # door_address = "..."
+# broker = "hub:9092"     # a Kafka broker, for channels to sites that use the same one
+# broker_settings = "..." # a file with more settings of Kafka's clients, as name=value
 # patience = "5s"         # a site that is not heard of for so long is away
 """
 KNOWN: dict[str, type] = {
@@ -62,6 +64,8 @@ KNOWN: dict[str, type] = {
     "ca": str,
     "door": str,
     "door_address": str,
+    "broker": str,
+    "broker_settings": str,
     "patience": str,
 }
 """Settings, with their types."""

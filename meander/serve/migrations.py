@@ -145,7 +145,11 @@ NUMBERS = """
 ALTER TABLE query_log ADD COLUMN first INTEGER;  -- operators are counted from here; NULL: on from before
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS)
+BROKERS = """
+ALTER TABLE sites ADD COLUMN broker TEXT NOT NULL DEFAULT '';  -- which one the site uses; empty: none
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS)
 """In order; the first is number 1."""
 
 

@@ -171,6 +171,7 @@ class Client:
             "version": mine.version,
             "now_ms": self._clock(),
             "address": mine.address,
+            **({"broker": mine.broker} if mine.broker else {}),
             "nodes": [dict(node) for node in mine.nodes],
             **self._seen(),
         }

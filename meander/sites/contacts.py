@@ -26,13 +26,13 @@ class Contacts:
 
     def learn(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
         """Takes over who is where; others that were known stay known."""
-        told = {site: Contact(str(p["address"]), str(p["proof"])) for site, p in peers.items()}
+        told = {s: Contact(str(p["address"]), str(p["proof"]), str(p.get("broker", ""))) for s, p in peers.items()}
         with self._lock:
             fresh = {site: contact for site, contact in told.items() if self._known.get(site) != contact}
             if not fresh:
                 return
             self._known = {**self._known, **fresh}
-            saved = {site: [contact.address, contact.proof] for site, contact in self._known.items()}
+            saved = {site: [contact.address, contact.proof, contact.broker] for site, contact in self._known.items()}
             stale = [self._askers.pop(site) for site in fresh if site in self._askers]
         self._store.commit(Commit(notes={NOTE: saved}))
         for asker in stale:
@@ -47,6 +47,11 @@ class Contacts:
                     raise AwayError(f"nobody has said yet where {site} is")
                 found = self._askers[site] = Asker(self._known[site], self._me, self._authority)
             return found
+
+    def contact(self, site: str) -> Contact | None:
+        """What is known of a site; None while nobody has said anything."""
+        with self._lock:
+            return self._known.get(site)
 
     def close(self) -> None:
         with self._lock:

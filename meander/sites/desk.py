@@ -9,7 +9,7 @@ from typing import Any
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
 from meander.run.exchange.flight_client import Asker
-from meander.run.exchange.flight_server import Chunks
+from meander.run.exchange.flight_server import Asked, Chunks
 from meander.sites.contacts import Contacts
 from meander.sites.fence import Fence, FencedError
 from meander.sites.protocol import Epoch
@@ -54,6 +54,10 @@ class SiteDesk:
 
     def may_pull(self, peer: str, channel: ChannelId) -> bool:
         return self.sharing.may_pull(peer, channel)
+
+    def publish(self, reader: str, asked: Asked) -> bool:
+        kafka = self.sharing.kafka
+        return kafka is not None and kafka.publish(reader, asked)
 
     def may_forget(self, channel: ChannelId) -> bool:
         return self.sharing.may_forget(channel)

@@ -61,6 +61,8 @@ class Description:
     instance: str
     """Made once for the directory of a site: two processes with different ones are different sites."""
     version: str
+    broker: str = ""
+    """The broker that it uses, if it uses one."""
 
     @property
     def names(self) -> list[str]:

@@ -24,6 +24,7 @@ from meander.run.exchange.base import ChannelAppend, ChannelSpec
 from meander.run.exchange.flight_client import Asker
 from meander.run.exchange.flight_puller import Pulling, copy_note
 from meander.run.exchange.flight_server import Chunks
+from meander.run.exchange.kafka import KafkaExchange
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE, Installation
 from meander.run.paths import Paths
@@ -45,14 +46,20 @@ Wires = dict[FragmentId, tuple[tuple[Wire, ...], ...]]
 class Sharing:
     """What one host does of changes that touch several. Orders may come from any thread."""
 
-    def __init__(self, host: Host, paths: Paths, asker: Callable[[str], Asker]) -> None:
-        self.host, self.paths = host, paths
-        self.pulling = Pulling(host.store, asker)
+    def __init__(
+        self, host: Host, paths: Paths, asker: Callable[[str], Asker], kafka: KafkaExchange | None = None
+    ) -> None:
+        """`kafka` is for what goes over a broker, where there is one."""
+        self.host, self.paths, self.kafka = host, paths, kafka
+        self.pulling = Pulling(host.store, asker, broker=kafka)
         self.courses: dict[int, ShareCourse] = {}
         self._asker = asker
         self._exports: dict[tuple[int, int], Export] = {}
         self._lock = threading.RLock()
         self._preparer = ThreadPoolExecutor(1, "preparer")
+        if kafka is not None:
+            kafka.start(self.pulling, self.may_pull)
+            host.troubles.append(kafka.problems)
 
     # ---------------------------------------------------------------- steps
 
@@ -382,6 +389,8 @@ class Sharing:
 
     def stop(self) -> None:
         self.pulling.stop()
+        if self.kafka is not None:
+            self.kafka.stop()
         for course in self.courses.values():
             for move in course.pulls:
                 move.cancel()

@@ -27,6 +27,8 @@ from meander.run.connectors import source_for
 from meander.run.connectors.base import Surroundings
 from meander.run.exchange.flight_proof import key_of
 from meander.run.exchange.flight_server import Door
+from meander.run.exchange.kafka import KafkaExchange
+from meander.run.exchange.kafka_broker import Broker
 from meander.run.host import Host, HostOptions
 from meander.run.journal import JournalError
 from meander.run.paths import Paths
@@ -70,6 +72,10 @@ class SiteOptions:
     key: Path | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     """More settings for Spark."""
+    broker: str = ""
+    """The Kafka broker that it shares with other sites: host and port."""
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings of Kafka's clients."""
 
 
 class Site(Listener):
@@ -110,7 +116,11 @@ class Site(Listener):
             raise InputError(str(error)) from None
         authority = None if options.ca is None else options.ca.read_bytes()
         contacts = self._contacts = Contacts(host.store, options.name, authority)
-        sharing = self._sharing = Sharing(host, Paths(Topology()), contacts.asker)
+        key, kafka = key_of(options.token), None
+        if options.broker:
+            broker = Broker(self._spark, options.broker, options.broker_settings)
+            kafka = KafkaExchange(broker, options.name, key, contacts.contact)
+        sharing = self._sharing = Sharing(host, Paths(Topology()), contacts.asker, kafka)
         self._outlets = SiteOutlets(host)
         fence = Fence(options.directory / "fence.json")
         desk = SiteDesk(
@@ -128,10 +138,11 @@ class Site(Listener):
         host.deliver((), self.around)
         if host.store.note(WORLD) is not None:
             self._learn_world(host.store.note(WORLD))
-        self._door = Door(host.store, desk, key_of(options.token), self._location(), self._certificates())
+        self._door = Door(host.store, desk, key, self._location(), self._certificates())
         sharing.pulling.refresh()
         self._ticker.start()
-        description = Description(options.name, tuple(options.nodes), self.address, instance, version("meander"))
+        nodes, ours = tuple(options.nodes), version("meander")
+        description = Description(options.name, nodes, self.address, instance, ours, options.broker)
         self._client = Client(Asking(options.join, options.token, options.ca), description, fence, self)
         self._client.start()
         threading.Thread(target=host.warm_up, name="warming up", daemon=True).start()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from meander.cli import app
 from meander.model.errors import InputError
+from meander.run.exchange.kafka_address import client_settings
 from meander.serve.home import create
 from meander.serve.sites.book import Book
 from meander.serve.tls import Tls
@@ -99,3 +100,32 @@ def test_a_certificate_with_the_wrong_key_is_refused_before_anything_starts(tmp_
         Tls(tmp_path / "hub.pem", tmp_path / "other.key").check()
     with pytest.raises(InputError, match="is not there; make certificates"):
         Tls(tmp_path / "hub.pem", tmp_path / "nowhere.key").check()
+
+
+@pytest.mark.parametrize(
+    ("broker", "settings", "reason"),
+    [
+        ("hub", "", "'hub' is no broker; write its host and port, such as hub:9092"),
+        ("hub:0", "", "'hub:0' is no broker"),
+        ("hub:9092,", "", "'hub:9092,' is no broker"),
+        ("hub:9092", "security.protocol SSL", "client.properties:1: write settings of Kafka's clients as name=value"),
+    ],
+)
+def test_a_broker_that_is_none_is_refused_before_spark_starts(
+    home: Path, tmp_path: Path, broker: str, settings: str, reason: str
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(settings)
+    brokers = ["--broker", broker, "--broker-settings", str(file)]
+    for command in (["up", "-d", str(home)], ["site", "--join", "http://hub:1", "--token", "t", "--nodes", "e0"]):
+        with pytest.raises(InputError, match=reason):
+            CliRunner().invoke(app, [*command, *brokers], catch_exceptions=False)
+
+
+def test_settings_of_kafkas_clients_are_lines_with_remarks(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text('# how to get in\nsecurity.protocol = SASL_SSL\n\nsasl.jaas.config=module required a="b";\n')
+    found = {"security.protocol": "SASL_SSL", "sasl.jaas.config": 'module required a="b";'}
+    assert client_settings(file) == found
+    with pytest.raises(InputError, match="cannot be read"):
+        client_settings(tmp_path / "nowhere")

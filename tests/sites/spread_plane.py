@@ -20,6 +20,8 @@ from meander.run.commit import Commit
 from meander.run.exchange.base import ChannelAppend
 from meander.run.exchange.flight_proof import HOME, key_of
 from meander.run.exchange.flight_server import Door
+from meander.run.exchange.kafka import KafkaExchange
+from meander.run.exchange.kafka_broker import Broker
 from meander.run.frames import BEGIN, END, with_hidden
 from meander.run.host import Host, HostOptions
 from meander.run.oracle import PRODUCER
@@ -47,6 +49,7 @@ class Roster:
 
     nodes: Mapping[str, str]
     where: dict[str, str] = field(default_factory=dict)
+    broker: str = ""
     epoch: Epoch = field(default_factory=lambda: Epoch(1, "coordinator 1"))
 
     def owner(self, node: str) -> str | None:
@@ -54,6 +57,9 @@ class Roster:
 
     def addresses(self) -> Mapping[str, str]:
         return dict(self.where)
+
+    def brokers(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.where, self.broker) if self.broker else {}
 
     def key(self, site: str) -> str | None:
         return key_of(site)
@@ -73,9 +79,16 @@ class Machine:
     """A site that can be gone for a while."""
 
     def __init__(
-        self, name: str, directory: Path, spark: SparkSession, runner: Runner, clock: Callable[[], int]
+        self,
+        name: str,
+        directory: Path,
+        spark: SparkSession,
+        runner: Runner,
+        clock: Callable[[], int],
+        broker: str = "",
     ) -> None:
         self.name, self.directory, self.spark, self.runner, self.clock = name, directory, spark, runner, clock
+        self.broker = broker
         self.is_up = False
 
     def start(self) -> str:
@@ -83,7 +96,10 @@ class Machine:
         self.directory.mkdir(exist_ok=True)
         host = self.host = Host(HostOptions(self.directory, 1), self.spark, self.runner, clock=self.clock)
         self.contacts = Contacts(host.store, self.name)
-        self.sharing = Sharing(host, Paths(Topology()), self.contacts.asker)
+        kafka = None
+        if self.broker:
+            kafka = KafkaExchange(Broker(self.spark, self.broker), self.name, key_of(self.name), self.contacts.contact)
+        self.sharing = Sharing(host, Paths(Topology()), self.contacts.asker, kafka)
         fence = Fence(self.directory / "fence.json")
         desk = SiteDesk(self.name, self.sharing, self.contacts, fence)
         take_up(host)
@@ -112,9 +128,10 @@ class SpreadPlane(MovingPlane):
         runner: Runner,
         text: str,
         sites: Mapping[str, tuple[str, ...]],
+        broker: str = "",
         **options: Any,
     ) -> None:
-        self.roster = Roster({node: site for site, nodes in sites.items() for node in nodes})
+        self.roster = Roster({node: site for site, nodes in sites.items() for node in nodes}, broker=broker)
         self.machines: dict[str, Machine] = {}
         self.home_site: HomeSite | None = None
         self._paths = (directory, spark, runner)
@@ -127,12 +144,14 @@ class SpreadPlane(MovingPlane):
         if not self.machines:
             base, spark, runner = self._paths
             for name in self._names:
-                machine = self.machines[name] = Machine(name, base / name, spark, runner, self.clock)
+                machine = self.machines[name] = Machine(
+                    name, base / name, spark, runner, self.clock, self.roster.broker
+                )
                 self.roster.where[name] = machine.start()
         options = HostOptions(self.directory, 1, patience_ms=self.patience_ms)
         self.host = Host(options, self.spark, self.runner, clock=self.clock)
         self.loop = Loop(self.catalog, self.engine, self.host, background=False, clock=self._seconds, carrier=Spreader)
-        self.home_site = HomeSite(self.roster, "secret", World(STREAMS, SINKS), DoorOptions())
+        self.home_site = HomeSite(self.roster, "secret", World(STREAMS, SINKS), DoorOptions(broker=self.roster.broker))
         self.home_site.join(self.loop, self.host)
 
     @property

@@ -153,6 +153,26 @@ def test_a_damaged_range_has_no_effect_and_comes_again(sender: Place, reader: Pl
     assert reader.store.exchange.end(LOG) == 7
 
 
+def test_what_is_left_of_a_range_is_what_the_log_has_from_there_on(sender: Place) -> None:
+    some_of_everything(sender.store)
+    exchange = sender.store.exchange
+    whole = Range.of(exchange.read(LOG, 0, exchange.end(LOG)))
+    for first in range(whole.stop):
+        assert whole.after(first, SCHEMA) == Range.of(exchange.read(LOG, first, whole.stop))
+
+
+def test_of_ranges_that_overlap_with_the_copy_only_the_rest_is_appended_and_nothing_behind_a_gap(
+    sender: Place, reader: Place
+) -> None:
+    some_of_everything(sender.store)
+    pulling, exchange = Pulling(reader.store, reader.asker), sender.store.exchange
+    assert pulling.take([Range.of(exchange.read(LOG, 0, 4))]) == 4
+    assert pulling.take([Range.of(exchange.read(LOG, 9, 12))]) == 0
+    assert pulling.take([Range.of(exchange.read(LOG, 2, 10))]) == 6
+    assert pulling.take([Range.of(exchange.read(LOG, 0, exchange.end(LOG)))]) == exchange.end(LOG) - 10
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+
+
 def test_records_that_two_ways_bring_at_the_same_time_are_appended_once(
     sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,8 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.exchange.flight_client import Asker, AwayError
 from meander.run.exchange.flight_proof import Contact, key_of, proof
-from meander.run.exchange.flight_server import Chunks, Door
+from meander.run.exchange.flight_server import Asked, Chunks, Door
+from meander.run.exchange.kafka import KafkaExchange
 from meander.run.store import Store
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
@@ -30,6 +31,8 @@ class Place:
     exports: dict[tuple[int, int], tuple[str, Any, list[int]]] = field(default_factory=dict)
     orders: list[tuple[str, Any]] = field(default_factory=list)
     door: Door | None = None
+    kafka: KafkaExchange | None = None
+    broker: str = ""
 
     @property
     def key(self) -> str:
@@ -51,11 +54,14 @@ class Place:
 
     def knows(self, *others: Place) -> Place:
         for other in others:
-            self.contacts[other.name] = Contact(other.address, proof(other.key, self.name))
+            self.contacts[other.name] = Contact(other.address, proof(other.key, self.name), other.broker)
         return self
 
     def may_pull(self, peer: str, channel: ChannelId) -> bool:
         return peer in self.readers.get(channel, set())
+
+    def publish(self, reader: str, asked: Asked) -> bool:
+        return self.kafka is not None and self.kafka.publish(reader, asked)
 
     def may_forget(self, channel: ChannelId) -> bool:
         return True

@@ -24,7 +24,7 @@ from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, StateAppend
 from meander.run.exchange.flight_client import Asker
 from meander.run.exchange.flight_proof import Contact, key_of, proof
-from meander.run.exchange.flight_server import Chunks, Door
+from meander.run.exchange.flight_server import Asked, Chunks, Door
 from meander.run.store import Store, StoreOptions
 from meander.run.transfer import Export
 from meander.sites.state_pull import StatePull
@@ -44,6 +44,9 @@ class Stop:
         self._export: Export | None = None
 
     def may_pull(self, peer: str, channel: ChannelId) -> bool:
+        return False
+
+    def publish(self, reader: str, asked: Asked) -> bool:
         return False
 
     def may_forget(self, channel: ChannelId) -> bool:

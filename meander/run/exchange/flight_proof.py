@@ -36,3 +36,5 @@ class Contact:
 
     address: str
     proof: str
+    broker: str = ""
+    """The broker that it uses, if it uses one."""

@@ -3,15 +3,18 @@
 Which channels come from where is in the store (`copy` notes), so pulling goes on after a restart without anybody being
 asked. One thread for each way; a request says how far each copy is and how far it has been processed, which is what
 lets the sender forget. A copy that is far enough ahead is not asked for until it has been worked off.
+
+What comes over a broker that both sites share is asked for and told of in the same way; only the records take the other
+one, and `take` is where they arrive.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
@@ -25,6 +28,8 @@ _log = logging.getLogger(__name__)
 AHEAD_RECORDS = 200_000
 """How far a copy may be ahead of what is processed."""
 WAIT_MS, FULL_WAIT_MS = 1_000, 50
+TELL_MS = 200
+"""How long a request waits that brings nothing, because the records come over a broker."""
 MOST_BYTES = 8_000_000
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 Way = tuple[str, ...]
@@ -34,6 +39,16 @@ Way = tuple[str, ...]
 def copy_note(channel: ChannelId) -> str:
     """Under which name the store remembers where a copy comes from."""
     return f"copy {channel}"
+
+
+class Brokered(Protocol):
+    """What comes over a broker."""
+
+    def shares(self, site: str) -> bool:
+        """Whether the records of a site do."""
+
+    def reached(self, site: str) -> tuple[str, int] | None:
+        """Up to where all that a site has sent was read: of which topic, and the next offset."""
 
 
 @dataclass(slots=True)
@@ -50,9 +65,15 @@ class PullMetrics:
 class Pulling:
     """All copies of one site."""
 
-    def __init__(self, store: Store, asker: Callable[[str], Asker], ahead_records: int = AHEAD_RECORDS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        asker: Callable[[str], Asker],
+        ahead_records: int = AHEAD_RECORDS,
+        broker: Brokered | None = None,
+    ) -> None:
         """`asker` gives the way to ask a site; it raises AwayError while its address is not known."""
-        self.store, self._asker, self._ahead = store, asker, ahead_records
+        self.store, self._asker, self._ahead, self._broker = store, asker, ahead_records, broker
         self.metrics = PullMetrics()
         self.problems: dict[Way, str] = {}
         """Ways on which nothing comes now, with the reason."""
@@ -80,6 +101,12 @@ class Pulling:
                     self._threads[way] = thread
                     thread.start()
         self.store.nudge()
+
+    @property
+    def senders(self) -> set[str]:
+        """The sites that have the logs."""
+        with self._lock:
+            return {way[-1] for way, channels in self._ways.items() if channels}
 
     def stop(self) -> None:
         self._stopping.set()
@@ -121,16 +148,22 @@ class Pulling:
 
     def pull(self, way: Way, channels: Iterable[ChannelId]) -> int:
         """One request; says how many records came."""
-        asked, full = self._positions(channels)
+        broker = self._broker if self._broker is not None and self._broker.shares(way[-1]) else None
+        reached = None if broker is None else broker.reached(way[-1])  # before the positions: these count on it
+        asked = self._positions(channels)
         if not asked:
             self._stopping.wait(PAUSES_S[1])
             return 0
+        full = {c for c, (tail, head) in asked.items() if broker is not None or tail - head >= self._ahead}
         ticket: dict[str, Any] = {
-            "pull": {str(c): [first, done] for c, (first, done) in asked.items()},
-            "wait_ms": FULL_WAIT_MS if full else WAIT_MS,
+            "pull": {str(c): [-1 if c in full else tail, head] for c, (tail, head) in asked.items()},
+            "wait_ms": TELL_MS if broker is not None else FULL_WAIT_MS if full else WAIT_MS,
             "most_bytes": MOST_BYTES,
             "way": list(way[1:]),
         }
+        if broker is not None:
+            ticket["publish"] = {str(c): tail for c, (tail, _) in asked.items()}
+            ticket["reached"] = reached
         came = 0
         for piece in self._asker(way[0]).get(ticket):
             if self._stopping.is_set():
@@ -138,51 +171,48 @@ class Pulling:
             came += self.take(from_batch(piece.data))
         return came
 
-    def _positions(self, channels: Iterable[ChannelId]) -> tuple[dict[ChannelId, tuple[int, int]], bool]:
-        """From where on each copy goes on (-1 when it is far enough ahead), and how far it is processed."""
-        asked: dict[ChannelId, tuple[int, int]] = {}
-        full = False
+    def _positions(self, channels: Iterable[ChannelId]) -> dict[ChannelId, tuple[int, int]]:
+        """Where each copy ends, and how far it is processed; not of those that are cut."""
         with self.store.lock:
             views = self.store.views.channels.by_id
-            for channel in channels:
-                view = views.get(channel)
-                if view is None or view.is_cut:
-                    continue
-                ahead = view.tail - view.head >= self._ahead
-                full = full or ahead
-                asked[channel] = (-1 if ahead else view.tail, view.head)
-        return asked, full
+            found = {c: view for c in channels if (view := views.get(c)) is not None and not view.is_cut}
+            return {c: (view.tail, view.head) for c, view in found.items()}
 
-    def take(self, ranges: Iterable[Range]) -> int:
-        """Appends what came, each record once; says how many were new.
+    def take(self, ranges: Iterable[Range], notes: Mapping[str, Any] | None = None) -> int:
+        """Appends what came, each record once; says how many were new. If any are, `notes` go into their commit.
 
         While a channel changes its way two threads may bring the same records: nobody else appends between the look
         at where a copy ends and the commit.
         """
         with self.store.lock:
-            fresh = [found for found in ranges if self._is_fresh(found)]
+            fresh = [left for found in ranges if (left := self._fresh(found)) is not None]
             if not fresh:
                 return 0
             schemas, views = self.store.views.schemas.by_number, self.store.views.channels.by_id
             try:
                 appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
-                self.store.commit(Commit(appends=appends))
+                self.store.commit(Commit(appends=appends, notes=notes or {}))
             except (InputError, CommitConflictError) as error:
                 raise RefusedError(f"records that came do not fit: {error}") from error
         came = sum(found.stop - found.start for found in fresh)
         self.metrics.records += came
         self.metrics.ranges += len(fresh)
-        self.metrics.bytes += sum(len(f.body) if isinstance(f.body, bytes) else f.body.size for f in fresh)
+        self.metrics.bytes += sum(found.size for found in fresh)
         return came
 
-    def _is_fresh(self, found: Range) -> bool:
-        """Whether a range goes on where its copy ends; not when it came before, or nobody wants it any more."""
+    def _fresh(self, found: Range) -> Range | None:
+        """What of a range goes on where its copy ends.
+
+        Nothing when it came before, when something is missing in between, or when nobody wants it any more.
+        """
         control = found.checked()
         if "problem" in control:
             self.refused[found.channel] = control["problem"]
-            return False
+            return None
         view = self.store.views.channels.by_id.get(found.channel)
-        if view is None or view.tail != found.start:
-            return False
+        if view is None or not found.start <= view.tail < found.stop:
+            return None
         self.refused.pop(found.channel, None)
-        return True
+        if found.start == view.tail:
+            return found
+        return found.after(view.tail, self.store.views.schemas.by_number[view.schema])

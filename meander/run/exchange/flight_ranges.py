@@ -73,6 +73,22 @@ class Range:
         found: dict[str, Any] = json.loads(self.control)
         return found
 
+    def after(self, first: int, schema: pa.Schema) -> Range:
+        """What is left of a range from a number on."""
+        control = self.checked()
+        watermarks = [(int(p), int(value)) for p, value in control["watermarks"]]
+        markers = [(int(p), Marker.from_json(m)) for p, m in control["markers"]]
+        gone = first - self.start - len({p for p, _ in (*watermarks, *markers) if p < first})
+        table = schema.empty_table()
+        if control["rows"]:
+            table = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(self.body), schema)])[gone:]
+        left = (tuple(w for w in watermarks if w[0] >= first), tuple(m for m in markers if m[0] >= first))
+        return Range.of(Chunk(self.channel, first, self.stop, table, *left))
+
+    @property
+    def size(self) -> int:
+        return len(self.control) + (len(self.body) if isinstance(self.body, bytes) else int(self.body.size))
+
     def append(self, schema: pa.Schema) -> ChannelAppend:
         """The append that makes a copy hold these records, under the same sequence numbers."""
         control = self.checked()

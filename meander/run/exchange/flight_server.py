@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -35,6 +36,18 @@ LOOK_S = 0.25
 CHUNK = pa.schema([pa.field("chunk", pa.large_binary())])
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Channels that a reader wants over a broker."""
+
+    firsts: Mapping[ChannelId, int]
+    """Where its copies end."""
+    done: Mapping[ChannelId, int]
+    """How far it has processed them."""
+    reached: tuple[str, int] | None
+    """Up to where it had read what the broker has for it, before: which topic that was, and the next offset."""
+
+
 class Chunks(Protocol):
     """The state of an operator, cut into chunks."""
 
@@ -48,6 +61,9 @@ class Desk(Protocol):
 
     def may_pull(self, peer: str, channel: ChannelId) -> bool:
         """Whether a site may have a channel's records."""
+
+    def publish(self, reader: str, asked: Asked) -> bool:
+        """Lets channels go to a site over a broker; False if they share none."""
 
     def may_forget(self, channel: ChannelId) -> bool:
         """Whether what its reader has processed may be let go of."""
@@ -160,7 +176,9 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
         problems = [r for c in pulls if (r := self._refusal(peer, c)) is not None]
         refused = {r.channel for r in problems}
         positions = {c: first for c, (first, _) in pulls.items() if c not in refused and first >= 0}
-        self._forget({c: done for c, (_, done) in pulls.items() if c not in refused})
+        done = {c: processed for c, (_, processed) in pulls.items() if c not in refused}
+        self._forget(done)
+        problems += self._publish(wanted, done, peer)
         if problems:
             yield to_batch(problems)
         deadline = time.monotonic() + float(wanted.get("wait_ms", 0)) / 1000
@@ -179,6 +197,16 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
         if not self._desk.may_pull(peer, channel):
             return Range.refusal(channel, f"channel {channel} is not for {peer!r}, or not here")
         return None
+
+    def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], peer: str) -> list[Range]:
+        """Takes on what is to go over a broker; gives the refusals."""
+        reader = str(wanted.get("for", peer))
+        firsts = {ChannelId(int(c)): int(first) for c, first in wanted.get("publish", {}).items()}
+        mine = {c: first for c, first in firsts.items() if c in done and self._desk.may_pull(reader, c)}
+        reached = (str(told[0]), int(told[1])) if (told := wanted.get("reached")) else None
+        if mine and not self._desk.publish(reader, Asked(mine, done, reached)):
+            return [Range.refusal(c, "this site does not use the same broker now") for c in mine]
+        return []
 
     def _forget(self, done: Mapping[ChannelId, int]) -> None:
         """Lets go of what the readers have processed."""
@@ -216,8 +244,8 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
             else:
                 positions[channel] = found.stop
             waiting.append(found)
-            size += len(found.control) + _size(found)
-            left -= len(found.control) + _size(found)
+            size += found.size
+            left -= found.size
             if size >= BATCH_BYTES:
                 yield to_batch(waiting), size
                 waiting, size = [], 0
@@ -227,10 +255,6 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
 
 def _short(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _size(found: Range) -> int:
-    return len(found.body) if isinstance(found.body, bytes) else int(found.body.size)
 
 
 def _peer(context: Any) -> str:

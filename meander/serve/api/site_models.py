@@ -43,6 +43,7 @@ class Registration(Input):
     version: Name
     now_ms: Time = Field(description="What the site's clock says.")
     address: Text = Field(description="Where other sites reach its channels.")
+    broker: Text | None = Field(None, description="The Kafka broker that it uses, if it uses one.")
     nodes: list[SiteNode] = Field(max_length=1000)
     seen: Seen | None = Field(None, description="The newest coordinator that the site has met.")
 
@@ -93,6 +94,7 @@ class SiteShown(BaseModel):
     state: Literal["expected", "here", "draining", "away", "left"]
     nodes: list[str]
     address: str | None = None
+    broker: str | None = None
     version: str | None = None
     since_ms: int | None = None
     clock_ms: int | None = Field(None, description="How far its clock was behind when it joined.")

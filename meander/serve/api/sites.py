@@ -40,7 +40,7 @@ PassOf = Annotated[Pass, Depends(pass_of)]
 def register(service: ServiceOf, given: PassOf, body: models.Registration) -> Response:
     """A site joins, or joins again: its nodes are there from now on. Needs the site's own token."""
     nodes = tuple(node.model_dump(exclude_none=True) for node in body.nodes)
-    said = Description(body.site, nodes, body.address, body.instance, body.version)
+    said = Description(body.site, nodes, body.address, body.instance, body.version, body.broker or "")
     return shown(service.sites.register(given, said, body.protocol, body.now_ms, _epoch(body.seen)), HTTPStatus.CREATED)
 
 

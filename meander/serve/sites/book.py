@@ -14,7 +14,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class Row:
     version: str
     since_ms: int
     clock_ms: int
+    broker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +185,7 @@ class Book:
             return [Row(*row) for row in self._db.execute("SELECT * FROM sites ORDER BY name")]
 
     def save_site(self, row: Row) -> None:
-        values = (row.name, row.state, row.instance, row.session, row.address, row.version, row.since_ms, row.clock_ms)
-        self._db.execute("INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self._db.execute("INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(row))
 
     def claims(self) -> dict[str, str]:
         """Sites by node."""

@@ -299,7 +299,7 @@ class Membership:
                 checks.check_unclaimed(said.site, node, owner, state)
             now_ms = self._wall_ms()
             head = (said.site, State.HERE.value, said.instance, secrets.token_hex(8))
-            row = Row(*head, said.address, said.version, now_ms, behind_ms)
+            row = Row(*head, said.address, said.version, now_ms, behind_ms, said.broker)
             with self._acting():
                 self.book.save_site(row)
                 self.book.claim(said.site, said.names)

@@ -48,6 +48,7 @@ class Site:
             "state": row.state,
             "nodes": list(self.nodes),
             "address": row.address,
+            "broker": row.broker or None,
             "version": row.version,
             "since_ms": row.since_ms,
             "clock_ms": row.clock_ms,

@@ -24,6 +24,9 @@ class Fleet(Protocol):
     def addresses(self) -> Mapping[str, str]:
         """Where each site was last reachable."""
 
+    def brokers(self) -> Mapping[str, str]:
+        """The brokers that sites use, of those that use one."""
+
     def key(self, site: str) -> str | None:
         """The key that proofs for a site are made with; None when it has no token any more."""
 
@@ -31,9 +34,10 @@ class Fleet(Protocol):
 class Switchboard:
     """Asks sites, in the name of the coordinator or of its own host."""
 
-    def __init__(self, fleet: Fleet, home_key: str, authority: bytes | None = None) -> None:
+    def __init__(self, fleet: Fleet, home_key: str, authority: bytes | None = None, home_broker: str = "") -> None:
         """`home_key` is for those who ask at the coordinator's own host."""
         self.fleet, self._home_key, self._authority = fleet, home_key, authority
+        self._home_broker = home_broker
         self.home_address: str | None = None
         self._lock = threading.Lock()
         self._askers: dict[str, Asker] = {}
@@ -45,12 +49,16 @@ class Switchboard:
     def peers_of(self, site: str) -> dict[str, dict[str, str]]:
         """What a site has to know to ask all others."""
         found: dict[str, dict[str, str]] = {}
+        brokers = {**self.fleet.brokers(), HOME: self._home_broker}
         for other, address in self.fleet.addresses().items():
             key = self.fleet.key(other)
             if other != site and key is not None and address:
                 found[other] = {"address": address, "proof": proof(key, site)}
         if site != HOME and self.home_address is not None:
             found[HOME] = {"address": self.home_address, "proof": proof(self._home_key, site)}
+        for other in found:
+            if broker := brokers.get(other):
+                found[other]["broker"] = broker
         return found
 
     def _asker(self, site: str) -> Asker:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.run.exchange.flight_proof import HOME, key_of
 from meander.run.exchange.flight_server import Door
+from meander.run.exchange.kafka import KafkaExchange
+from meander.run.exchange.kafka_broker import Broker
 from meander.run.host import Host
 from meander.serve.loop import Loop
 from meander.serve.sites.membership import Membership
@@ -45,6 +47,7 @@ class Members:
         self._lock = threading.Lock()
         self._until = 0.0
         self._addresses: dict[str, str] = {}
+        self._brokers: dict[str, str] = {}
         self._keys: dict[str, str] = {}
 
     @property
@@ -57,6 +60,10 @@ class Members:
     def addresses(self) -> Mapping[str, str]:
         self._look()
         return self._addresses
+
+    def brokers(self) -> Mapping[str, str]:
+        self._look()
+        return self._brokers
 
     def key(self, site: str) -> str | None:
         self._look()
@@ -72,7 +79,9 @@ class Members:
                 return
             book = self._membership.book
             self._keys = book.keys()
-            self._addresses = {row.name: row.address for row in book.sites() if row.name in self._keys and row.address}
+            rows = [row for row in book.sites() if row.name in self._keys]
+            self._addresses = {row.name: row.address for row in rows if row.address}
+            self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S
 
 
@@ -84,6 +93,9 @@ class DoorOptions:
     address: str | None = None
     certificate: tuple[bytes, bytes] | None = None
     authority: bytes | None = None
+    broker: str = ""
+    """The Kafka broker that it shares with sites that use the same one."""
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class HomeSite:
@@ -96,7 +108,7 @@ class HomeSite:
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
             "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
         }
-        self._switchboard = Switchboard(fleet, self._key, options.authority)
+        self._switchboard = Switchboard(fleet, self._key, options.authority, options.broker)
         self._contacts: Contacts | None = None
         self._sharing: Sharing | None = None
         self._door: Door | None = None
@@ -108,7 +120,11 @@ class HomeSite:
         carrier = loop.reconfigurator
         assert isinstance(carrier, Spreader)
         contacts = self._contacts = Contacts(host.store, HOME, self._options.authority)
-        sharing = self._sharing = Sharing(host, loop.paths, contacts.asker)
+        broker, kafka = self._options.broker, None
+        if broker:
+            shared = Broker(host.spark, broker, self._options.broker_settings)
+            kafka = KafkaExchange(shared, HOME, self._key, contacts.contact)
+        sharing = self._sharing = Sharing(host, loop.paths, contacts.asker, kafka)
         upkeep = self.upkeep = Upkeep(
             self._switchboard, self._world, lambda: carrier.under_way, self._at_home, carrier.concerned
         )

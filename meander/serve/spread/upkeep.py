@@ -40,7 +40,7 @@ class Upkeep:
         """
         self.switchboard, self._world = switchboard, world
         self._under_way, self._at_home, self._concerned = under_way, at_home, concerned
-        self._seen: dict[str, str] = {}
+        self._seen: dict[str, tuple[str, str]] = {}
         self._peers_of: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._effects: dict[str, dict[int, Mapping[str, Any]]] = {}
@@ -86,9 +86,11 @@ class Upkeep:
     def tick(self, pool: Executor) -> None:
         """Begins to tell what is due."""
         now = time.monotonic()
-        addresses = dict(self.switchboard.fleet.addresses())
-        if addresses != self._seen:
-            self._seen, self._peers_of = addresses, {}
+        fleet = self.switchboard.fleet
+        addresses = dict(fleet.addresses())
+        seen = {site: (address, fleet.brokers().get(site, "")) for site, address in addresses.items()}
+        if seen != self._seen:
+            self._seen, self._peers_of = seen, {}
             self._at_home(self.switchboard.peers_of(HOME))
         concerned = self._concerned()
         for site in addresses:

@@ -13,6 +13,8 @@ from meander.serve.certificates import make
 from meander.serve.coordinator import Options, running
 from meander.serve.history import History
 from meander.serve.sites.book import Book
+from meander.serve.spread.fleet import Switchboard
+from meander.serve.spread.home_site import Members
 from meander.serve.tls import Tls
 from meander.sites.asking import Asking, UnreachableError
 from meander.sites.client import Client
@@ -43,7 +45,7 @@ def test_sites_stay_members_across_a_restart_and_the_newest_coordinator_is_the_o
         token = first.office.membership.make_token("gateway", ["e1"], "operator")
         with pytest.raises(UnreachableError, match="is not trusted"):
             Asking(first.address, token).ask("GET", "/health")
-        description = Description("gateway", ({"name": "e1"},), "grpc://there:1", "one", "0.1.0")
+        description = Description("gateway", ({"name": "e1"},), "grpc://there:1", "one", "0.1.0", "hub:9092")
         client = Client(Asking(first.address, token, ca), description, fence, heard)
         client.start()
         session = client.wait_joined(90).session
@@ -58,6 +60,9 @@ def test_sites_stay_members_across_a_restart_and_the_newest_coordinator_is_the_o
         assert client.membership is not None
         assert (client.membership.session, heard.joins) == (session, [session])
         assert second.office.membership.site("gateway")["state"] == "here"
+        assert second.office.membership.site("gateway")["broker"] == "hub:9092"
+        told = Switchboard(Members(second.office.membership), "key", home_broker="hub:9093").peers_of("another")
+        assert {site: peer.get("broker") for site, peer in told.items()} == {"gateway": "hub:9092"}
         history = History(second.home.ledger)
         assert history.events(0, 100) == []
 
