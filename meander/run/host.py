@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.streams import Stream
@@ -38,7 +39,7 @@ from meander.run.routing import Installed, Routing
 from meander.run.runner import Runner
 from meander.run.slot import OnBatch, Slot
 from meander.run.step import MOST_ROWS, Stepper
-from meander.run.store import Store, StoreOptions, StoreStats, wall_clock_ms
+from meander.run.store import Store, StoreOptions, StoreStats
 from meander.run.tiers import TieredRunner
 from meander.run.work import StepReport
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.sites.asking import Asking, RefusedError, UnreachableError
 from meander.sites.fence import Fence, FencedError
@@ -52,10 +53,6 @@ class Listener:
     def measures(self) -> Measures:
         """What the next heartbeat tells."""
         return Measures()
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Client:

@@ -25,8 +25,8 @@ from meander.lab.testbed.layout import HOME, Layout
 from meander.lab.testbed.porthole import Porthole
 from meander.lab.testbed.process import COMMAND, Process
 from meander.lab.testbed.wires import Wires
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
-from meander.run.store import wall_clock_ms
 from meander.serve.home import Home, create
 from meander.serve.sites.book import Book
 from meander.serve.tokens import Tokens

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.serve.changes import Reader
 from meander.serve.coordinator import Coordinator
@@ -17,7 +18,7 @@ from meander.serve.sites.detector import Detector
 from meander.serve.sites.membership import Membership
 from meander.serve.sites.refusals import SiteRefusedError
 from meander.sites.asking import Asking, RefusedError, UnreachableError
-from meander.sites.client import Client, Listener, wall_clock_ms
+from meander.sites.client import Client, Listener
 from meander.sites.fence import Fence
 from meander.sites.protocol import PROTOCOL, Code, Description, Measures, Peer
 from meander.sites.protocol import Membership as Joined
