@@ -156,6 +156,10 @@ class Client:
             except (UnreachableError, FencedError) as error:
                 self._lost(str(error))
                 wait_s = self._back_off()
+            except Exception as error:  # such as a full disk that does not take a new epoch: this thread must not end
+                _log.exception("keeping the membership of site %s failed; it is tried again", self.description.site)
+                self._lost(f"{type(error).__name__}: {error}")
+                wait_s = self._back_off()
             self._ending.wait(wait_s)
 
     def _join(self) -> float:
