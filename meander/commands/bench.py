@@ -11,6 +11,7 @@ from rich.table import Table
 
 from meander.lab.bench import BENCHES, bench
 from meander.lab.bench.report import Figure, Report
+from meander.lab.testbed.signals import in_order
 
 MISSED = 1
 
@@ -27,11 +28,12 @@ def run(
     """Run an experiment. Ends with exit code 1 when a target does not hold."""
     chosen = bench(name)
     console = Console(stderr=True, highlight=False)
-    if console.is_terminal:
-        with console.status("starting") as status:
-            report = chosen.run(quick, status.update)
-    else:
-        report = chosen.run(quick, lambda text: typer.echo(text, err=True))
+    with in_order():
+        if console.is_terminal:
+            with console.status("starting") as status:
+                report = chosen.run(quick, status.update)
+        else:
+            report = chosen.run(quick, lambda text: typer.echo(text, err=True))
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from meander.commands.ending import Ending
 from meander.model.errors import InputError
 from meander.run.exchange.kafka_address import addresses, client_settings
 from meander.serve.logs import start_logging
@@ -97,16 +96,15 @@ def run(
             settings,
         )
     )
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+    ending = Ending()
     try:
         running.start()
+        ending.ready()
         typer.echo(f"site {called} listens at {running.address}; Ctrl-C finishes and stops it")
-        while not ended.is_set() and not running.wait(WATCH_S):
+        while not ending.told.is_set() and not running.wait(WATCH_S):
             pass
     finally:
-        drained = running.stop(drain=ended.is_set())
+        drained = running.stop(drain=ending.is_ready and ending.told.is_set())
     if running.refusal is not None:
         raise InputError(running.refusal)
     typer.echo("stopped; everything that was taken in is out" if drained else "stopped; the rest goes on next time")

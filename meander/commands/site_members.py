@@ -14,7 +14,7 @@ from rich.table import Table
 
 from meander.commands.client import HERE, Client, Directory, Json, Token, Url, connect, show
 from meander.commands.site import site
-from meander.run.store import wall_clock_ms
+from meander.model.clock import wall_clock_ms
 from meander.serve.changes import check_name
 from meander.serve.home import Home, announced
 from meander.serve.sites.book import Book

@@ -7,13 +7,16 @@ import signal
 import tempfile
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meander.lab.testbed.wires import Can, Wires, capabilities
+from meander.lab.testbed.wires import Can, capabilities
 from meander.model.errors import InputError
 from meander.model.units import duration_ms
+
+if TYPE_CHECKING:
+    from meander.lab.testbed.chaos import Plan
 
 PANEL = "Experiments"
 FAILED = 1
@@ -54,12 +57,8 @@ def up(
     places = layout(graph, suggested(graph, int(sites)) if sites.isdigit() and int(sites) else read_sites(sites))
     texts = {path.stem: _text(path) for path in query or ()}
     can = _network(mode)
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    wires = Wires(places, can, loss) if Can.CUT in can else None
     try:
-        with bed(directory, topology, places, wires, port=port) as found:
+        with bed(directory, topology, places, can, port=port, loss_percent=loss) as found:
             found.wait_ready(READY_S, lambda text: typer.echo(text, err=True))
             for name, text in texts.items():
                 status, body = found.ask("POST", "/queries", {"text": text, "name": name})
@@ -74,7 +73,7 @@ def up(
                     where = f", namespace {what['namespace']}" if "namespace" in what else ""
                     typer.echo(f"  {host}: {', '.join(what['nodes'])} (process {what['process']}{where})")
                 typer.echo("Ctrl-C stops everything")
-            ended.wait(seconds)
+            _wait(seconds)
     except BedError as error:
         typer.secho(f"error: {error}", err=True)
         raise typer.Exit(FAILED) from None
@@ -83,8 +82,13 @@ def up(
 @group.command()
 def chaos(
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same trouble.")] = 1,
-    duration: Annotated[str, typer.Option("--for", help="How long, such as 60s.")] = "60s",
+    duration: Annotated[
+        str | None, typer.Option("--for", help="How long, such as 60s; 2s for brief schedules.")
+    ] = None,
     every: Annotated[str, typer.Option(help="How often something happens, on average.")] = "3s",
+    brief: Annotated[
+        int, typer.Option("--brief", min=0, help="So many brief schedules, from the seed on, instead of a long one.")
+    ] = 0,
     mode: Mode = "auto",
     directory: Annotated[
         Path | None, typer.Option("--dir", "-d", help="Keep everything here, instead of nowhere.")
@@ -92,52 +96,85 @@ def chaos(
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would happen.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Kill, pause, cut, slow and move while queries run, by a seeded schedule; then compare with what must come out.
+    """Kill, pause, cut, slow, fill and move while queries run, by a seeded schedule; then compare with what must be.
 
     Ends with exit code 1 when a result is lost, comes twice or is wrong.
     """
     from meander.lab.testbed.bed import BedError
-    from meander.lab.testbed.chaos import run
+    from meander.lab.testbed.chaos import BRIEF_S, COMPARED, LONG_S, Plan, run
+    from meander.lab.testbed.signals import in_order
 
-    seconds, every_s = duration_ms(duration) / 1000, duration_ms(every) / 1000
-    can = _network(mode)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    seconds = (BRIEF_S if brief else LONG_S) if duration is None else duration_ms(duration) / 1000
+    seeds = range(seed, seed + max(1, brief))
+    chosen = Plan(seeds, seconds, None if brief else duration_ms(every) / 1000, COMPARED)
+    can, disks = _network(mode), _disks(mode)
     if plan:
-        _show_plan(seed, seconds, every_s, can)
+        _show_plan(chosen, can, disks)
         return
-    with tempfile.TemporaryDirectory(prefix="meander-chaos-") as temporary:
+    with in_order(), tempfile.TemporaryDirectory(prefix="meander-chaos-") as temporary:
         work = Path(temporary) if directory is None else directory
         work.mkdir(parents=True, exist_ok=True)
         try:
-            (outcome,) = run(work, [seed], seconds, can, lambda text: typer.echo(text, err=True), every_s=every_s)
+            outcomes = run(work, chosen, can, lambda text: typer.echo(text, err=True), disks=disks)
         except BedError as error:
             typer.secho(f"error: {error}", err=True)
             raise typer.Exit(FAILED) from None
-    found = outcome.verdict
+    last = outcomes[-1]
     if as_json:
-        shown = {"seed": seed, "seconds": seconds, "rows": outcome.rows, "trouble": outcome.done}
-        shown |= {"refused": outcome.refused, "expected": found.expected, "lost": found.lost, "double": found.double}
-        typer.echo(json.dumps(shown | {"wrong": found.wrong, "recovery_s": round(outcome.recovery_s, 1)}, indent=2))
+        trouble = {
+            str(kind): sum(o.done[kind] for o in outcomes) for kind in sorted({k for o in outcomes for k in o.done})
+        }
+        shown: dict[str, Any] = {
+            "seed": seed,
+            "schedules": sum(len(o.seeds) for o in outcomes),
+            "seconds": seconds,
+            "rows": last.rows,
+        }
+        shown |= {"trouble": trouble, "refused": sum(o.refused for o in outcomes), "expected": last.verdict.expected}
+        shown |= {"lost": last.verdict.lost, "double": last.verdict.double, "wrong": last.verdict.wrong}
+        typer.echo(json.dumps(shown | {"recovery_s": round(last.recovery_s, 1)}, indent=2))
     else:
-        trouble = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.done.items())) or "none"
-        typer.echo(f"{outcome.rows:,} rows, trouble: {trouble}; {outcome.refused} moves could not be made just then")
-        typer.echo(
-            f"of {found.expected:,} results lost {found.lost}, double {found.double}, wrong {found.wrong}; "
-            f"all there {outcome.recovery_s:.0f} s after the trouble"
-        )
-    if not found.is_good:
+        for outcome in outcomes:
+            typer.echo(str(outcome))
+        refused = sum(o.refused for o in outcomes)
+        typer.echo(f"{last.rows:,} rows; {refused} moves could not be made just then")
+    if not last.verdict.is_good:
         raise typer.Exit(FAILED)
 
 
-def _show_plan(seed: int, seconds: float, every_s: float, can: Can) -> None:
+def _show_plan(plan: Plan, can: Can, disks: bool) -> None:
     from meander.lab.testbed import world
     from meander.lab.testbed.layout import layout
-    from meander.lab.testbed.schedule import Chances, schedule
+    from meander.lab.testbed.schedule import Chances
     from meander.lang.topology_file import read
 
     places = layout(read(world.TOPOLOGY).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-    for trouble in schedule(seed, seconds, Chances.of(places, can, world.MOVABLE, world.RELINKED), every_s):
-        typer.echo(str(trouble))
+    chances = Chances.of(places, can, world.MOVABLE, world.RELINKED, disks=disks)
+    for seed in plan.seeds:
+        if len(plan.seeds) > 1:
+            typer.echo(f"seed {seed}")
+        for trouble in plan.of(seed, chances):
+            typer.echo(str(trouble))
+
+
+def _disks(mode: str) -> bool:
+    """Whether disks can be full; says so when they cannot."""
+    from meander.lab.testbed.disks import can_be_full
+
+    if mode == "processes":
+        return False
+    found, reason = can_be_full()
+    if not found:
+        typer.echo(reason, err=True)
+    return found
+
+
+def _wait(seconds: float | None) -> None:
+    """For a time, or until a signal; from then on what runs is asked to end."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    ended.wait(seconds)
 
 
 def _network(mode: str) -> Can:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from meander.commands.client import HERE, Directory
+from meander.commands.ending import Ending
 from meander.model.errors import InputError
 from meander.model.units import duration_ms
 from meander.run.exchange.kafka_address import addresses, client_settings
@@ -75,21 +75,20 @@ def up(
     }  # fmt: skip
     from meander.serve.coordinator import running  # Spark is imported only when it is needed
 
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+    ending = Ending()
     if not as_json:
         typer.echo("starting Spark ...", err=True)
     settings = read_settings(home) | {k: v for k, v in given.items() if v is not None}
     if settings.get("host", LOCAL[0]) not in LOCAL and "certificate" not in settings:
         typer.echo("warning: without --certificate, tokens cross the network in clear text", err=True)
     with running(directory, None, _options(settings)) as c:
+        ending.ready()
         if as_json:
             typer.echo(json.dumps({"address": c.address, "page": c.page}))
         else:
             typer.echo(f"running at {c.address} (directory {directory}/); Ctrl-C stops it")
             typer.echo(f"page: {c.page}")
-        reason = _wait(c, ended, seconds)
+        reason = _wait(c, ending.told, seconds)
         summary = c.summary()
     if as_json:
         typer.echo(json.dumps(summary, indent=2))

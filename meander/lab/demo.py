@@ -21,6 +21,7 @@ from meander.lab.demo_incidents import Incident, Incidents
 from meander.lab.demo_line import topology
 from meander.lab.demo_queries import QUERIES, SAMPLES
 from meander.lab.embedded import MOST_CHECKED_ROWS, check_results
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.run.comparison import Comparison
@@ -28,7 +29,6 @@ from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import Outlet, Polled, SinkConnector, SourceConnector, Surroundings
 from meander.run.connectors.latency import Latency, Percentiles
 from meander.run.recording import RecordedSink, Recording
-from meander.run.store import wall_clock_ms
 from meander.serve.coordinator import Coordinator, Options, running
 
 TICK_S = 0.2

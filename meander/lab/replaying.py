@@ -17,6 +17,7 @@ from meander.adapt.decisions import Decision
 from meander.deploy.protocols import protocol
 from meander.lab.embedded import MOST_CHECKED_ROWS, check_results
 from meander.lab.placing import Setting, batches_of
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
@@ -30,7 +31,6 @@ from meander.run.connectors.base import Outlet, Surroundings
 from meander.run.connectors.latency import Latency, Percentiles
 from meander.run.host import Host, HostOptions, HostStatus
 from meander.run.recording import RecordedSink, Recording
-from meander.run.store import wall_clock_ms
 from meander.serve.adaptation import Adaptation, per_query
 from meander.serve.loop import Applied, Loop
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
 from meander.run.connectors import sink_for
 from meander.run.connectors.base import Outlet, SinkConnector, Surroundings
 from meander.run.connectors.drain import Drain, DrainMetrics
 from meander.run.connectors.latency import Latency, Percentiles
-from meander.run.store import Store, wall_clock_ms
+from meander.run.store import Store
 
 _log = logging.getLogger(__name__)
 

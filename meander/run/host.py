@@ -15,9 +15,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.streams import Stream
@@ -38,7 +40,7 @@ from meander.run.routing import Installed, Routing
 from meander.run.runner import Runner
 from meander.run.slot import OnBatch, Slot
 from meander.run.step import MOST_ROWS, Stepper
-from meander.run.store import Store, StoreOptions, StoreStats, wall_clock_ms
+from meander.run.store import Store, StoreOptions, StoreStats
 from meander.run.tiers import TieredRunner
 from meander.run.work import StepReport
 
@@ -46,8 +48,8 @@ _log = logging.getLogger(__name__)
 RETRY_S = 0.5
 IDLE_S = 0.05
 LET_THROUGH_S = 0.05
-MOST_REVIVALS = 8
-"""How often a slot whose streaming query ended by itself is started again without a batch in between."""
+MOST_PAUSES = 8
+"""How much longer a slot waits at most that was started again so often without a batch in between."""
 STEPS_PER_BATCH = 1000
 """Steps in one micro-batch at most; a step's number is its batch's id times this, plus its place in the batch."""
 
@@ -392,12 +394,22 @@ class Host:
         return None
 
     def _revive(self, slot: Slot) -> None:
-        """Starts a slot again. On a busy machine even that may fail; the next try comes later, and later again."""
+        """Starts a slot again. On a busy machine even that may fail; the next try comes later, and later again.
+
+        While the disk is full it is not tried at all: however long that takes, the slot goes on when there is room.
+        """
+        if not slot.has_room():
+            if self.waits_for_disk is None:
+                self.waits_for_disk = f"slot {slot.number} waits: no room for a checkpoint in {slot.directory}"
+                _log.warning(self.waits_for_disk)
+            self._stopping.wait(RETRY_S)
+            return
+        self.waits_for_disk = None
         _log.warning("slot %d starts over: %s", slot.number, slot.failure)
-        self._stopping.wait(RETRY_S * slot.revivals)
+        self._stopping.wait(RETRY_S * min(slot.revivals, MOST_PAUSES))
         try:
             slot.revive(self.spark, self._batch_of(slot))
-        except PySparkException as error:
+        except (PySparkException, Py4JError, OSError) as error:
             _log.warning("slot %d did not start: %s", slot.number, error)
 
     def _wake_slots(self) -> None:
@@ -405,7 +417,7 @@ class Host:
         while not self._stopping.is_set():
             seen = self.store.commits
             for slot in self.slots:
-                if not slot.is_alive and slot.revivals < MOST_REVIVALS:
+                if not slot.is_alive:
                     self._revive(slot)
                 if not slot.is_busy and self.stepper.has_work(slot.number):
                     slot.wake()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
 from meander.model.streams import Stream
@@ -22,7 +23,7 @@ from meander.run.connectors import source_for
 from meander.run.connectors.base import SourceConnector, Surroundings
 from meander.run.connectors.feed import Feed, FeedMetrics
 from meander.run.journal import JournalError
-from meander.run.store import Store, wall_clock_ms
+from meander.run.store import Store
 
 WRITER = Writer("ingest")
 _log = logging.getLogger(__name__)

@@ -26,6 +26,11 @@ _SEGMENT_NAME = re.compile(r"journal-(\d{10})\.seg")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether it is for want of room on a disk."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
 class Durability(Enum):
     """What a returned commit survives."""
 
@@ -288,7 +293,7 @@ class Journal:
             self._break(f"a partial record in {segment.path.name} could not be cut off ({problem.strerror})")
 
     def _refused(self, problem: OSError) -> JournalError:
-        if problem.errno in _FULL:
+        if is_full(problem):
             return DiskFullError(
                 f"no room for the next record in {self.directory} ({problem.strerror}). Nothing was lost; "
                 "free some space there and it goes on"

@@ -27,6 +27,8 @@ from meander.run.commit import Writer
 
 SOURCE = "meander_slot"
 _NUMBER = struct.Struct("<q")
+ROOM_BYTES = 1_000_000
+"""With less room on the disk a streaming query ends again at once."""
 
 OnBatch = Callable[[int], None]
 
@@ -97,7 +99,9 @@ class Slot:
         mark = self.directory / "checkpoint" / "meander"
         if not mark.exists():
             mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.write_text(uuid.uuid4().hex[:12])
+            partial = self.directory / "mark"
+            partial.write_text(uuid.uuid4().hex[:12])
+            partial.replace(mark)  # a full disk leaves no empty mark, which the next start would share
         return Writer(f"slot {self.number} {mark.read_text()}")
 
     def start(self, spark: SparkSession, on_batch: OnBatch) -> None:
@@ -135,6 +139,11 @@ class Slot:
         with self._waking:
             self._number += 1
             os.pwrite(self._file, _NUMBER.pack(self._number), 0)
+
+    def has_room(self) -> bool:
+        """Whether the disk has room for a checkpoint."""
+        free = os.statvfs(self.directory)
+        return free.f_bavail * free.f_frsize >= ROOM_BYTES
 
     @property
     def is_alive(self) -> bool:

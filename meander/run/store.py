@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from meander.model.clock import wall_clock_ms
 from meander.model.ids import FragmentId
 from meander.run.commit import Commit, Outcome, Writer
 from meander.run.exchange.embedded import EmbeddedExchange
@@ -66,10 +67,6 @@ class StoreStats:
     snapshot_problem: str | None
     """Why the last snapshot was put off, if it was: disk use and the time to open grow until one succeeds."""
     pressure: float
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Store:

@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from meander.adapt.decisions import Decision
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.events import (
     CapacityChanged,
@@ -35,7 +36,6 @@ from meander.model.events import (
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.admission import admit
 from meander.place.engine import BatchReport, Engine
-from meander.run.store import wall_clock_ms
 from meander.serve.board import pair_of
 from meander.serve.ledger import Placing
 from meander.serve.measuring import Measured

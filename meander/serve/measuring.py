@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.connectors.latency import Latency, Percentiles
 from meander.run.exchange.base import ChannelCounters
 from meander.run.host import Host, HostStatus
-from meander.run.store import wall_clock_ms
 
 _log = logging.getLogger(__name__)
 EVERY_S = 1.0

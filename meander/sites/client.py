@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.sites.asking import Asking, RefusedError, UnreachableError
 from meander.sites.fence import Fence, FencedError
@@ -52,10 +53,6 @@ class Listener:
     def measures(self) -> Measures:
         """What the next heartbeat tells."""
         return Measures()
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Client:
@@ -158,6 +155,10 @@ class Client:
                 wait_s = 0.0 if error.code is Code.SESSION else self._back_off()
             except (UnreachableError, FencedError) as error:
                 self._lost(str(error))
+                wait_s = self._back_off()
+            except Exception as error:  # such as a full disk that does not take a new epoch: this thread must not end
+                _log.exception("keeping the membership of site %s failed; it is tried again", self.description.site)
+                self._lost(f"{type(error).__name__}: {error}")
                 wait_s = self._back_off()
             self._ending.wait(wait_s)
 

@@ -10,6 +10,7 @@ import json
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -34,11 +35,11 @@ from meander.run.journal import JournalError
 from meander.run.paths import Paths
 from meander.run.rebinding.options import USUAL, rebinding_by
 from meander.run.session import start_session
-from meander.sites.asking import Asking, RefusedError
+from meander.sites.asking import Asking, RefusedError, UnreachableError
 from meander.sites.client import Client, Listener
 from meander.sites.contacts import Contacts
 from meander.sites.desk import SiteDesk
-from meander.sites.fence import Fence
+from meander.sites.fence import Fence, FencedError
 from meander.sites.made import take_up
 from meander.sites.outlets import SiteOutlets
 from meander.sites.protocol import Description, Measures
@@ -46,8 +47,10 @@ from meander.sites.sharing import Sharing
 
 _log = logging.getLogger(__name__)
 WORLD = "world"
-TICK_S = 0.5
+TICK_S, LOOK_S = 0.5, 0.05
 DRAIN_S = 30.0
+HAND_OVER_S, CALM_S = 10.0, 1.0
+"""How long a site that ends helps operators to leave it, and how long nothing has to happen until that is over."""
 
 
 @dataclass(frozen=True)
@@ -149,17 +152,19 @@ class Site(Listener):
         _log.info("site %s listens at %s", options.name, self.address)
 
     def stop(self, *, drain: bool = True) -> bool:
-        """Ends after what was taken in is processed and has left, as far as that works in time.
+        """Ends after what was taken in is processed and has left, as far as that works in time, and leaves the fleet.
 
-        What is left is there at the next start. Says whether nothing was.
+        Operators that can go elsewhere do so before. What is left is there at the next start. Says whether nothing was.
+        Without `drain` it ends at once, and the coordinator waits for it until its patience ends.
         """
         drained = True
-        host = self._host
-        self._ended.set()
+        host, client = self._host, self._client
         if host is not None and drain and host.slots:
+            self._hand_over()
             drained = host.drain(timeout_s=DRAIN_S)
-        if self._client is not None:
-            self._client.stop()
+        self._ended.set()
+        if client is not None:
+            client.leave() if drain else client.stop()
         if self._door is not None:
             self._door.shutdown()
         if self._sharing is not None:
@@ -171,6 +176,23 @@ class Site(Listener):
         if self._own_spark and self._spark is not None:
             self._spark.stop()
         return drained
+
+    def _hand_over(self) -> None:
+        """Lets the coordinator move operators away, for as long as it does; if it does not answer they stay."""
+        client, sharing = self._client, self._sharing
+        if client is None or sharing is None or client.membership is None:
+            return
+        try:
+            client.drain()
+        except (UnreachableError, RefusedError, FencedError) as error:
+            _log.warning("operators stay here until the next start: %s", error)
+            return
+        now = calm = time.monotonic()
+        deadline = now + HAND_OVER_S
+        while now < deadline and now - calm < CALM_S:
+            time.sleep(LOOK_S)
+            now = time.monotonic()
+            calm = now if sharing.courses else calm
 
     def wait_joined(self, timeout_s: float) -> None:
         assert self._client is not None

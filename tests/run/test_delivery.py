@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import threading
 import time
@@ -240,6 +241,19 @@ def test_a_sink_that_goes_on_failing_is_paused_while_others_go_on(tmp_path: Path
     rig.delivery.resume("slow > alerts")
     assert rig.delivery.tick() == 20
     assert len(sink.rows) == 20
+    assert rig.delivery.metrics().outlets["slow > alerts"].paused is None
+
+
+def test_a_sink_whose_disk_is_full_goes_on_when_there_is_room_however_long_that_takes(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    sink = Flaky(50, OSError(errno.ENOSPC, "No space left on device"))
+    rig.delivery.add(outlet(retries="0", backoff="10ms"), sink)
+    rig.results(4)
+    for _ in range(60):
+        rig.delivery.tick()
+        rig.clock.forward(20)
+    assert sink.rows == [0, 1, 2, 3]
     assert rig.delivery.metrics().outlets["slow > alerts"].paused is None
 
 

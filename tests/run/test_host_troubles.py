@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from meander.lab.testbed.disks import Disks, can_be_full
+from meander.model.ids import QueryId
 from meander.run.commit import Commit
 from meander.run.comparison import compare
 from meander.run.connectors.base import Outlet, Surroundings
@@ -20,6 +25,7 @@ from meander.run.host import Host, HostOptions
 from meander.run.journal import DiskFullError
 from meander.run.oracle import PRODUCER, oracle
 from meander.run.prepared import PreparedRunner
+from meander.run.slot import Slot
 from meander.run.store import Store
 from tests.run.harness import SINKS, Plane, queries, rows_of
 
@@ -109,3 +115,57 @@ def test_a_broken_sink_and_a_full_disk_stop_nothing_else(
     for query in plane.queries:
         for sink, expected in oracle(spark, query.plan, inputs).items():
             assert compare(expected, sinks[f"{query.id} > {sink}"].table).equal
+
+
+def test_a_mark_that_found_no_room_is_not_left_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two starts that both found an empty one would count their batches under one name, and drop each other's."""
+    write = Path.write_text
+
+    def full(path: Path, *args: Any) -> int:
+        write(path, "")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="No space left"):
+            Slot(0, tmp_path)
+    first = Slot(0, tmp_path).writer
+    shutil.rmtree(tmp_path / "slot-0" / "checkpoint")
+    second = Slot(0, tmp_path).writer
+    assert len({first, second, "slot 0 "}) == 3
+
+
+@pytest.mark.slow
+def test_a_slot_whose_checkpoint_found_no_room_goes_on_when_there_is_some(
+    spark: SparkSession, plane: Plane, tmp_path: Path
+) -> None:
+    allowed, reason = can_be_full()
+    if not allowed:
+        pytest.skip(reason)
+    disks = Disks([tmp_path / "host"])
+    host = Host(HostOptions(tmp_path / "host"), spark)
+    sink = Memory()
+    running = plane.catalog.plan.queries[QueryId("fast")]
+    outlet = Outlet("fast", SINKS["one"], plane.installation.results[running.sinks[0]])
+    table = rows_of("cars", np.random.default_rng(5), np.arange(0, 2000, 25))
+    deadline = time.monotonic() + 300
+    try:
+        host.install(plane.installation)
+        host.start()
+        host.deliver([outlet], Surroundings(tmp_path, tmp_path), {"fast > one": sink})
+        disks.fill(tmp_path / "host")
+        while not any("no room for a checkpoint" in p for p in host.status().problems):
+            assert time.monotonic() < deadline, host.status()
+            host.slots[0].wake()
+            time.sleep(0.1)
+        disks.empty(tmp_path / "host")
+        channels = plane.installation.ingest["cars", "s0"]
+        host.store.commit(
+            Commit(appends=tuple(ChannelAppend.one(c, with_hidden(table, "ts", 0), 1975) for c in channels))
+        )
+        assert host.drain(timeout_s=200)
+        assert host.status().healthy
+    finally:
+        host.stop()
+        disks.close()
+    assert len(sink.table) == sum(speed > 10 for speed in table.column("speed").to_pylist()) > 0

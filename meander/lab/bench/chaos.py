@@ -1,56 +1,72 @@
 """Chaos: many seeded schedules of trouble on real processes; is any result lost, double or wrong?
 
-Schedules run one after the other on a test bed, a fresh one for every group of them. While rows come in, processes are
-killed and paused, wires cut and slowed, operators with memory moved and devices linked elsewhere; at the end of a group
-everything must be there exactly once.
+Schedules run one after the other on a test bed, a fresh one for every group of them. While rows come in and queries are
+changed, processes are killed, ended and paused, wires cut and slowed, disks filled and clocks shifted; after every few
+schedules all comes back, and everything must be there exactly once.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from meander.lab.bench.report import Figure, Report
-from meander.lab.testbed.chaos import Outcome
+from meander.lab.testbed.chaos import BRIEF_S, Outcome, Plan
 from meander.lab.testbed.chaos import run as run_schedules
+from meander.lab.testbed.disks import can_be_full
 from meander.lab.testbed.wires import capabilities
 
-SCHEDULES, QUICK_SCHEDULES = 1_000, 3
-GROUP = 20
-SECONDS, QUICK_SECONDS = 10.0, 15.0
-EVERY_S = 2.0
+SCHEDULES, QUICK_SCHEDULES = 1_000, 20
+GROUP = 100
+"""Schedules on one bed."""
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
-    count, seconds = (QUICK_SCHEDULES, QUICK_SECONDS) if quick else (SCHEDULES, SECONDS)
-    can, reason = capabilities()
+    count = QUICK_SCHEDULES if quick else SCHEDULES
+    (can, reason), (disks, no_disks) = capabilities(), can_be_full()
     outcomes: list[Outcome] = []
+    begun, rows = time.monotonic(), 0
     for first in range(1, count + 1, GROUP):
-        seeds = list(range(first, min(first + GROUP, count + 1)))
+        plan = Plan(range(first, min(first + GROUP, count + 1)), BRIEF_S)
         with tempfile.TemporaryDirectory(prefix="meander-chaos-") as work:
-            found = run_schedules(Path(work), seeds, seconds, can, progress, every_s=EVERY_S)
+            found = run_schedules(Path(work), plan, can, _quietly(progress), disks=disks)
         outcomes += found
-        verdict = found[-1].verdict
-        progress(f"{len(outcomes)} schedules: lost {verdict.lost}, double {verdict.double}, wrong {verdict.wrong}")
-    last = outcomes[GROUP - 1 :: GROUP] + ([outcomes[-1]] if len(outcomes) % GROUP else [])
-    trouble: Counter[str] = Counter()
-    for outcome in outcomes:
-        trouble.update(outcome.done)
-    notes = ["every process is real; rows come at 50 a second", *([reason] if reason else [])]
-    notes.append("trouble: " + ", ".join(f"{n} {kind}" for kind, n in sorted(trouble.items())))
+        rows += found[-1].rows
+        progress(f"{sum(len(o.seeds) for o in outcomes)} schedules after {(time.monotonic() - begun) / 60:.0f} min")
+    return _report(outcomes, rows, time.monotonic() - begun, [r for r in (reason, no_disks) if r])
+
+
+def _quietly(progress: Callable[[str], None]) -> Callable[[str], None]:
+    """Says what came of schedules, and not everything that happened in them."""
+    return lambda text: progress(text) if text.startswith("seeds") else None
+
+
+def _report(outcomes: list[Outcome], rows: int, seconds: float, reasons: list[str]) -> Report:
+    trouble: Counter[str] = sum((o.done for o in outcomes), Counter())
+    bad = [str(o) for o in outcomes if not o.verdict.is_good]
+    lasts = [o.verdict for n, o in enumerate(outcomes) if n + 1 == len(outcomes) or o.rows > outcomes[n + 1].rows]
+    notes = [
+        f"{rows:,} rows, 50 a second; every process is real",
+        "trouble: " + ", ".join(f"{n} {kind}" for kind, n in sorted(trouble.items())),
+        f"changes that could not be made just then: {sum(o.refused for o in outcomes)}",
+        *reasons,
+        *bad,
+    ]
     return Report(
         "chaos",
-        f"{count} schedules of {seconds:g} s, something every {EVERY_S:g} s, on a coordinator and two sites",
+        f"brief schedules of {BRIEF_S:g} s, up to {GROUP} on one bed, on a coordinator and two sites",
         1,
         (
-            Figure.of("results lost", "", [sum(o.verdict.lost for o in last)], 0),
-            Figure.of("results double", "", [sum(o.verdict.double for o in last)], 0),
-            Figure.of("results wrong", "", [sum(o.verdict.wrong for o in last)], 0),
-            Figure.of("results compared", "", [sum(o.verdict.expected for o in last)]),
-            Figure.of("schedules", "", [len(outcomes)]),
-            Figure.of("from the end of trouble to the last result", "s", [o.recovery_s for o in last]),
+            Figure.of("results lost", "", [sum(o.verdict.lost for o in outcomes)], 0),
+            Figure.of("results double", "", [sum(o.verdict.double for o in outcomes)], 0),
+            Figure.of("results wrong", "", [sum(o.verdict.wrong for o in outcomes)], 0),
+            Figure.of("results compared", "", [sum(v.expected for v in lasts)]),
+            Figure.of("schedules", "", [sum(len(o.seeds) for o in outcomes)]),
+            Figure.of("from the end of trouble to the last result", "s", [o.recovery_s for o in outcomes]),
+            Figure.of("everything", "min", [seconds / 60]),
         ),
         tuple(notes),
     )

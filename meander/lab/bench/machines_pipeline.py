@@ -76,7 +76,7 @@ def _measured(work: Path, sites: Mapping[str, tuple[str, ...]], quick: bool) -> 
     data, topology = work / "rows.csv", work / "topology.yaml"
     data.write_text("ts,id,value\n", encoding="utf-8")
     topology.write_text(TOPOLOGY.replace("PATH", str(data)).replace("RATE", str(STEADY_TPS)), encoding="utf-8")
-    with bed(work / "bed", topology, layout(load(topology).topology, sites), None) as found:
+    with bed(work / "bed", topology, layout(load(topology).topology, sites)) as found:
         found.wait_ready(READY_S)
         _submit(found, "many")
         _add(data, 0, rows // 20)  # plans are made with the first tuples

@@ -1,32 +1,34 @@
 """A test bed: a coordinator and its sites, each a process, in namespaces of their own or side by side.
 
-with bed(directory, topology, layout, network) as found:
+with bed(directory, topology, layout, can) as found:
     found.wait_ready(120)
     found.ask("POST", "/queries", {"text": "SELECT ...", "name": "slow"})
     found.processes["site-1"].kill()
+
+Whatever ends the block, a signal included, no process, namespace or disk is left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+from meander.lab.testbed.disks import Disks
 from meander.lab.testbed.layout import HOME, Layout
 from meander.lab.testbed.porthole import Porthole
 from meander.lab.testbed.process import COMMAND, Process
-from meander.lab.testbed.wires import Wires
+from meander.lab.testbed.signals import deafen, in_order
+from meander.lab.testbed.wires import Can, Wires
+from meander.model.clock import VARIABLE, set_off, wall_clock_ms
 from meander.model.errors import InputError
-from meander.run.store import wall_clock_ms
 from meander.serve.home import Home, create
 from meander.serve.sites.book import Book
 from meander.serve.tokens import Tokens
@@ -35,8 +37,6 @@ API_PORT, DOOR_PORT = 8420, 8430
 LOOK_S = 0.2
 ASK_S = 30.0
 DRIVER_MEMORY = "1g"
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""While everything is being ended they do nothing: a second Ctrl-C must not leave processes behind."""
 
 
 class BedError(Exception):
@@ -53,6 +53,8 @@ class Bed:
     port: int
     """Of this machine, where the coordinator's API is."""
     patience_ms: int
+    disks: Disks | None = None
+    """Of the sites, where they can be full."""
     processes: dict[str, Process] = field(default_factory=dict)
 
     @property
@@ -70,6 +72,27 @@ class Bed:
     def results(self, host: str) -> Path:
         """Where the sinks of a host write."""
         return self.home.results if host == HOME else self.directory / host / "results"
+
+    def fill(self, site: str) -> None:
+        """The disk of a site has no more room."""
+        assert self.disks is not None, "this bed has no disks of its own"
+        self.disks.fill(self.directory / site)
+
+    def empty(self, site: str) -> None:
+        assert self.disks is not None, "this bed has no disks of its own"
+        self.disks.empty(self.directory / site)
+
+    def is_full(self, host: str) -> bool:
+        return self.disks is not None and self.directory / host in self.disks.full
+
+    def shift(self, host: str, off_ms: int) -> None:
+        """The clock of a host is wrong by so much from now on."""
+        set_off(self._clock(host), off_ms)
+
+    def is_up(self, host: str) -> bool:
+        """Whether a process runs and has come to the end of its start."""
+        process = self.processes[host]
+        return process.runs and process.has_said("running at" if host == HOME else "listens at")
 
     # ---------------------------------------------------------------- asking
 
@@ -154,9 +177,15 @@ class Bed:
         (self.directory / "bed.json").write_text(json.dumps(self.shown(), indent=2), encoding="utf-8")
 
     def stop(self) -> None:
-        """Sites first, so that they can say what they did."""
+        """Sites first, so that they can leave."""
         for process in reversed(list(self.processes.values())):
             process.stop()
+        (self.directory / "bed.json").unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """Everything ends at once."""
+        for process in self.processes.values():
+            process.kill()
         (self.directory / "bed.json").unlink(missing_ok=True)
 
     def shown(self) -> dict[str, Any]:
@@ -179,7 +208,12 @@ class Bed:
         command = [*COMMAND, *arguments]
         if self.wires is not None:
             command = self.wires.command(host, command)
+        self.shift(host, 0)
+        environment = {**environment, VARIABLE: str(self._clock(host))}
         self.processes[host] = Process(host, command, self.directory / "logs" / f"{host}.log", environment)
+
+    def _clock(self, host: str) -> Path:
+        return self.directory / f"{host}.clock"
 
     def _coordinator(self) -> list[str]:
         where = [] if self.wires is None else ["--host", self.wires.address(HOME)]
@@ -198,31 +232,39 @@ class Bed:
 
 @contextmanager
 def bed(
-    directory: Path, topology: Path, layout: Layout, wires: Wires | None, patience_ms: int = 5_000, port: int = 0
+    directory: Path,
+    topology: Path,
+    layout: Layout,
+    can: Can = Can.NOTHING,
+    *,
+    patience_ms: int = 5_000,
+    port: int = 0,
+    loss_percent: float = 0.0,
+    disks: bool = False,
 ) -> Iterator[Bed]:
-    """A test bed whose processes were started; everything ends with the block."""
+    """A test bed whose processes were started; everything ends with the block.
+
+    Its hosts are in namespaces where `can` says that wires can be cut; with `disks`, sites have disks of their own.
+    """
     if (directory / HOME).exists():
         raise InputError("a test bed was here already; choose another directory, or remove it", str(directory))
-    create(directory / HOME, topology)
-    with contextlib.ExitStack() as stack:
-        stack.callback(_handle, {number: signal.getsignal(number) for number in SIGNALS})
+    with in_order(), contextlib.ExitStack() as stack:
+        create(directory / HOME, topology)
+        wires = Wires(layout, can, loss_percent) if Can.CUT in can else None
         if wires is not None:
             stack.callback(wires.close)
             hole = Porthole(wires.namespace(HOME), (wires.address(HOME), API_PORT), port)
             stack.callback(hole.close)
             port = hole.port
         found = Bed(directory, layout, wires, port or _free_port(), patience_ms)
-        stack.callback(found.stop)
-        stack.callback(_handle, dict.fromkeys(SIGNALS, signal.SIG_IGN))  # before the first of the above is undone
+        if disks:
+            found.disks = Disks(directory / site for site in layout.sites)
+            stack.callback(found.disks.close)
+        stack.callback(found.kill)
+        stack.callback(deafen)  # before the first of the above is undone
         found.start()
         yield found
-
-
-def _handle(handlers: Mapping[signal.Signals, Any]) -> None:
-    """Lets signals be handled like this, where that is possible."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        found.stop()
 
 
 def _free_port() -> int:

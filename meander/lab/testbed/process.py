@@ -25,11 +25,14 @@ class Process:
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     starts: int = 0
+    _begins: int = 0
+    """Where the log of the last start begins."""
     _running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            self._begins = log.tell()
             self._running = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
@@ -49,6 +52,14 @@ class Process:
     def runs(self) -> bool:
         return self._running is not None and self._running.poll() is None
 
+    def has_said(self, text: str) -> bool:
+        """Whether it has written something since it was last started."""
+        if not self.log.exists():
+            return False
+        with self.log.open("rb") as log:
+            log.seek(self._begins)
+            return text.encode() in log.read()
+
     def kill(self) -> None:
         """SIGKILL: it has no time for anything."""
         self._signal(signal.SIGKILL)
@@ -61,13 +72,18 @@ class Process:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def terminate(self) -> None:
+        """SIGTERM, to the process alone: it ends its children itself."""
+        self.resume()
+        if self._running is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._running.terminate()
+
     def stop(self) -> int | None:
         """Asks it to end, and makes it when it takes too long; gives the exit code."""
         if self._running is None:
             return None
-        self.resume()
-        with contextlib.suppress(ProcessLookupError):
-            self._running.terminate()
+        self.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._running.wait(ENDING_S)
         self._signal(signal.SIGKILL)  # children that were left behind

@@ -18,7 +18,7 @@ from meander.run.connectors.latency import Latency
 from meander.run.connectors.options import Options
 from meander.run.exchange.base import Chunk
 from meander.run.frames import HIDDEN, NEWEST
-from meander.run.journal import JournalError
+from meander.run.journal import JournalError, is_full
 from meander.run.store import Store
 
 _log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class Drain:
         self._failures += 1
         self._close()
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, InputError) else str(error)
-        if isinstance(error, JournalError):  # the store's failure, not the sink's: it goes on when there is room
+        if isinstance(error, JournalError) or is_full(error):  # not the sink's failure: it goes on when there is room
             self._retry_ms = now_ms + self._backoff_ms
         elif isinstance(error, InputError) or self._attempts >= self._retries:
             self.paused = reason

@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from meander.run.store import wall_clock_ms
+from meander.model.clock import wall_clock_ms
 from meander.serve.service import Service
 from meander.serve.sites.book import Entry
 

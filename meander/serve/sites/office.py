@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from meander.run.store import wall_clock_ms
+from meander.model.clock import wall_clock_ms
 from meander.serve.changes import Reader
 from meander.serve.core import Core
 from meander.serve.sites.auditor import Auditor

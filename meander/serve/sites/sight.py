@@ -100,13 +100,19 @@ class Sight:
     # ---------------------------------------------------------------- going
 
     def go(self, nodes: Sequence[str]) -> list[Value]:
-        """The events by which nodes are gone, of those that are there."""
+        """The events by which nodes are gone, of those that are there; one that drained will have its slots again."""
         gone = [n for n in nodes if self._is_alive(n)]
+        drained = {**self._book.drained(gone), **{n: self._slots[n] for n in gone if n in self._slots}}
+        events: list[Value] = []
         for name in gone:
             if (node := self._topology.find(name)) is not None:
                 self._lost |= {(k.source, k.target): k for k in self._links_of(node)}
             self._alive[name] = False
-        return [NodeRemoved(0, name) for name in gone]
+            if (slots := drained.get(name)) is not None:
+                events.append(CapacityChanged(0, name, slots=slots))
+                self._slots[name] = None
+            events.append(NodeRemoved(0, name))
+        return events
 
     def drain(self, nodes: Sequence[str]) -> list[Value]:
         """The events by which nodes hold nothing that could be elsewhere."""

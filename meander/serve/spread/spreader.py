@@ -85,7 +85,7 @@ class Spreader(Reconfigurator):
 
     def is_elsewhere(self, number: int) -> bool:
         """Whether a reconfiguration depends on sites, so that nobody should wait for it."""
-        return number in self._journeys
+        return number in self._journeys or number in self._decided
 
     @property
     def under_way(self) -> tuple[int, ...]:

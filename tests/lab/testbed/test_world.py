@@ -41,6 +41,15 @@ def test_results_are_compared_with_the_oracle(query: str, tmp_path: Path) -> Non
     assert world.verdict(query, rows, tmp_path).wrong == 1
 
 
+def test_while_rows_come_only_windows_that_are_over_must_be_there(tmp_path: Path) -> None:
+    rows = 110  # the third window has begun
+    write(tmp_path / "counts > out.jsonl", "counts", sorted(world.expected("counts", 100).elements()))
+    assert world.verdict("counts", rows, tmp_path, ended=False) == Verdict(20, 0, 0, 0)
+    assert world.verdict("counts", rows, tmp_path).lost == 10
+    assert world.verdict("counts", 102, tmp_path, ended=False) == Verdict(10, 0, 0, 0)  # may be there, must not
+    assert sum(world.closed("large", rows).values()) == 55
+
+
 def test_the_oracle_counts_every_row_once() -> None:
     assert sum(n * times for (_, _, n, _), times in world.expected("counts", 1234).items()) == 1234
     assert sum(total for _, _, _, total in world.expected("counts", 1234)) == sum(range(1234))

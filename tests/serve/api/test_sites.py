@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.serve.changes import Reader
 from meander.serve.coordinator import Coordinator
@@ -17,9 +19,9 @@ from meander.serve.sites.detector import Detector
 from meander.serve.sites.membership import Membership
 from meander.serve.sites.refusals import SiteRefusedError
 from meander.sites.asking import Asking, RefusedError, UnreachableError
-from meander.sites.client import Client, Listener, wall_clock_ms
+from meander.sites.client import Client, Listener
 from meander.sites.fence import Fence
-from meander.sites.protocol import PROTOCOL, Code, Description, Measures, Peer
+from meander.sites.protocol import PROTOCOL, Code, Description, Epoch, Measures, Peer
 from meander.sites.protocol import Membership as Joined
 from tests.serve.api.conftest import Until
 from tests.serve.world import Browser
@@ -152,6 +154,33 @@ def test_a_site_that_was_released_finds_out_with_its_next_heartbeat_and_joins_ag
     until(lambda: len(heard.joins) == 2)
     assert heard.joins[0] == first != heard.joins[1]
     assert is_alive(reader, name)
+
+
+class FullFence(Fence):
+    """Its disk has no room at first."""
+
+    tries = 0
+
+    def accept(self, epoch: Epoch) -> None:
+        self.tries += 1
+        if self.tries < 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().accept(epoch)
+
+
+def test_a_site_that_cannot_write_down_who_coordinates_joins_when_its_disk_has_room(
+    operator: Browser, coordinator: Coordinator
+) -> None:
+    site, name = fresh("gateway"), fresh("bridge")
+    description = Description(site, ({"name": name, **NEW},), f"grpc://{site}:1", "one", "0.1.0")
+    asking, heard = Asking(coordinator.address, token_for(operator, site, name)), Heard()
+    client = Client(asking, description, FullFence(), heard)
+    client.start()
+    try:
+        assert client.wait_joined(90).nodes == (name,)
+    finally:
+        client.stop()
+    assert heard.losses == ["OSError: [Errno 28] No space left on device"]
 
 
 def test_a_revoked_token_ends_the_membership_at_both_ends(
@@ -372,6 +401,12 @@ def test_a_site_that_drained_and_went_has_its_slots_again_when_it_is_back(
     assert (node(reader, site) or {})["capacity"] == 0
     hours.now += 6
     assert site in membership.sweep()
+    join(membership, site, {"name": site})
+    assert (node(reader, site) or {})["capacity"] == NEW["slots"]
+    session = membership._sites[site].row.session
+    membership.drain(known, site, session, None)
+    membership.leave(known, site, session)
+    assert not is_alive(reader, site)
     join(membership, site, {"name": site})
     assert (node(reader, site) or {})["capacity"] == NEW["slots"]
     membership.drain(known, site, membership._sites[site].row.session, None)

@@ -1,0 +1,29 @@
+"""How long-running commands are told to end: SIGTERM and Ctrl-C, while they start and once they run."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+
+import typer
+
+
+class Ending:
+    """Until `ready` a signal ends the start, which may take long; from then on it only sets `told`."""
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+        self.is_ready = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def ready(self) -> None:
+        self.is_ready = True
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        first = not self.told.is_set()
+        self.told.set()
+        if first and not self.is_ready:
+            typer.echo("told to stop before everything was ready", err=True)
+            raise SystemExit(0)

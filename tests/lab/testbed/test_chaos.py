@@ -1,0 +1,65 @@
+"""Fifty seeded schedules of trouble on real processes, in the middle of changes: nothing lost, nothing double.
+
+They run one after the other on one test bed, where starting it takes a good part of the time. Which kinds there are
+depends on what the machine allows: without root no wire is cut and no disk is full, and everything else still happens.
+`meander testbed chaos --brief 50 --seed 1` does the same by hand; the lines that it prints say what happened when.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from meander.lab.testbed import world
+from meander.lab.testbed.chaos import Plan, run
+from meander.lab.testbed.disks import can_be_full
+from meander.lab.testbed.layout import HOME, layout
+from meander.lab.testbed.schedule import CHANGES, Chances, Kind, brief
+from meander.lab.testbed.wires import Can, capabilities
+from meander.lang.topology_file import read
+
+SEEDS = range(1, 51)
+SECONDS = 1.6
+PATIENCE_MS = 8_000
+"""A busy machine keeps a site from being heard of for seconds; that alone must not make its nodes leave."""
+RARE = (Kind.KILL, Kind.RESTART, Kind.FULL)
+"""Not made while a process is still starting, so how often depends on the machine."""
+
+
+@pytest.mark.slow
+def test_fifty_schedules_of_trouble_in_the_middle_of_changes_lose_nothing(tmp_path: Path) -> None:
+    can, disks = capabilities()[0], can_be_full()[0]
+    said: list[str] = []
+    outcomes = run(tmp_path, Plan(SEEDS, SECONDS), can, said.append, patience_ms=PATIENCE_MS, disks=disks)
+    story = "\n".join([*said, f"logs are in {tmp_path / 'bed' / 'logs'}"])
+    bad = [str(o) for o in outcomes if not o.verdict.is_good]
+    assert not bad, f"{bad[0]}\n{story}"
+    done: Counter[str] = sum((o.done for o in outcomes), Counter())
+    chances = chances_here(can, disks)
+    assert sum(len(o.seeds) for o in outcomes) == len(SEEDS)
+    assert {kind: n for kind in chances.kinds if (n := done[kind]) < (1 if kind in RARE else 3)} == {}, story
+    assert sum(o.refused for o in outcomes) < sum(done[kind] for kind in CHANGES), story
+
+
+@pytest.mark.parametrize("can", [Can.NOTHING, Can.CUT | Can.BANDWIDTH])
+@pytest.mark.parametrize("disks", [False, True])
+def test_fifty_brief_schedules_have_every_kind_of_trouble_several_times(can: Can, disks: bool) -> None:
+    chances = chances_here(can, disks)
+    plans = {seed: brief(seed, SECONDS, chances) for seed in SEEDS}
+    assert plans == {seed: brief(seed, SECONDS, chances) for seed in SEEDS}
+    count = Counter(t.kind for plan in plans.values() for t in plan)
+    assert count.keys() == set(chances.kinds)
+    assert min(count.values()) >= 3
+    for plan in plans.values():
+        assert sum(t.kind in CHANGES for t in plan) == 1
+        assert all(t.at_s < SECONDS for t in plan)
+    assert count[Kind.KILL] + count[Kind.RESTART] < 20  # each takes as long as several schedules
+    killed = {t.target[0] for plan in plans.values() for t in plan if t.kind is Kind.KILL}
+    assert killed == {HOME, *world.SITES}
+
+
+def chances_here(can: Can, disks: bool) -> Chances:
+    places = layout(read(world.TOPOLOGY).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
+    return Chances.of(places, can, world.MOVABLE, world.RELINKED, disks=disks)
