@@ -4,8 +4,8 @@ Which channels come from where is in the store (`copy` notes), so pulling goes o
 asked. One thread for each way; a request says how far each copy is and how far it has been processed, which is what
 lets the sender forget. A copy that is far enough ahead is not asked for until it has been worked off.
 
-What comes over a broker that both sites share is asked for and told of in the same way; only the records take the other
-one, and `take` is where they arrive.
+What comes over a broker that both sites share is asked for and told of with the same requests; only the records take
+another way, and `take` is where they arrive.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ TOPIC = {
     "max.message.bytes": str(MOST_RECORD_BYTES),
 }
 CLIENT = {
-    "request.timeout.ms": "4000",
-    "default.api.timeout.ms": "5000",
+    "request.timeout.ms": "8000",
+    "default.api.timeout.ms": "10000",
     "reconnect.backoff.max.ms": "1000",
 }
 PRODUCER = {
@@ -45,19 +45,19 @@ PRODUCER = {
     "max.in.flight.requests.per.connection": "1",
     "max.request.size": str(MOST_RECORD_BYTES),
     "buffer.memory": str(2 * MOST_RECORD_BYTES),
-    "max.block.ms": "5000",
-    "request.timeout.ms": "5000",
-    "delivery.timeout.ms": "10000",
+    "max.block.ms": "10000",
+    "request.timeout.ms": "8000",
+    "delivery.timeout.ms": "20000",
 }
 CONSUMER = {
     # Under a name that stays the same Spark keeps the consumer for the next read; nobody else uses the group.
     "group.id": "meander",
-    "default.api.timeout.ms": "8000",
-    "request.timeout.ms": "5000",
+    "request.timeout.ms": "8000",
+    "default.api.timeout.ms": "10000",
 }
-POLL_MS = "10000"
+POLL_MS = "20000"
 RECORDS_TO_DELETE = "org.apache.kafka.clients.admin.RecordsToDelete"
-CONNECT_S, ANSWER_S = 2.0, 10
+CONNECT_S, ANSWER_S = 2.0, 30
 ROWS = pa.schema([("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
 
 
@@ -87,6 +87,7 @@ class Broker:
         self._spark, self._settings = spark, {"bootstrap.servers": address, **(settings or {})}
         self._lock = threading.Lock()
         self._client: Any = None
+        self._in_doubt = True
 
     # ---------------------------------------------------------------- records
 
@@ -170,24 +171,26 @@ class Broker:
 
     @contextmanager
     def _asking(self) -> Iterator[Any]:
-        """Kafka's client; one that failed is not used again."""
+        """Kafka's client; after a failure only when somebody listens there, as it would go on trying in silence."""
         use(self._spark)
+        if self._in_doubt:
+            self._knock()
         try:
             yield self._connected()
+            self._in_doubt = False
         except (Py4JError, PySparkException) as error:
-            self.close()
+            self._in_doubt = True
             raise AwayError(f"no answer from the broker at {self.address} ({said(error)}); is it up?") from None
 
     def _connected(self) -> Any:
         with self._lock:
             if self._client is None:
-                self._knock()
                 settings = self._map({**CLIENT, **self._settings}.items())
                 self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
             return self._client
 
     def _knock(self) -> None:
-        """Raises unless somebody listens there: Kafka's client would go on trying in silence."""
+        """Raises unless somebody listens there."""
         reason = ""
         for host, port in addresses(self.address):
             try:

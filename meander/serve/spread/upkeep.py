@@ -87,8 +87,8 @@ class Upkeep:
         """Begins to tell what is due."""
         now = time.monotonic()
         fleet = self.switchboard.fleet
-        addresses = dict(fleet.addresses())
-        seen = {site: (address, fleet.brokers().get(site, "")) for site, address in addresses.items()}
+        addresses, brokers = dict(fleet.addresses()), fleet.brokers()
+        seen = {site: (address, brokers.get(site, "")) for site, address in addresses.items()}
         if seen != self._seen:
             self._seen, self._peers_of = seen, {}
             self._at_home(self.switchboard.peers_of(HOME))
