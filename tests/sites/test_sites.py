@@ -65,4 +65,4 @@ def test_a_site_that_is_told_to_end_finishes_what_it_took_in_and_leaves(machines
     assert "stopped;" in machines.sites["west"].log
     assert machines.states()["west"] == "left"
     audit = [entry["did"] for entry in machines.ask("/audit?limit=1000") if entry["who"] == "west"]
-    assert audit[-2:] == ["drain", "leave"]
+    assert [did for did in audit if did in ("drain", "leave")] == ["drain", "leave"]
