@@ -69,6 +69,7 @@ class Client:
         self.description, self.fence = description, fence
         self._asking, self._listener, self._clock = asking, listener or Listener(), clock
         self._membership: Membership | None = None
+        self._last_session: str | None = None
         self._refused: RefusedError | None = None
         self._changed = threading.Condition()
         self._ending = threading.Event()
@@ -113,16 +114,20 @@ class Client:
         self._say("POST", "drain", {"session": self._session(), **self._seen()})
 
     def leave(self) -> None:
-        """Ends the membership at once and stops. A coordinator that does not answer finds out by itself."""
+        """Ends the membership at once and stops, also when the coordinator has lost sight of this site meanwhile.
+
+        One that does not answer, asked again, finds out by itself.
+        """
         self._ending.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
-        membership = self._membership
-        if membership is not None:
+        for last in (False, True) if self._last_session is not None and self._refused is None else ():
             try:
-                self._say("DELETE", "", None, f"?session={quote(membership.session)}")
+                self._say("DELETE", "", None, f"?session={quote(self._last_session or '')}")
+                break
             except (UnreachableError, RefusedError, FencedError) as error:
-                _log.warning("left without the coordinator's knowledge: %s", error)
+                if last:
+                    _log.warning("left without the coordinator's knowledge: %s", error)
         self._set(None)
         self._asking.close()
 
@@ -195,6 +200,7 @@ class Client:
             int(answer["patience_ms"]),
             tuple(answer["nodes"]),
         )
+        self._last_session = found.session
         self._set(found)
         _log.info("site %s joined with %s, epoch %d", mine.site, ", ".join(found.nodes), found.epoch.number)
         self._listener.joined(found)

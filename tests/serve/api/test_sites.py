@@ -414,6 +414,19 @@ def test_a_site_that_drained_and_went_has_its_slots_again_when_it_is_back(
     assert (node(reader, site) or {})["capacity"] == NEW["slots"]
 
 
+def test_a_site_that_was_lost_sight_of_can_still_leave(membership: Membership, hours: Hours, reader: Browser) -> None:
+    site = fresh("gateway")
+    session = join(membership, site, {"name": site, **NEW})
+    known = next(p for p in membership.book.passes() if p.site == site)
+    membership.drain(known, site, session, None)
+    hours.now += 6
+    assert site in membership.sweep()
+    membership.leave(known, site, session)
+    assert membership.site(site)["state"] == "left"
+    join(membership, site, {"name": site})
+    assert (node(reader, site) or {})["capacity"] == NEW["slots"]
+
+
 def test_a_site_with_another_directory_waits_until_the_first_is_not_heard_of(
     membership: Membership, hours: Hours
 ) -> None:
