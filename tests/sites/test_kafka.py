@@ -67,7 +67,7 @@ class Ends:
         self.read_at(self.reader, 0)
 
     def _place(self, name: str) -> Place:
-        found = place(self.directory, name)
+        found = place(self.directory, name, str(self.directory))  # topics of their own for every test
         found.broker = self.address
         found.kafka = KafkaExchange(
             Broker(self.spark, self.address), name, found.key, lambda site: found.contacts.get(site)

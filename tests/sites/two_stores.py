@@ -26,6 +26,7 @@ class Place:
 
     name: str
     store: Store
+    secret: str = ""
     readers: dict[int, set[str]] = field(default_factory=dict)
     contacts: dict[str, Contact] = field(default_factory=dict)
     exports: dict[tuple[int, int], tuple[str, Any, list[int]]] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Place:
 
     @property
     def key(self) -> str:
-        return key_of(f"token of {self.name}")
+        return key_of(f"token of {self.name}{self.secret}")
 
     def open(self, port: int = 0) -> Place:
         self.door = Door(self.store, self, self.key, f"grpc://127.0.0.1:{port}")
@@ -82,8 +83,8 @@ class Place:
         return Asker(self.contacts[site], self.name)
 
 
-def place(directory: Path, name: str) -> Place:
-    return Place(name, Store.open(directory / name)).open()
+def place(directory: Path, name: str, secret: str = "") -> Place:
+    return Place(name, Store.open(directory / name), secret).open()
 
 
 def rows(first: int, count: int) -> pa.Table:
