@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench clean
+.PHONY: help setup run test chaos lint bench clean
 
 BIN := .venv/bin
 ARGS ?=
@@ -17,6 +17,9 @@ run: setup ## Watch trains circle Berlin while queries follow them, for a minute
 test: lint ## Lint, then run all tests (ARGS="-k delta" passes options to pytest)
 	@scripts/browser.sh
 	@scripts/test.sh $(ARGS)
+
+chaos: setup ## Fifty seeded schedules of trouble on real processes, by themselves: they need the cores
+	@scripts/test.sh -m chaos -p no:cacheprovider $(ARGS)
 
 lint: setup ## Check style, types and who imports whom
 	@$(BIN)/ruff check .

@@ -39,6 +39,11 @@ def settings(app_name: str, cores: int, memory: str | None = None) -> dict[str, 
         # Quiet: results and progress are Meander's to show.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # There is no page of Spark's: what it would show of earlier jobs is not kept for it.
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "200",
+        "spark.sql.ui.retainedExecutions": "20",
         # Slots share the cores evenly.
         "spark.scheduler.mode": "FAIR",
         # One partition per batch needs no exchange, and nothing to adapt.

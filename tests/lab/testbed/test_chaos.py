@@ -33,7 +33,7 @@ RARE = (Kind.KILL, Kind.RESTART, Kind.FULL)
 """Not made while a process is still starting, so how often depends on the machine."""
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_fifty_schedules_of_trouble_in_the_middle_of_changes_lose_nothing(tmp_path: Path) -> None:
     busy = os.getloadavg()[0] / usable_cores()
     if busy > BUSIEST:
