@@ -52,6 +52,7 @@ class Sharing:
         """`kafka` is for what goes over a broker, where there is one."""
         self.host, self.paths, self.kafka = host, paths, kafka
         self.pulling = Pulling(host.store, asker, broker=kafka)
+        self.pulling.wanted_whole = self._taken_over
         self.courses: dict[int, ShareCourse] = {}
         self._asker = asker
         self._exports: dict[tuple[int, int], Export] = {}
@@ -168,6 +169,10 @@ class Sharing:
                 self._begin_logs(course, told)
             self._pull_state(course)
         self.pulling.refresh()
+
+    def _taken_over(self) -> set[ChannelId]:
+        """Logs that come here before whoever appends to them does."""
+        return {c.id for each in list(self.courses.values()) if each.fetched is not None for c in each.of.taken_over}
 
     def _begin_logs(self, course: ShareCourse, told: Mapping[str, Any]) -> None:
         share, store = course.of, self.host.store

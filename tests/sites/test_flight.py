@@ -115,6 +115,17 @@ def test_a_copy_that_is_far_enough_ahead_is_not_asked_for(sender: Place, reader:
     assert pulling.pull(("sender",), [LOG]) == 50
 
 
+def test_a_log_that_is_taken_over_comes_whole_however_long_it_is(sender: Place, reader: Place) -> None:
+    """Nobody processes it here before it is complete: a bound on how far ahead it may be would hold it up for ever."""
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 50)),)))
+    pulling = Pulling(reader.store, reader.asker, ahead_records=50)
+    assert pulling.pull(("sender",), [LOG]) == 50
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(50, 70)),)))
+    pulling.wanted_whole = lambda: {LOG}
+    assert pulling.pull(("sender",), [LOG]) == 70
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+
+
 def test_pulling_goes_on_when_either_end_was_away(tmp_path: Path, sender: Place, reader: Place) -> None:
     some_of_everything(sender.store)
     pulling = Pulling(reader.store, reader.asker)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -79,6 +79,8 @@ class Pulling:
         """Ways on which nothing comes now, with the reason."""
         self.refused: dict[ChannelId, str] = {}
         """Channels that were not given when they were last asked for, with the reason."""
+        self.wanted_whole: Callable[[], Collection[ChannelId]] = frozenset
+        """Channels that nobody processes here before all of them is here, so that no bound may hold them up."""
         self._threads: dict[Way, threading.Thread] = {}
         self._ways: dict[Way, tuple[ChannelId, ...]] = {}
         self._lock = threading.Lock()
@@ -154,7 +156,8 @@ class Pulling:
         if not asked:
             self._stopping.wait(PAUSES_S[1])
             return 0
-        full = {c for c, (tail, head) in asked.items() if broker is not None or tail - head >= self._ahead}
+        bounded = asked.keys() - set(self.wanted_whole())
+        full = {c for c in bounded if broker is not None or asked[c][0] - asked[c][1] >= self._ahead}
         ticket: dict[str, Any] = {
             "pull": {str(c): [-1 if c in full else tail, head] for c, (tail, head) in asked.items()},
             "wait_ms": TELL_MS if broker is not None else FULL_WAIT_MS if full else WAIT_MS,
