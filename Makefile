@@ -18,7 +18,7 @@ test: lint ## Lint, then run all tests (ARGS="-k delta" passes options to pytest
 	@scripts/browser.sh
 	@scripts/test.sh $(ARGS)
 
-chaos: setup ## Fifty seeded schedules of trouble on real processes, by themselves: they need the cores
+chaos: setup ## Trouble on real processes, by itself as it needs the cores: fifty seeded schedules, and kills
 	@scripts/test.sh -m chaos -p no:cacheprovider $(ARGS)
 
 lint: setup ## Check style, types and who imports whom

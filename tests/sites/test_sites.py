@@ -44,6 +44,7 @@ def test_a_query_across_three_hosts_gives_what_one_would_while_its_memory_moves_
     finish(machines, "moved", "home", "out")
 
 
+@pytest.mark.chaos
 def test_a_site_and_the_coordinator_that_are_killed_in_the_middle_of_a_change_go_on_where_they_were(
     machines: Fleet,
 ) -> None:
