@@ -2,8 +2,9 @@
 
 Planning takes most of a small batch's time. A stage's plan depends on nothing but schemas, so it is analysed, optimised
 and compiled once, over empty input; for a batch the Arrow bytes inside the input's single partition are replaced and
-the same job runs again. This uses parts of Spark that are not public, so nothing relies on it: a plan that keeps
-something between runs (a shuffle, a broadcast, a Python worker), and every failure here, goes the plain way.
+the same plan runs again, as a task on the slot's own thread. This uses parts of Spark that are not public, so nothing
+relies on it: a plan that keeps something between runs (a shuffle, a broadcast, a Python worker), and every failure
+here, goes the plain way.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from pathlib import Path
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.run.cutting import cut, has_plain_key, worth_cutting
+from meander.run.driver_plan import DriverPlans
 from meander.run.executors.runner import ExecutorsRunner, has_executors
 from meander.run.lean import Lean, is_lean
 from meander.run.narrow import Narrow
-from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder, jointly
+from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder
 from meander.run.process import is_running
 from meander.run.runner import PlainRunner, Ran, Task
 from meander.run.session import usable_cores
 from meander.run.template import Stage
-from meander.run.twins import shared_out, twins_of
+from meander.run.twins import twins_of
 from meander.run.two_rounds import PLAIN, are_plain, first_round, second_round, takes_two_rounds
 
 _log = logging.getLogger(__name__)
@@ -37,16 +40,13 @@ _log = logging.getLogger(__name__)
 MOST_FAILURES = 3
 """Failures after which a stage goes the plain way for good."""
 
-MOST_FAILURES_TOGETHER = 30
-"""Failures in a row after which stages run one by one for good."""
-
 LARGEST_BYTES = 100_000_000
-"""Input travels inside a task's description; larger batches go the plain way."""
+"""Larger inputs go the plain way, where Spark cuts them."""
 
-MOST_SHARING_ROWS = 50_000
-"""Rows up to which a stage runs in one job with others; a larger one is worth a job of its own."""
+FEW_ROWS = 50_000
+"""So many are never too large, and not looked at."""
 
-FAILURES = (NotRepeatableError, Py4JError, pa.ArrowException, OSError, AttributeError, TypeError)
+FAILURES = (NotRepeatableError, Py4JError, PySparkException, pa.ArrowException, OSError, AttributeError, TypeError)
 """What may go wrong with a prepared plan; its batch then goes the plain way."""
 
 
@@ -60,12 +60,12 @@ class PreparedRunner:
         """
         self.spark = spark
         self.plain = PlainRunner(spark)
+        self._plans: DriverPlans | None = None
         self._executors = executors or (ExecutorsRunner(spark) if has_executors(spark) else None)
         self._idle: dict[str, list[PreparedPlan]] = {}
         self._travelling: dict[str, Lean | Narrow | None] = {}
         self._refused: dict[str, str] = {}
         self._failures: dict[str, int] = {}
-        self._failed_together = 0
         self._lock = threading.Lock()
         self._cores = usable_cores() if cores is None else cores
         self._pool = ThreadPoolExecutor(max(1, self._cores), "part")
@@ -117,42 +117,11 @@ class PreparedRunner:
         return list(self._pool.map(lambda part: self._run(stage, part, plain=plain), parts))
 
     def run_all(self, tasks: Sequence[Task]) -> list[Ran]:
-        """Those with the same plan as one, and small ones as parts of one job."""
-        groups = twins_of(tasks)
-        small = [g.task for g in groups if self._may_share_a_job(g.task)]
-        shared = dict(zip((t.stage.key for t in small), self._run_together(small), strict=True))
+        """Those with the same plan as one."""
         found: dict[int, Ran] = {}
-        for group in groups:
-            found.update(group.apart(shared.get(group.task.stage.key) or self._timed(group.task)))
+        for group in twins_of(tasks):
+            found.update(group.apart(self._timed(group.task)))
         return [found[number] for number in range(len(tasks))]
-
-    def _may_share_a_job(self, task: Task) -> bool:
-        return (
-            task.stage.key in self._idle
-            and task.stage.key not in self._refused
-            and task.rows <= MOST_SHARING_ROWS
-            and not self._only_passes(task.stage)
-        )
-
-    def _run_together(self, tasks: Sequence[Task]) -> list[Ran]:
-        """One job for all; should it fail, a job for each says whose failure it is."""
-        if len(tasks) < 2 or self._failed_together >= MOST_FAILURES_TOGETHER:
-            return [self._timed(task) for task in tasks]
-        started = time.perf_counter()
-        runs: list[_Run] = []
-        try:
-            runs.extend(self._prepared(*task) for task in tasks)
-            results = jointly([run.plan for run in runs], [run.outgoing for run in runs])
-            whole = [run.whole(result) for run, result in zip(runs, results, strict=True)]
-        except FAILURES as error:
-            _log.info("stages run one by one: %s", _first_line(error))
-            self._failed_together += 1
-            self._give_back(runs)  # most of them had no part in it, and to prepare them again takes long
-            return [self._timed(task) for task in tasks]
-        self._failed_together = 0
-        self._give_back(runs)
-        seconds = shared_out(time.perf_counter() - started, [task.rows for task in tasks])
-        return [Ran(*each) for each in zip(whole, seconds, strict=True)]
 
     def _timed(self, task: Task) -> Ran:
         started = time.perf_counter()
@@ -165,13 +134,16 @@ class PreparedRunner:
             return lean.passed(_as_frames(stage, tables))
         if stage.key in self._refused or _is_too_large(tables):
             return self.plain.run(stage, tables)
+        run = None
         try:
             run = self._prepared(stage, tables, plain=plain)
             result = run.whole(run.plan.run(run.outgoing))
         except FAILURES as error:
+            if run is not None:
+                run.plan.close()
             self._failed(stage, error)
             return self.plain.run(stage, tables)
-        self._give_back([run])
+        self._give_back(run)
         return result
 
     def _prepared(self, stage: Stage, tables: Sequence[pa.Table], *, plain: bool = False) -> _Run:
@@ -179,10 +151,9 @@ class PreparedRunner:
         travelling = Narrow.of(stage, PLAIN) if plain else self._travelling_of(stage)
         return _Run(key, self._take(key, stage, travelling), _as_frames(stage, tables), travelling)
 
-    def _give_back(self, runs: Iterable[_Run]) -> None:
+    def _give_back(self, run: _Run) -> None:
         with self._lock:
-            for run in runs:
-                self._idle.setdefault(run.key, []).append(run.plan)
+            self._idle.setdefault(run.key, []).append(run.plan)
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return self.plain.late(stage, tables)
@@ -221,9 +192,10 @@ class PreparedRunner:
             idle = self._idle.get(key)
             if idle:
                 return idle.pop()
+            self._plans = plans = self._plans or DriverPlans(self.spark)
         if travelling is not None:
-            return PreparedPlan(self.spark, travelling.plan, travelling.schemas)
-        return PreparedPlan(self.spark, lambda frames: stage.plan(frames), stage.frame_schemas)
+            return PreparedPlan(self.spark, plans, travelling.plan, travelling.schemas)
+        return PreparedPlan(self.spark, plans, lambda frames: stage.plan(frames), stage.frame_schemas)
 
 
 @dataclass(frozen=True)
@@ -249,8 +221,8 @@ def _as_frames(stage: Stage, tables: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def _is_too_large(tables: Sequence[pa.Table]) -> bool:
-    """Few rows are not looked at: to count bytes takes a while."""
-    return sum(map(len, tables)) > MOST_SHARING_ROWS and sum(t.nbytes for t in tables) > LARGEST_BYTES
+    """To count bytes takes a while."""
+    return sum(map(len, tables)) > FEW_ROWS and sum(t.nbytes for t in tables) > LARGEST_BYTES
 
 
 def _first_line(error: Exception) -> str:

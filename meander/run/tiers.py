@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from meander.run.pieces import Course, in_one_piece, in_pieces, pieces
-from meander.run.prepared import MOST_SHARING_ROWS, PreparedRunner
+from meander.run.prepared import FEW_ROWS, PreparedRunner
 from meander.run.runner import Ran, Task
 from meander.run.tails import Tailless, without_its_tail, without_tail
 from meander.run.template import Stage
@@ -76,7 +76,7 @@ class TieredRunner:
 
     def _course(self, stage: Stage, tables: Sequence[pa.Table]) -> Course:
         tailless = self._tailless(stage)
-        if tailless and self.prepared.is_warm([tailless.stage]) and sum(map(len, tables)) <= MOST_SHARING_ROWS:
+        if tailless and self.prepared.is_warm([tailless.stage]) and sum(map(len, tables)) <= FEW_ROWS:
             return without_its_tail(tailless, tables)
         if self.prepared.is_warm([stage]) or not self._has_pieces(stage):
             return in_one_piece(stage, tables)

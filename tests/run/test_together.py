@@ -1,4 +1,4 @@
-"""Stages of a step that do not wait for each other run as one job, and give what each gives alone."""
+"""Stages of a step that do not wait for each other run together, and give what each gives alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from meander.run import cutting, prepared
+from meander.run import cutting, prepared, prepared_plan
 from meander.run.frames import AFTER, FRAGMENT, NEWEST, TAG, TS, WM
 from meander.run.narrow import Narrow
 from meander.run.prepared import PreparedRunner
@@ -107,74 +107,71 @@ def test_aggregates_get_the_columns_that_they_read(text: str, read: set[str]) ->
     assert Narrow.of(stage_of(JOIN)) is None
 
 
-class Jobs:
-    """Counts Spark jobs, and how many plans each has."""
+class Runs:
+    """Counts runs of prepared plans."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.plans: list[int] = []
-        together, alone = PreparedPlan.run_with, PreparedPlan.run
-
-        def run_with(plan: PreparedPlan, plans: Sequence[PreparedPlan]) -> object:
-            self.plans.append(len(plans))
-            return together(plan, plans)
+        self.count = 0
+        really = PreparedPlan.run
 
         def run(plan: PreparedPlan, tables: Sequence[pa.Table]) -> pa.Table:
-            self.plans.append(1)
-            return alone(plan, tables)
+            self.count += 1
+            return really(plan, tables)
 
-        monkeypatch.setattr(PreparedPlan, "run_with", run_with)
         monkeypatch.setattr(PreparedPlan, "run", run)
 
 
-def test_different_plans_are_one_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_plan_runs_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, plain = PreparedRunner(spark), PlainRunner(spark)
     tasks = [task_of(FAST, 40), task_of(TOP, 30), task_of(JOIN, 50), task_of(FAST, 7), task_of(ALL, 12)]
     runner.warm_up([task.stage for task in tasks])
-    jobs = Jobs(monkeypatch)
-    for _ in range(2):
+    runs = Runs(monkeypatch)
+    for times in (1, 2):
         ran = runner.run_all(tasks)
         for task, each in zip(tasks, ran, strict=True):
             assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
             assert each.seconds >= 0
         assert len(ran[0].result) > 0
         assert len(ran[2].result) > 0
-    assert jobs.plans == [3, 3]  # twins are one, and tuples that only pass take none
+        assert runs.count == 3 * times  # twins are one, and tuples that only pass take none
     assert runner.failures == 0
     runner.close()
 
 
-def test_large_tasks_have_jobs_of_their_own(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "MOST_SHARING_ROWS", 35)
-    runner = PreparedRunner(spark)
-    tasks = [task_of(FAST, 40), task_of(TOP, 30), task_of(COMPUTED, 10)]
-    runner.warm_up([task.stage for task in tasks])
-    jobs = Jobs(monkeypatch)
-    runner.run_all(tasks)
-    assert sorted(jobs.plans) == [1, 2]
-    runner.close()
-
-
-def test_a_job_that_fails_is_run_again_stage_by_stage(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_fails_takes_nothing_from_the_others(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, plain = PreparedRunner(spark), PlainRunner(spark)
     tasks = [task_of(FAST, 40), task_of(TOP, 30)]
     runner.warm_up([task.stage for task in tasks])
-    tried = []
+    really = PreparedPlan.run
 
-    def fails(plan: PreparedPlan, plans: Sequence[PreparedPlan]) -> object:
-        tried.append(len(plans))
-        raise Py4JError("one of them divides by zero")
+    def fails(plan: PreparedPlan, tables: Sequence[pa.Table]) -> pa.Table:
+        if len(tables) == 1:  # the filter's; the aggregate has state as well
+            raise Py4JError("it divides by zero")
+        return really(plan, tables)
 
-    def prepares(plan: PreparedPlan, *given: object) -> None:
-        raise AssertionError("the failure of one takes no plan from the others")
-
-    monkeypatch.setattr(PreparedPlan, "run_with", fails)
-    monkeypatch.setattr(PreparedPlan, "__init__", prepares)
-    monkeypatch.setattr(prepared, "MOST_FAILURES_TOGETHER", 3)
+    monkeypatch.setattr(PreparedPlan, "run", fails)
     for _ in range(5):
         for task, each in zip(tasks, runner.run_all(tasks), strict=True):
             assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
-    assert tried == [2, 2, 2]
-    assert runner.refused == {}
+    assert set(runner.refused) == {tasks[0].stage.key}
+    assert runner.failures == prepared.MOST_FAILURES
+    runner.close()
+
+
+def test_runs_leave_no_rows_and_no_memory_behind(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier run read or failed over is not there any more, and Spark has its memory back."""
+    runner, plain = PreparedRunner(spark), PlainRunner(spark)
+    many, few = task_of(TOP, 2000), task_of(TOP, 3)
+    for task in (many, few, many, few):
+        assert content(task.stage, runner.run(*task)) == content(task.stage, plain.run(*task))
+    with monkeypatch.context() as patch:  # columns are missing where the plan looks for them
+        really = prepared_plan._write_stream
+        patch.setattr(prepared_plan, "_write_stream", lambda path, table: really(path, table.select([FRAGMENT])))
+        assert content(many.stage, runner.run(*many)) == content(many.stage, plain.run(*many))
+    assert runner.failures == 1
+    assert content(few.stage, runner.run(*few)) == content(few.stage, plain.run(*few))
+    assert runner._plans is not None
+    assert runner._plans.memory_used() == 0
     runner.close()
 
 
@@ -196,9 +193,9 @@ def test_a_join_runs_as_one_with_and_without_its_projection(
     without = Task(without_tail(with_tail.stage).stage, without.tables)  # type: ignore[union-attr]
     runner.warm_up([with_tail.stage, without.stage])
     runner.settle()
-    jobs = Jobs(monkeypatch)
+    runs = Runs(monkeypatch)
     ran = runner.run_all([with_tail, without])
-    assert jobs.plans == [1]
+    assert runs.count == 1
     for task, each in zip((with_tail, without), ran, strict=True):
         assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
         assert len(each.result.filter(pa.compute.equal(each.result.column(TAG), 0))) > 0
@@ -210,11 +207,11 @@ def test_tuples_that_only_pass_take_no_job(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str, passes: bool
 ) -> None:
     runner = PreparedRunner(spark)
-    jobs = Jobs(monkeypatch)
+    runs = Runs(monkeypatch)
     task = task_of(text, 20)
     assert runner.is_warm([task.stage]) == passes
     found = runner.run(*task)
     assert content(task.stage, found) == content(task.stage, PlainRunner(spark).run(*task))
-    assert len(jobs.plans) == (0 if passes else 1)
+    assert runs.count == (0 if passes else 1)
     assert found.column(FRAGMENT).type == pa.int32()
     runner.close()
