@@ -151,7 +151,7 @@ def _summary(report: Any, output: Path) -> dict[str, Any]:
         "latency": latency,
         "steps": status.totals.steps,
         "step_ms": round(1000 * status.totals.seconds / max(1, status.totals.steps), 1),
-        "spark_jobs": status.totals.jobs,
+        "rounds": status.totals.rounds,
         "late_tuples": status.totals.late,
         "malformed": status.ingest.malformed,
         "state_bytes": status.state_bytes,
@@ -174,7 +174,7 @@ def _print(summary: dict[str, Any]) -> None:
             f"p50 {p['p50_ms']:.0f}, p95 {p['p95_ms']:.0f}, p99 {p['p99_ms']:.0f} ms" if p["results"] else "no results"
         )
         table.add_row(f"latency of {name}", f"{quantiles} ({p['results']:,} results)")
-    table.add_row("steps", f"{summary['steps']}, {summary['step_ms']} ms each, {summary['spark_jobs']} Spark jobs")
+    table.add_row("steps", f"{summary['steps']}, {summary['step_ms']} ms each, {summary['rounds']} rounds on Spark")
     table.add_row(
         "state", f"{summary['state_bytes']:,} bytes; late {summary['late_tuples']}, malformed {summary['malformed']}"
     )

@@ -16,11 +16,16 @@ import org.apache.spark.rdd.ParallelCollectionPartition;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.api.python.PythonSQLUtils;
 
-/** A compiled plan of Spark's that runs on the calling thread, each time as a task that belongs to no job. */
+/**
+ * A compiled plan of Spark's that runs again and again.
+ *
+ * <p>It does so on the calling thread, as a task that belongs to no job, or as a job.
+ */
 public final class DriverPlan {
     /** Our tasks' numbers begin where Spark's own do not come: memory is accounted for by task. */
     private static final AtomicLong NUMBERS = new AtomicLong(1L << 40);
 
+    private final boolean asJobs;
     private final MemoryManager pool;
     private final RDD batches;
     private final Partition only;
@@ -29,7 +34,8 @@ public final class DriverPlan {
     private final String out;
 
     /** The plan's result as Arrow batches, its inputs with the files that they are read from, and the file it goes to. */
-    public DriverPlan(MemoryManager pool, RDD batches, List inputs, List paths, String out) {
+    public DriverPlan(Boolean asJobs, MemoryManager pool, RDD batches, List inputs, List paths, String out) {
+        this.asJobs = asJobs.booleanValue();
         this.pool = pool;
         this.batches = batches;
         this.only = batches.partitions()[0];
@@ -42,7 +48,11 @@ public final class DriverPlan {
     public void run(long given) throws Exception {
         fill(given);
         try {
-            compute();
+            if (asJobs) {
+                write(scala.Predef$.MODULE$.genericWrapArray(batches.collect()).iterator());
+            } else {
+                runHere();
+            }
         } finally {
             fill(0L);
         }
@@ -59,7 +69,7 @@ public final class DriverPlan {
         }
     }
 
-    private void compute() throws Exception {
+    private void runHere() throws Exception {
         long number = NUMBERS.getAndIncrement();
         TaskMemoryManager memory = new TaskMemoryManager(pool, number);
         TaskContextImpl context = new TaskContextImpl(
@@ -67,7 +77,7 @@ public final class DriverPlan {
             scala.collection.immutable.Map$.MODULE$.empty());
         TaskContext$.MODULE$.setTaskContext(context);
         try {
-            write(context);
+            write(batches.iterator(only, context));
         } finally {
             try {
                 context.markTaskCompleted(scala.Option.empty());
@@ -79,10 +89,9 @@ public final class DriverPlan {
     }
 
     /** Each batch with its length before it. */
-    private void write(TaskContextImpl context) throws Exception {
+    private void write(scala.collection.Iterator found) throws Exception {
         DataOutputStream to = new DataOutputStream(new BufferedOutputStream(new FileOutputStream(out), 1 << 16));
         try {
-            scala.collection.Iterator found = batches.iterator(only, context);
             while (found.hasNext()) {
                 byte[] batch = (byte[]) found.next();
                 to.writeInt(batch.length);

@@ -1,5 +1,5 @@
-"""Cutting a large batch into parts that can run as jobs of their own, beside each other: every core has work, and no
-job needs memory for all of it.
+"""Cutting a large batch into parts that can run beside each other: every core has work, and none needs
+memory for all of it.
 
 Rows that only pass are cut anywhere, and so are those that partial aggregates are made of in two rounds (see
 `two_rounds`). Other rows that meet in an operator with memory are cut by one of its keys, together with the state:
@@ -20,10 +20,10 @@ from meander.run.template import Stage
 from meander.run.two_rounds import takes_two_rounds
 
 LEAST_PART_ROWS = 50_000
-"""Rows that are worth a job of their own."""
+"""Rows that are worth a part of their own."""
 
 MOST_PART_ROWS = 250_000
-"""Rows beyond which a job would need much memory."""
+"""Rows beyond which a part would need much memory."""
 
 MIXER = np.uint64(0x9E3779B97F4A7C15)
 """Spreads numbers that follow a pattern."""

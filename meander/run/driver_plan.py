@@ -18,6 +18,9 @@ from pyspark.sql import SparkSession
 
 SOURCE = "DriverPlan.java"
 
+AS_JOBS = "spark.meander.batchesAsJobs"
+"""A setting of Spark's: "true" makes a job of every run, for those who want to see them in Spark's own tools."""
+
 _compiling = threading.Lock()
 
 
@@ -31,13 +34,15 @@ class DriverPlans:
         (pool,) = [field for field in fields if field.getType().getSimpleName() == "MemoryManager"]
         pool.setAccessible(True)  # methods of this class cannot be looked up: they name others that are not installed
         self._pool = pool.get(cast(Any, spark.sparkContext._jsc).sc().env())
+        self._as_jobs = cast(str, spark.conf.get(AS_JOBS, "false")).lower() == "true"
         with _compiling:
             self._constructor = _constructor(self._gateway)
 
     def plan(self, batches: Any, inputs: Sequence[Any], paths: Sequence[str], out: str) -> Any:
         """A plan whose result, an RDD of Arrow batches, goes to a file; the inputs are partitions, read from files."""
-        arguments = self._gateway.new_array(self._jvm.Object, 5)
-        for place, argument in enumerate((self._pool, batches, self._listed(inputs), self._listed(paths), out)):
+        listed = [self._listed(things) for things in (inputs, paths)]
+        arguments = self._gateway.new_array(self._jvm.Object, 6)
+        for place, argument in enumerate((self._as_jobs, self._pool, batches, *listed, out)):
             arguments[place] = argument
         return self._constructor.newInstance(arguments)
 

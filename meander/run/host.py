@@ -81,7 +81,7 @@ class Totals:
     tuples_in: int = 0
     tuples_out: int = 0
     late: int = 0
-    jobs: int = 0
+    rounds: int = 0
     seconds: float = 0.0
 
     def add(self, report: StepReport) -> None:
@@ -89,7 +89,7 @@ class Totals:
         self.tuples_in += report.tuples_in
         self.tuples_out += report.tuples_out
         self.late += report.late
-        self.jobs += report.jobs
+        self.rounds += report.rounds
         self.seconds += report.seconds
 
 

@@ -95,7 +95,7 @@ class Wavefront:
 
     def _round(self) -> None:
         """The stages at which all running groups are."""
-        self.report.jobs += 1
+        self.report.rounds += 1
         busy = [(each.batch, task) for each in self._running.values() for task in each.tasks]
         for (batch, task), ran in zip(busy, self.runner.run_all([task for _, task in busy]), strict=True):
             started = time.perf_counter()

@@ -34,7 +34,8 @@ class StepReport:
     tuples_in: int = 0
     tuples_out: int = 0
     late: int = 0
-    jobs: int = 0
+    rounds: int = 0
+    """Rounds of stages that ran on Spark: how long the longest way through the step was."""
     fragments: int = 0
     drained: int = 0
     """Fragments that have reached a marker, and wait for what comes after them."""

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from meander.run import cutting, prepared, prepared_plan
+from meander.run.driver_plan import AS_JOBS
 from meander.run.frames import AFTER, FRAGMENT, NEWEST, TAG, TS, WM
 from meander.run.narrow import Narrow
 from meander.run.prepared import PreparedRunner
@@ -155,6 +156,26 @@ def test_a_plan_that_fails_takes_nothing_from_the_others(spark: SparkSession, mo
             assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
     assert set(runner.refused) == {tasks[0].stage.key}
     assert runner.failures == prepared.MOST_FAILURES
+    runner.close()
+
+
+@pytest.mark.parametrize("as_jobs", [False, True])
+def test_plans_run_here_or_as_jobs(spark: SparkSession, as_jobs: bool) -> None:
+    tracker, plain = spark.sparkContext.statusTracker(), PlainRunner(spark)
+    spark.conf.set(AS_JOBS, str(as_jobs).lower())
+    try:
+        runner = PreparedRunner(spark)
+        tasks = [task_of(FAST, 40), task_of(TOP, 30), task_of(JOIN, 50)]
+        runner.warm_up([task.stage for task in tasks])
+        spark.sparkContext.setJobGroup(f"as jobs: {as_jobs}", "")
+        ran = runner.run_all(tasks)
+    finally:
+        spark.conf.unset(AS_JOBS)
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    for task, each in zip(tasks, ran, strict=True):
+        assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
+    assert len(tracker.getJobIdsForGroup(f"as jobs: {as_jobs}")) == (3 if as_jobs else 0)
+    assert runner.failures == 0
     runner.close()
 
 

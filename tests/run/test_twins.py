@@ -37,15 +37,15 @@ def test_equal_stages_run_as_one_job(
     assert [len(wave) for wave in template.waves] == [2] * (len(template.stages) // 2) + [1] * (
         len(template.stages) % 2
     )
-    jobs = 0
+    rounds = 0
     for moment in range(3):
         for stream, node in (("cars", "s0"), ("cars", "s1"), ("rain", "s2")):
             times = moment * 400 + rng.integers(0, 500, 15) - rng.integers(0, 500, 15)
             plane.enter(stream, node, rows_of(stream, rng, times))
         plane.batch += 1
-        jobs = max(jobs, plane.stepper.step(0, plane.batch).jobs)
+        rounds = max(rounds, plane.stepper.step(0, plane.batch).rounds)
     plane.finish()
     assert {name: c for name, c in plane.compare(spark).items() if not c.equal} == {}
     assert all(len(table) for table in plane.results().values())
-    assert jobs <= len(template.waves) + 1  # the devices hand on
+    assert rounds <= len(template.waves) + 1  # the devices hand on
     runner.close()

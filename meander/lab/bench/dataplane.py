@@ -89,7 +89,7 @@ def run(quick: bool, progress: Progress) -> Report:
 NOTES = (
     "throughput is from parquet files appearing to results in parquet files; both sides read the same files",
     "inside the data plane's path: files read by the driver, tuples committed to the store, steps of a slot's "
-    "streaming query with their Spark jobs, state and commit, delivery to files. All tuples pass through the driver",
+    "streaming query with their Spark plans, state and commit, delivery to files. All tuples pass through the driver",
     "inside plain Spark's path: its file source, the query with state store and checkpoint, its parquet sink with log. "
     "Tuples go from executor to files",
     "plain Spark has as many partitions as cores, the data plane has one; settings for small batches apply to both",

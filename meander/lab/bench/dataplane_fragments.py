@@ -1,7 +1,7 @@
 """Step time by the number of fragments: all of one template, the same tuples in total.
 
 The roads are shared out among the fragments, so that the number of groups stays the same too. A step is measured as
-Structured Streaming calls it: reading the channels, the Spark jobs, state, the commit. Beside it, plain Spark: one
+Structured Streaming calls it: reading the channels, the Spark plans, state, the commit. Beside it, plain Spark: one
 ordinary query for each fragment, from files appearing to all queries having taken them.
 """
 

@@ -2,7 +2,7 @@
 
 Both sides take turns on the same batches. Measured is the time from files appearing in a directory to all of their
 results lying in parquet files. Inside it, for the data plane: reading the files in the driver, committing the tuples to
-the store, steps of the slot's streaming query (their Spark jobs, state, commits), delivery. For plain Spark: its file
+the store, steps of the slot's streaming query (their Spark plans, state, commits), delivery. For plain Spark: its file
 source, the query with its checkpoint and state store, its exactly-once parquet sink.
 """
 

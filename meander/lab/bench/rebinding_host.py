@@ -1,6 +1,6 @@
 """The 150 traffic queries on a real host with two slots, bound in different ways.
 
-Steps, Spark jobs, commits and moves are real. What an operator does beyond its Spark job is emulated by waiting, so
+Steps, Spark plans, commits and moves are real. What an operator does beyond its Spark plan is emulated by waiting, so
 much per tuple: two slots share two cores with everything else here, so real computing would show the cores' limits and
 not the binding's. It is what an operator looks like that asks a service or a device.
 """
@@ -71,7 +71,7 @@ def placed(replicas: int = REPLICAS) -> Queries:
 
 
 class Paced:
-    """A runner whose operators take so long per tuple, on top of their Spark jobs."""
+    """A runner whose operators take so long per tuple, on top of their Spark plans."""
 
     def __init__(self, runner: Runner, tuple_s: Mapping[int, float], fragments: Iterable[int]) -> None:
         self.runner = runner
@@ -278,13 +278,13 @@ def drive(
         streets.ended.set()
         host.stop()
     took = totals.seconds - before.seconds
-    jobs = max(1, totals.jobs - before.jobs)
+    rounds = max(1, totals.rounds - before.rounds)
     return Outcome(
         _latencies(found, streets, rested, began, 0, course.tail_s),
         _latencies(found, streets, began, ended, moves, course.tail_s),
         np.array([streets.vehicles[s].sum() * len(KINDS) for s in _seconds(began, ended)], np.float64),
         took / max(1, totals.steps - before.steps),
-        max(0.0, took - (waited - waited_s)) / jobs,
+        max(0.0, took - (waited - waited_s)) / rounds,
         took / SLOTS / (ended - began),
         (measures.cost_s + rebinder.seconds) / max(host.totals.seconds, 1e-9),
         streets.behind_s,

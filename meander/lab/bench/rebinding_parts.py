@@ -39,7 +39,7 @@ REAL_VEHICLES = 100
 REAL_KIND_S = {"count": 2e-5, "average": 1.9e-4, "top": 2.5e-4}
 """At 2,500 tuples/s per kind the static binding gives one of two slots 1.15 times what it can do."""
 RISES_TO = 2
-"""Times the vehicles of the constant load: as much as two slots could do at best, and the jobs."""
+"""Times the vehicles of the constant load: as much as two slots could do at best, and the rounds."""
 WARM_UP_S = 12.0
 QUIET_S = 8.0
 
@@ -93,8 +93,8 @@ def report(quick: bool, progress: Progress, plots: Path | None = None) -> Report
 NOTES = (
     f"'model' figures: discrete events with {SLOTS} slots, as many as the published experiment had threads; a step "
     f"takes {1000 * COSTS.step_s:g} ms, a frame {1000 * COSTS.job_s:g} ms, plus time per tuple; slots share no cores",
-    "'host' figures: a real host with two slots, streaming queries, Spark jobs, commits and moves; the work of an "
-    "operator beyond its Spark job is emulated by waiting: two slots share this machine's two cores with other work",
+    "'host' figures: a real host with two slots, streaming queries, Spark plans, commits and moves; the work of an "
+    "operator beyond its Spark plan is emulated by waiting: two slots share this machine's two cores with other work",
     "the model's times are assumed, not measured on this host, and its load was chosen, after trying heavier ones, so "
     "that static binding just fails; with 10% more, 'steady' missed 99% (an earlier version, 30 s)",
     "unloaded latency: the 99th percentile with a tenth of the vehicles; in the model with the static binding, on the "
@@ -300,7 +300,7 @@ def host_ratios(host: OnHost) -> list[Figure]:
 
 
 def beside_model(outcomes: dict[str, list[Outcome]], extent: Extent) -> list[Figure]:
-    """Median latency of the host to that of the model with two slots and the host's own times of jobs."""
+    """Median latency of the host to that of the model with two slots and the host's own times of rounds."""
     figures = []
     for name in extent.real:
         ratios = []
