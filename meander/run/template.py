@@ -1,8 +1,8 @@
 """Templates: what a fragment computes, with its ids, names and places taken out.
 
 Two fragments with the same operators, expressions and types have the same template and run as one frame. A template is
-a list of stages in dataflow order; a stage is one plan of Spark: tuples in, through filters and maps, at most one operator
-with memory, through filters and maps again, out. Most fragments have a single stage.
+a list of stages in dataflow order; a stage is one plan of Spark: tuples in, through filters and maps, at most one
+operator with memory, through filters and maps again, out. Most fragments have a single stage.
 
 The driver's part: attach fragment and watermark to the rows (`Stage.reads`, `StateTable.frame_schema`), run
 `Stage.plan` over the frames, take the result apart with `Stage.split`, keep channels and state.
