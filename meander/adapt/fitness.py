@@ -111,24 +111,26 @@ class Fitness:
         self, mechanism: str, demands: Sequence[str], context: str = "", priors: Sequence[float] | None = None
     ) -> Beliefs:
         """What is known about a mechanism, for each demand."""
-        estimates = [PRIOR] * len(demands) if priors is None else list(priors)
-        samples = [0.0] * len(demands)
-        tried, doubted = True, [False] * len(demands)
-        for key in ("", context) if context else ("",):
-            known = self.tallies.get(key, _NO_TALLIES).get(mechanism, _NO_DEMANDS)
-            now = self.samples.get(key, 0)
-            for number, demand in enumerate(demands):
-                tally = known.get(demand)
+        known = [
+            (self.tallies.get(key, _NO_TALLIES).get(mechanism, _NO_DEMANDS), self.samples.get(key, 0))
+            for key in (("", context) if context else ("",))
+        ]
+        overall = known[0][0]
+        estimates, samples, tried, doubted = [], [], True, False
+        for number, demand in enumerate(demands):
+            estimate, seen, unsure = PRIOR if priors is None else priors[number], 0.0, False
+            for by_demand, now in known:
+                tally = by_demand.get(demand)
                 if tally is None:
-                    tried, samples[number] = tried and key != "", 0.0
+                    seen = 0.0
                     continue
-                doubted[number] = tally.doubted
                 kept = IDLE ** (now - tally.at)
-                samples[number] = tally.seen * kept
-                estimates[number] = (tally.met * kept + estimates[number] * PRIOR_SAMPLES) / (
-                    samples[number] + PRIOR_SAMPLES
-                )
-        return Beliefs(estimates, samples, tried, any(doubted))
+                seen, unsure = tally.seen * kept, tally.doubted
+                estimate = (tally.met * kept + estimate * PRIOR_SAMPLES) / (seen + PRIOR_SAMPLES)
+            estimates.append(estimate)
+            samples.append(seen)
+            tried, doubted = tried and demand in overall, doubted or unsure
+        return Beliefs(estimates, samples, tried, doubted)
 
 
 def _latest(tallies: Tallies) -> int:

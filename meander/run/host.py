@@ -8,6 +8,7 @@ its expressions is paused with the reason, while all others go on.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -45,6 +46,9 @@ from meander.run.tiers import TieredRunner
 from meander.run.work import StepReport
 
 _log = logging.getLogger(__name__)
+SWITCH_S = 0.0005
+"""After so long a thread that computes lets others have the interpreter; 5 ms by default, and a step gives it away, to
+Spark or to a file, a hundred times: beside a thread that places operators it would wait that long each time."""
 RETRY_S = 0.5
 IDLE_S = 0.05
 LET_THROUGH_S = 0.05
@@ -161,6 +165,7 @@ class Host:
 
     def start(self) -> None:
         """Starts the slots' streaming queries; from now on work is done as it arrives."""
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
         for slot in self.slots:
             try:
                 slot.start(self.spark, self._batch_of(slot))
