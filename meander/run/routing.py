@@ -76,8 +76,9 @@ class Routing:
         self.version = 0
         self._lock = threading.Lock()
         self._fragments: dict[FragmentId, Installed] = {}
-        self._groups: dict[int, tuple[Group, ...]] = {}
-        self._depths: dict[FragmentId, int] = {}
+        self._groups: dict[int, tuple[Group, ...]] | None = {}
+        """None when a change came after they were last asked for, as is `_depths` when wires changed."""
+        self._depths: dict[FragmentId, int] | None = {}
         self.paused: dict[FragmentId, str] = {}
         """Fragments that do not run for the time being, with the reason."""
         self.awaiting: dict[FragmentId, Marker] = {}
@@ -119,7 +120,7 @@ class Routing:
         """Fragments have reached the marker in every port."""
         with self._lock:
             self.drained = {**self.drained, **fragments}
-            self._replace(self._fragments)
+            self._replace(self._fragments, rewired=False)
 
     @property
     def is_about_to_change(self) -> bool:
@@ -135,7 +136,7 @@ class Routing:
             self.awaiting = {f: marker for f, marker in self.awaiting.items() if f not in back}
             self.drained = {f: n for f, n in self.drained.items() if f not in back}
             self.fresh |= back
-            self._replace(self._fragments)
+            self._replace(self._fragments, rewired=False)
 
     def rewire(self, wires: Mapping[FragmentId, tuple[tuple[Wire, ...], ...]]) -> None:
         """Gives outputs other channels. The caller sees to it that the fragments are between two steps."""
@@ -167,7 +168,7 @@ class Routing:
             moved = {f: replace(self._fragments[f], slot=slots[f]) for f in mine}
             for each in moved.values():
                 self._check(each)
-            self._replace({**self._fragments, **moved}, self._depths)
+            self._replace({**self._fragments, **moved}, rewired=False)
         return tuple(moved)
 
     def as_bound(self, fragment: Installed) -> Installed:
@@ -184,16 +185,20 @@ class Routing:
         """Takes a fragment out of the steps; its channels keep what arrives."""
         with self._lock:
             self.paused = {**self.paused, fragment: reason}
-            self._replace(self._fragments)
+            self._replace(self._fragments, rewired=False)
 
     def resume(self, fragment: FragmentId) -> None:
         with self._lock:
             self.paused = {f: reason for f, reason in self.paused.items() if f != fragment}
-            self._replace(self._fragments)
+            self._replace(self._fragments, rewired=False)
 
     def groups(self, slot: int) -> tuple[Group, ...]:
         """What a slot runs in one step, in dataflow order."""
-        return self._groups.get(slot, ())
+        found = self._groups
+        if found is None:
+            with self._lock:
+                found = self._groups = self._grouped()
+        return found.get(slot, ())
 
     def _check(self, each: Installed) -> None:
         if not 0 <= each.slot < self.slots:
@@ -201,9 +206,17 @@ class Routing:
         if len(each.ports) != len(each.bound.ports) or len(each.outputs) != len(each.bound.outputs):
             raise InputError(f"fragment {each.fragment}: every port and output of its template needs its channels")
 
-    def _replace(self, fragments: dict[FragmentId, Installed], depths: dict[FragmentId, int] | None = None) -> None:
-        depth = self._depths = _depths(fragments) if depths is None else depths
+    def _replace(self, fragments: dict[FragmentId, Installed], *, rewired: bool = True) -> None:
+        self._fragments, self._groups = fragments, None
+        if rewired:
+            self._depths = None
         self.paused = {f: reason for f, reason in self.paused.items() if f in fragments}
+        self.version += 1
+
+    def _grouped(self) -> dict[int, tuple[Group, ...]]:
+        """The groups of each slot. Changes come in bursts, so this is found out when a slot asks."""
+        fragments = self._fragments
+        depth = self._depths = _depths(fragments) if self._depths is None else self._depths
         groups: dict[tuple[int, int, str], list[Installed]] = {}
         for number in sorted(fragments):
             each = fragments[number]
@@ -213,9 +226,7 @@ class Routing:
         by_slot: dict[int, list[tuple[int, list[Installed]]]] = {}
         for (slot, level, _), members in sorted(groups.items(), key=lambda item: item[0]):
             by_slot.setdefault(slot, []).append((level, members))
-        self._fragments = fragments
-        self._groups = {slot: _in_order(found) for slot, found in by_slot.items()}
-        self.version += 1
+        return {slot: _in_order(found) for slot, found in by_slot.items()}
 
 
 def _in_order(levels: Sequence[tuple[int, Sequence[Installed]]]) -> tuple[Group, ...]:

@@ -67,7 +67,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Stage:
-    """One job: a tree of nodes whose leaves are edges. Node numbers below zero are leaves."""
+    """One plan of Spark: a tree of nodes whose leaves are edges. Node numbers below zero are leaves."""
 
     number: int
     reads: tuple[Edge, ...]
@@ -357,7 +357,7 @@ class _Binder:
                 stateful[stage.number] = remembering
         outputs = tuple(self._edge(self._below_sink(o)) for o in self.outputs)
         ports = tuple(by_position(self.schema(p)) for p in self.ports)
-        key = digest(ports, [(s.reads, s.schemas, s.nodes) for s in stages], outputs)
+        key = digest(ports, [(s.reads, s.key) for s in stages], outputs)
         return Bound(Template(key, ports, tuple(stages), outputs), self.ports, self.outputs, stateful)
 
     def schema(self, operator_id: OperatorId) -> Schema:
