@@ -26,15 +26,16 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId
         moved = batch.after > batch.before
         named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
         passing: list[dict[int, tuple[ChannelId, int]]] = []
-        for i, fragment in enumerate(batch.fragments):
-            if not counts[i] and not moved[i]:
+        of_each = (counts.tolist(), moved.tolist(), batch.after.tolist())
+        for i, (fragment, count, has_moved, after) in enumerate(zip(batch.fragments, *of_each, strict=True)):
+            if not count and not has_moved:
                 continue
-            watermark = int(batch.after[i]) - lag if moved[i] else NO_WATERMARK
+            watermark = after - lag if has_moved else NO_WATERMARK
             passed = 0
             for wire in fragment.outputs[number]:
-                report.tuples_out += int(counts[i])
+                report.tuples_out += count
                 if wire.before_ms is not None or wire.since_ms is not None:
-                    work.appends += _share(table.slice(int(offsets[i]), int(counts[i])), wire, watermark)
+                    work.appends += _share(table.slice(int(offsets[i]), count), wire, watermark)
                 elif _may_pass(exchange, wire, downstream):
                     if passed == len(passing):
                         passing.append({})

@@ -157,10 +157,10 @@ class Payloads:
         payload.live_rows += rows
         self.slice_bytes += rows * payload.row_bytes
 
-    def release(self, number: int, rows: int) -> float:
-        """Counts one slice less, says how many bytes it had; the last one lets the payload go."""
+    def release(self, number: int, rows: int, slices: int = 1) -> float:
+        """Counts slices less, says how many bytes they had; the last one lets the payload go."""
         payload = self.by_number[number]
-        payload.uses -= 1
+        payload.uses -= slices
         payload.live_rows -= rows
         size = rows * payload.row_bytes
         self.slice_bytes -= size

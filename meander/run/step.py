@@ -200,9 +200,8 @@ class Stepper:
             reading = exchange.read_many(channels, starts.tolist(), stops.tolist())
             reached = np.maximum(np.maximum(held, reading.watermarks), BEGIN)
             table = _as_frame(reading.table, numbers[reading.owners])
-            work.consumed.update(
-                (c, int(stop)) for c, start, stop in zip(channels, starts, reading.stops, strict=True) if stop > start
-            )
+            read = zip(channels, starts.tolist(), reading.stops.tolist(), strict=True)
+            work.consumed.update((c, stop) for c, start, stop in read if stop > start)
             ends[p] = reading.stops
             table = self._with_handovers(table, channels, reached, work)
             if floors is not None:
@@ -219,7 +218,7 @@ class Stepper:
             work.versions[f.fragment] = f.version
             if f.fragment in fresh:
                 before[k] = BEGIN
-            if marks.are_reached(i, {p: int(ends[p][k]) for p in ports}):
+            if i in marks.markers and marks.are_reached(i, {p: int(ends[p][k]) for p in ports}):
                 acting[k] = marks.markers[i]
                 work.consumed.update(marks.behind(i, f.ports))
                 for channel in f.ports:
@@ -232,7 +231,7 @@ class Stepper:
     def _with_handovers(table: pa.Table, channels: Sequence[ChannelId], reached: Int64s, work: Work) -> pa.Table:
         """Adds what earlier groups of this step handed over, and raises the watermarks accordingly."""
         parts = [table]
-        for i, channel in enumerate(channels):
+        for i, channel in enumerate(channels if work.handed else ()):
             handed = work.handed.pop(channel, None)
             if handed is not None:
                 parts.append(handed.table)

@@ -119,10 +119,11 @@ class Views:
             self.channels[channel]
 
     def _check_positions(self, commit: Commit, added: dict[int, int]) -> None:
+        by_id = self.channels.by_id
         for channel, position in commit.consumed.items():
             if channel in added and position == 0:
                 continue
-            view = self.channels[channel]
+            view = by_id.get(channel) or self.channels[channel]
             if not view.head <= position <= view.tail:
                 raise CommitConflictError(
                     f"channel {channel} holds positions {view.head} to {view.tail}; it cannot be consumed to {position}"
@@ -271,8 +272,7 @@ class Views:
     def _apply_positions(self, content: Content, numbers: Numbers) -> None:
         by_id, payloads = self.channels.by_id, self.payloads
         if count := content.get("consumed", 0):
-            for channel, position in zip(numbers.take(count), numbers.take(count), strict=True):
-                by_id[channel].consume(position, payloads)
+            self.channels.consume(numbers.take(count), numbers.take(count), payloads)
         for count in content.get("passed", ()):
             columns = (numbers.take(count), numbers.take(count), numbers.take(count))
             for channel, rows, watermark in zip(*columns, strict=True):

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from meander.deploy.markers import Marker
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.exchange.base import NO_WATERMARK, ChannelCounters
+from meander.run.exchange.base import NO_WATERMARK, ChannelCounters, Int64s
 from meander.run.gather import Gather
 from meander.run.payloads import NO_PAYLOAD, Payloads
 
@@ -85,7 +87,7 @@ class Channel:
 
     def end(self, now_ms: int) -> int:
         """The position behind the last readable record."""
-        if self.is_cut:
+        if self.cut_since_ms > 0:
             return self.head
         if self.ready_ms <= now_ms or not self.entries:
             return self.tail
@@ -150,11 +152,11 @@ class Channel:
 
     def consume(self, position: int, payloads: Payloads) -> None:
         """Lets go of everything before a position, or only passes it if the channel keeps what was consumed."""
-        entries, size = self.entries, len(self.entries)
         head, tail = self.head, self.tail
-        if position == tail and not self.keeps:
+        if position == tail and self.kept_from < 0:
             self._consume_all(payloads)
             return
+        entries, size = self.entries, len(self.entries)
         at = self._index(head) if self.keeps else 0
         while at < size:
             first, rows, payload, _, watermark, _ = entries[at : at + WIDTH]
@@ -183,10 +185,16 @@ class Channel:
         for at in range(0, len(entries), WIDTH):
             if entries[at + 2] != NO_PAYLOAD:
                 payloads.release(entries[at + 2], entries[at + 1])
-        del entries[:]
-        self.markers.clear()
+        self.consumed_all()
+
+    def consumed_all(self) -> None:
+        """Everything was let go of."""
+        del self.entries[:]
+        if self.markers:
+            self.markers.clear()
         self.consumed_tuples = self.appended_tuples
-        self.consumed_watermark = max(self.consumed_watermark, self.watermark)
+        if self.watermark > self.consumed_watermark:
+            self.consumed_watermark = self.watermark
         self.head = self.tail
 
     def forget(self, payloads: Payloads) -> None:
@@ -204,7 +212,8 @@ class Channel:
     def collect(self, start: int, stop: int, into: Gather, owner: int) -> tuple[int, int]:
         """Adds the rows of a range; says how many they are, and the highest watermark among them."""
         count, highest = 0, NO_WATERMARK
-        entries, size, at = self.entries, len(self.entries), self._index(start)
+        entries, size = self.entries, len(self.entries)
+        at = self._index(start) if size > WIDTH else 0
         while at < size:
             first, rows, payload, offset, watermark, _ = entries[at : at + WIDTH]
             if first >= stop:
@@ -251,6 +260,45 @@ class Channels:
         if found is None:
             raise InputError(f"no channel {channel}; {self._known()}")
         return found
+
+    def many(self, channels: Iterable[int]) -> list[Channel]:
+        """Thousands in a step."""
+        by_id = self.by_id
+        try:
+            return [by_id[channel] for channel in channels]
+        except KeyError as error:
+            return [self[error.args[0]]]
+
+    def consume(self, channels: Iterable[int], positions: Iterable[int], payloads: Payloads) -> None:
+        """Lets go of everything before a position in each. Mostly that is all there is: one entry."""
+        by_id = self.by_id
+        slices: dict[int, int] = {}
+        rows: dict[int, int] = {}
+        for channel, position in zip(channels, positions, strict=True):
+            view = by_id[channel]
+            entries = view.entries
+            if position != view.tail or len(entries) != WIDTH or view.kept_from >= 0:
+                view.consume(position, payloads)
+                continue
+            payload = entries[2]
+            if payload != NO_PAYLOAD:
+                slices[payload] = slices.get(payload, 0) + 1
+                rows[payload] = rows.get(payload, 0) + entries[1]
+            view.consumed_all()
+        for payload, count in slices.items():
+            payloads.release(payload, rows[payload], count)
+
+    def whole(self, views: Sequence[Channel], starts: Sequence[int], stops: Sequence[int]) -> Int64s | None:
+        """The only entry of each channel, one below the other, if that is what lies in the ranges; else nothing."""
+        schema = views[0].schema
+        for view, start, stop in zip(views, starts, stops, strict=True):
+            is_all = start == view.head and stop == view.tail and len(view.entries) == WIDTH
+            if not is_all or view.entries[0] != start or view.markers or view.schema != schema:
+                return None
+        found = array("q")
+        for view in views:
+            found.extend(view.entries)
+        return np.frombuffer(found, np.int64).reshape(-1, WIDTH)
 
     def remove(self, channel: int, payloads: Payloads) -> None:
         """Removes a channel and lets go of what waits in it."""

@@ -23,7 +23,7 @@ from meander.run.exchange.base import (
     int64s,
 )
 from meander.run.exchange.channels import Channel
-from meander.run.gather import Gather
+from meander.run.gather import Gather, Gathered, resolve
 from meander.run.payloads import plain_schema
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class EmbeddedExchange:
         """Start and end of many channels, as of one moment."""
         with self._store.lock:
             now = self._store.now_ms()
-            views = [self._channels[c] for c in channels]
+            views = self._channels.many(channels)
             return np.array([v.head for v in views], np.int64), np.array([v.end(now) for v in views], np.int64)
 
     def cuts(self, channels: Sequence[ChannelId], reconfigurations: Container[int]) -> Int64s:
@@ -128,7 +128,7 @@ class EmbeddedExchange:
     def watermarks(self, channels: Sequence[ChannelId]) -> Int64s:
         """The highest watermark that each channel's receiver has consumed, or NO_WATERMARK."""
         with self._store.lock:
-            return np.array([self._channels[c].consumed_watermark for c in channels], np.int64)
+            return np.array([v.consumed_watermark for v in self._channels.many(channels)], np.int64)
 
     def newest(self, channels: Sequence[ChannelId], column: str) -> Int64s:
         """The largest value of a column among all that waits in each channel, readable or not; or NO_WATERMARK."""
@@ -171,27 +171,40 @@ class EmbeddedExchange:
     ) -> Reading:
         if not channels:
             raise InputError("read_many needs at least one channel, to know the schema")
-        gather = Gather()
-        rows, ends, watermarks = [], [], []
         markers: dict[ChannelId, tuple[tuple[int, Marker], ...]] = {}
         with self._store.lock:
-            number = self._channels[channels[0]].schema
-            by_id, schemas = self._channels.by_id, self._store.views.schemas.by_number
-            for owner, (channel, start, wanted) in enumerate(zip(channels, starts, stops, strict=True)):
-                view = by_id.get(channel) or self._channels[channel]
-                if view.schema != number and schemas[view.schema].types != schemas[number].types:
-                    raise InputError(f"channels {channels[0]} and {channel} differ in schema; read them separately")
-                stop = _cut(view, start, wanted, cut_at_marker)
-                count, watermark = view.collect(start, stop, gather, owner)
-                rows.append(count)
-                ends.append(stop)
-                watermarks.append(watermark)
-                if view.markers and (found := view.markers_in(start, stop)):
-                    markers[channel] = tuple(found)
-            gathered = gather.resolve(self._store.payloads)
-            schema = schemas[number]
+            views = self._channels.many(channels)
+            schema = self._schema(views[0])
+            entries = self._channels.whole(views, starts, stops)
+            if entries is not None:
+                rows, payloads, offsets, watermarks = (np.ascontiguousarray(c) for c in entries.T[1:5])
+                some, ends = np.flatnonzero(rows), int64s(stops)
+                gathered = resolve(self._store.payloads, payloads[some], offsets[some], rows[some], some)
+            else:
+                ranges = [_cut(v, a, b, cut_at_marker) for v, a, b in zip(views, starts, stops, strict=True)]
+                ends = int64s(ranges)
+                gathered, rows, watermarks = self._gathered(views, starts, ranges)
+                for view, start, stop in zip(views, starts, ranges, strict=True):
+                    if view.markers and (found := view.markers_in(start, stop)):
+                        markers[view.channel] = tuple(found)
         table, owners = gathered.table(schema)
-        return Reading(tuple(channels), table, owners, int64s(rows), int64s(ends), int64s(watermarks), markers)
+        return Reading(tuple(channels), table, owners, rows, ends, watermarks, markers)
+
+    def _gathered(
+        self, views: Sequence[Channel], starts: Sequence[int], stops: Sequence[int]
+    ) -> tuple[Gathered, Int64s, Int64s]:
+        """Slices in the ranges, and for each channel the rows and the highest watermark among them."""
+        gather, rows, watermarks = Gather(), [], []
+        number, schemas = views[0].schema, self._store.views.schemas.by_number
+        for owner, (view, start, stop) in enumerate(zip(views, starts, stops, strict=True)):
+            if view.schema != number and schemas[view.schema].types != schemas[number].types:
+                raise InputError(
+                    f"channels {views[0].channel} and {view.channel} differ in schema; read them separately"
+                )
+            count, watermark = view.collect(start, stop, gather, owner)
+            rows.append(count)
+            watermarks.append(watermark)
+        return gather.resolve(self._store.payloads), int64s(rows), int64s(watermarks)
 
     def kept(self, channel: ChannelId) -> pa.Table:
         """What the channel has kept although its receiver has consumed it."""
