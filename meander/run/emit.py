@@ -36,7 +36,7 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId
                 report.tuples_out += count
                 if wire.before_ms is not None or wire.since_ms is not None:
                     work.appends += _share(table.slice(int(offsets[i]), count), wire, watermark)
-                elif _may_pass(exchange, wire, downstream):
+                elif wire.channel in downstream and _may_pass(exchange, wire, downstream):
                     if passed == len(passing):
                         passing.append({})
                     passing[passed][i] = (wire.channel, watermark)

@@ -185,13 +185,8 @@ class Channel:
         for at in range(0, len(entries), WIDTH):
             if entries[at + 2] != NO_PAYLOAD:
                 payloads.release(entries[at + 2], entries[at + 1])
-        self.consumed_all()
-
-    def consumed_all(self) -> None:
-        """Everything was let go of."""
-        del self.entries[:]
-        if self.markers:
-            self.markers.clear()
+        del entries[:]
+        self.markers.clear()
         self.consumed_tuples = self.appended_tuples
         if self.watermark > self.consumed_watermark:
             self.consumed_watermark = self.watermark
@@ -277,14 +272,17 @@ class Channels:
         for channel, position in zip(channels, positions, strict=True):
             view = by_id[channel]
             entries = view.entries
-            if position != view.tail or len(entries) != WIDTH or view.kept_from >= 0:
+            if position != view.tail or len(entries) != WIDTH or view.kept_from >= 0 or view.markers:
                 view.consume(position, payloads)
                 continue
             payload = entries[2]
             if payload != NO_PAYLOAD:
                 slices[payload] = slices.get(payload, 0) + 1
                 rows[payload] = rows.get(payload, 0) + entries[1]
-            view.consumed_all()
+            del entries[:]
+            view.head, view.consumed_tuples = position, view.appended_tuples
+            if view.watermark > view.consumed_watermark:
+                view.consumed_watermark = view.watermark
         for payload, count in slices.items():
             payloads.release(payload, rows[payload], count)
 
