@@ -46,7 +46,10 @@ LARGEST_BYTES = 100_000_000
 FEW_ROWS = 50_000
 """So many are never too large, and not looked at."""
 
-FAILURES = (NotRepeatableError, Py4JError, PySparkException, pa.ArrowException, OSError, AttributeError, TypeError)
+FAILURES = (
+    *(NotRepeatableError, Py4JError, PySparkException, pa.ArrowException),
+    *(OSError, AttributeError, TypeError, ValueError),
+)
 """What may go wrong with a prepared plan; its batch then goes the plain way."""
 
 
