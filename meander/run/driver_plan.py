@@ -1,6 +1,6 @@
 """Compiled plans of Spark's that run on the driver's own threads, where their input is anyway.
 
-A job of one small task takes Spark 13 to 30 ms here, of which the plan itself needs 1 to 2: the plan is serialised, sent,
+A job of one small task takes Spark 13 to 30 ms here, of which the plan itself needs 1 to 2: it is serialised, sent,
 scheduled, read again, its classes are looked up. All that it needs to run is a task's context, which accounts for
 memory and is told of the end. `DriverPlan.java` makes one; the compiler that Spark generates its own code with
 compiles it. Both use parts of Spark that are not public.

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from meander.run import cutting, prepared, prepared_plan
-from meander.run.driver_plan import AS_JOBS
+from meander.run.driver_plan import AS_JOBS, DriverPlans
 from meander.run.frames import AFTER, FRAGMENT, NEWEST, TAG, TS, WM
 from meander.run.narrow import Narrow
 from meander.run.prepared import PreparedRunner
@@ -176,6 +176,19 @@ def test_plans_run_here_or_as_jobs(spark: SparkSession, as_jobs: bool) -> None:
         assert content(task.stage, each.result) == content(task.stage, plain.run(*task))
     assert len(tracker.getJobIdsForGroup(f"as jobs: {as_jobs}")) == (3 if as_jobs else 0)
     assert runner.failures == 0
+    runner.close()
+
+
+def test_without_the_parts_of_spark_that_it_needs_everything_goes_the_plain_way(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(plans: DriverPlans, spark: SparkSession) -> None:
+        raise ValueError("not enough values to unpack (expected 1, got 0)")
+
+    monkeypatch.setattr(DriverPlans, "__init__", fails)
+    runner, task = PreparedRunner(spark), task_of(TOP, 30)
+    assert content(task.stage, runner.run(*task)) == content(task.stage, PlainRunner(spark).run(*task))
+    assert runner.failures == 1
     runner.close()
 
 
