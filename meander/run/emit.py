@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -13,46 +14,79 @@ from meander.model.ids import ChannelId
 from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, Exchange, Int64s
 from meander.run.frames import FRAGMENT, HIDDEN, TS
 from meander.run.routing import Installed, Wire
+from meander.run.stage_nodes import Edge
 from meander.run.work import Batch, Handover, StepReport, Work
 
 
-def emit(batch: Batch, work: Work, exchange: Exchange, downstream: set[ChannelId], report: StepReport) -> None:
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """What an output of a batch gives, sorted by fragment; arrays run in the order of the batch's fragments."""
+
+    table: pa.Table
+    counts: Int64s
+    offsets: Int64s
+    marks: Int64s
+    """Watermarks, or NO_WATERMARK where there is nothing new to tell."""
+
+    @staticmethod
+    def of(batch: Batch, number: int, edge: Edge) -> _Output:
+        table, counts = _by_fragment(batch, batch.edges[edge])
+        reached = batch.after - batch.template.lag_of(number)
+        marks = np.where(batch.after > batch.before, reached, NO_WATERMARK)
+        return _Output(table, counts, np.cumsum(counts) - counts, marks)
+
+    def append(self, channels: Int64s, at: Int64s, columns: tuple[str, ...] | None, work: Work) -> None:
+        """To a channel each what the fragments at these places give."""
+        body = as_channel(self.table, columns)
+        work.appends.append(ChannelAppend(body, channels, self.offsets[at], self.counts[at], self.marks[at]))
+
+
+def emit(batch: Batch, work: Work, exchange: Exchange, downstream: frozenset[ChannelId], report: StepReport) -> None:
     """Hands outputs over to later groups of the step, or appends them to channels."""
     for number, edge in enumerate(batch.template.outputs):
-        table = batch.edges[edge]
-        table, counts = _by_fragment(batch, table)
-        offsets = np.cumsum(counts) - counts
-        lag = batch.template.lag_of(number)
-        moved = batch.after > batch.before
-        named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
-        passing: list[dict[int, tuple[ChannelId, int]]] = []
-        of_each = (counts.tolist(), moved.tolist(), batch.after.tolist())
-        for i, (fragment, count, has_moved, after) in enumerate(zip(batch.fragments, *of_each, strict=True)):
-            if not count and not has_moved:
-                continue
-            watermark = after - lag if has_moved else NO_WATERMARK
-            passed = 0
-            for wire in fragment.outputs[number]:
-                report.tuples_out += count
-                if wire.before_ms is not None or wire.since_ms is not None:
-                    work.appends += _share(table.slice(int(offsets[i]), count), wire, watermark)
-                elif wire.channel in downstream and _may_pass(exchange, wire, downstream):
-                    if passed == len(passing):
-                        passing.append({})
-                    passing[passed][i] = (wire.channel, watermark)
-                    passed += 1
-                else:
-                    named.setdefault(wire.columns, []).append((wire.channel, i))
-        for receivers in passing:
-            _hand_over(table, offsets, counts, receivers, work, exchange)
-        for columns, entries in named.items():
-            at = np.array([i for _, i in entries], np.int64)
-            marks = np.where(moved[at], batch.after[at] - lag, NO_WATERMARK)
-            channels = np.array([c for c, _ in entries], np.int64)
-            body = as_channel(table, columns)
-            work.appends.append(ChannelAppend(body, channels, offsets[at], counts[at], marks))
+        output = _Output.of(batch, number, edge)
+        at = np.flatnonzero((output.counts > 0) | (output.marks != NO_WATERMARK))
+        row = batch.group.rows[number]
+        if row is None or not row.known.isdisjoint(downstream):
+            _emit_one_by_one(batch, number, output, at, work, exchange, downstream, report)
+        elif at.size:
+            report.tuples_out += len(output.table)
+            output.append(row.channels[batch.places[at]], at, row.columns, work)
     for i, marker in batch.acting.items():
         _act(batch.fragments[i], marker, work, exchange, downstream)
+
+
+def _emit_one_by_one(
+    batch: Batch,
+    number: int,
+    output: _Output,
+    at: Int64s,
+    work: Work,
+    exchange: Exchange,
+    downstream: frozenset[ChannelId],
+    report: StepReport,
+) -> None:
+    """For fragments whose outputs go different ways."""
+    named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
+    passing: list[dict[int, tuple[ChannelId, int]]] = []
+    for i, count, watermark in zip(at.tolist(), output.counts[at].tolist(), output.marks[at].tolist(), strict=True):
+        passed = 0
+        for wire in batch.fragments[i].outputs[number]:
+            report.tuples_out += count
+            if wire.is_shared:
+                work.appends += _share(output.table.slice(int(output.offsets[i]), count), wire, watermark)
+            elif _may_pass(exchange, wire, downstream):
+                if passed == len(passing):
+                    passing.append({})
+                passing[passed][i] = (wire.channel, watermark)
+                passed += 1
+            else:
+                named.setdefault(wire.columns, []).append((wire.channel, i))
+    for receivers in passing:
+        _hand_over(output, receivers, work, exchange)
+    for columns, entries in named.items():
+        channels, places = zip(*entries, strict=True)
+        output.append(np.array(channels, np.int64), np.array(places, np.int64), columns, work)
 
 
 def _share(table: pa.Table, wire: Wire, watermark: int) -> list[ChannelAppend]:
@@ -72,7 +106,7 @@ def _share(table: pa.Table, wire: Wire, watermark: int) -> list[ChannelAppend]:
     return [ChannelAppend.one(wire.channel, as_channel(mine, wire.columns), told)]
 
 
-def _act(fragment: Installed, marker: Marker, work: Work, exchange: Exchange, downstream: set[ChannelId]) -> None:
+def _act(fragment: Installed, marker: Marker, work: Work, exchange: Exchange, downstream: frozenset[ChannelId]) -> None:
     """The fragment has done everything before the marker: it ends here and tells those behind it."""
     told = {entry.fragment for entry in marker.entries}
     for wires in fragment.outputs:
@@ -93,26 +127,19 @@ def _by_fragment(batch: Batch, table: pa.Table) -> tuple[pa.Table, Int64s]:
     return table, np.bincount(rows, minlength=len(batch.fragments)).astype(np.int64)
 
 
-def _may_pass(exchange: Exchange, wire: Wire, downstream: set[ChannelId]) -> bool:
-    is_shared = wire.before_ms is not None or wire.since_ms is not None
-    return not is_shared and wire.channel in downstream and exchange.is_passable(wire.channel)
+def _may_pass(exchange: Exchange, wire: Wire, downstream: frozenset[ChannelId]) -> bool:
+    return not wire.is_shared and wire.channel in downstream and exchange.is_passable(wire.channel)
 
 
-def _hand_over(
-    table: pa.Table,
-    offsets: Int64s,
-    counts: Int64s,
-    passing: Mapping[int, tuple[ChannelId, int]],
-    work: Work,
-    exchange: Exchange,
-) -> None:
+def _hand_over(output: _Output, passing: Mapping[int, tuple[ChannelId, int]], work: Work, exchange: Exchange) -> None:
     """Rows to their receivers, of each sender to one: all get their receiver's number at once."""
+    table, counts = output.table, output.counts
     receivers = np.zeros(len(counts), np.int32)
     receivers[list(passing)] = [exchange.spec(channel).receiver or 0 for channel, _ in passing.values()]
     numbers = pa.array(np.repeat(receivers, counts), pa.int32())
     readdressed = table.set_column(table.column_names.index(FRAGMENT), FRAGMENT, numbers)
     for i, (channel, watermark) in passing.items():
-        work.handed[channel] = Handover(readdressed.slice(int(offsets[i]), int(counts[i])), watermark)
+        work.handed[channel] = Handover(readdressed.slice(int(output.offsets[i]), int(counts[i])), watermark)
 
 
 def as_channel(table: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:

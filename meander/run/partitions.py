@@ -6,6 +6,7 @@ piece, so a step writes only what is new. Pieces are plain integers in one array
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,10 @@ from meander.run.payloads import Payloads
 
 WIDTH = 4
 """Integers per piece: payload, offset in it, rows, number of the record it came with."""
+
+
+packed = struct.Struct(f"={WIDTH}q").pack
+"""A piece as it is appended."""
 
 
 class Piece(NamedTuple):
@@ -95,9 +100,9 @@ class Partitions:
         return numbers is not None and len(numbers) >= pieces * WIDTH > 0 and numbers[WIDTH - 1] == first
 
     def append(
-        self, fragment: int, operator: int, bucket: int, schema: int, pieces: Iterable[int], rows: int, size: float
+        self, fragment: int, operator: int, bucket: int, schema: int, pieces: bytes, rows: int, size: float
     ) -> None:
-        """Takes pieces over, whose payloads' use has been counted; `rows` and `size` are theirs in all."""
+        """Takes packed pieces over, whose payloads' use has been counted; `rows` and `size` are theirs in all."""
         state = self.fragments.get(fragment)
         if state is None:
             state = self.fragments[fragment] = FragmentState()
@@ -106,10 +111,13 @@ class Partitions:
             table = state.operators[operator] = OperatorState(schema)
         numbers = table.pieces.get(bucket)
         if numbers is None:
-            numbers = table.pieces[bucket] = array("q")
+            table.pieces[bucket] = array("q", pieces)
             insort(table.buckets, bucket)
-        numbers.extend(pieces)
-        self._count(state, rows, size)
+        else:
+            numbers.frombytes(pieces)
+        state.rows += rows
+        state.bytes += size
+        self.bytes += size
 
     def _count(self, state: FragmentState, rows: int, size: float) -> None:
         state.rows += rows
@@ -168,7 +176,7 @@ class Partitions:
                     payloads.use(pieces[at], 1, pieces[at + 2])
                     rows += pieces[at + 2]
                     size += pieces[at + 2] * payloads.by_number[pieces[at]].row_bytes
-                self.append(target, operator, bucket, table.schema, pieces, rows, size)
+                self.append(target, operator, bucket, table.schema, pieces.tobytes(), rows, size)
 
     def _take(self, fragment: int, operator: int, payloads: Payloads) -> tuple[int, float]:
         """Takes a table out of its fragment; says how many rows and bytes it has."""

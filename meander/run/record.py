@@ -27,7 +27,7 @@ from meander.run.payloads import Sealed, one_batch
 class Content(TypedDict, total=False):
     """What a commit says, except its arrays and tables. Counts say how many numbers belong to each part."""
 
-    versions: list[list[int]]
+    versions: int
     add: list[list[Any]]
     rewire: list[list[Any]]
     remove: list[list[int]]
@@ -100,6 +100,9 @@ def prepare(commit: Commit) -> Prepared:
     columns: list[Int64s] = []
     tables: list[Sealed] = []
     _structure(commit, content)
+    if commit.versions:
+        content["versions"] = len(commit.versions)
+        columns += [_from(commit.versions.keys()), _from(commit.versions.values())]
     if commit.consumed:
         content["consumed"] = len(commit.consumed)
         columns += [_from(commit.consumed.keys()), _from(commit.consumed.values())]
@@ -134,8 +137,6 @@ def prepare(commit: Commit) -> Prepared:
 
 
 def _structure(commit: Commit, content: Content) -> None:
-    if commit.versions:
-        content["versions"] = [[int(f), int(v)] for f, v in commit.versions.items()]
     if commit.add:
         content["add"] = [[a.channel, a.sender, a.receiver, a.delay_ms] for a in commit.add]
     if commit.rewire:

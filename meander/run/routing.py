@@ -10,12 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
 from meander.deploy.markers import Marker
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId, FragmentId
+from meander.run.exchange.base import Int64s
 from meander.run.template import Bound, Template
 
 
@@ -28,6 +31,10 @@ class Wire:
     before_ms: int | None = None
     since_ms: int | None = None
     """While two fragments feed it, one sends what is before a time and the watermark, the other what is not."""
+
+    @property
+    def is_shared(self) -> bool:
+        return self.before_ms is not None or self.since_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +66,52 @@ class Installed:
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """An output for which every fragment of a group has one channel of its own, in the fragments' order."""
+
+    channels: Int64s
+    columns: tuple[str, ...] | None
+    known: frozenset[ChannelId]
+    """The same channels."""
+
+
+@dataclass(frozen=True)
 class Group:
-    """Fragments that run as one frame."""
+    """Fragments that run as one frame. What steps ask again and again is found out once: groups have thousands."""
 
     template: Template
     fragments: tuple[Installed, ...]
     after: tuple[int, ...] = ()
     """The groups of its slot that it reads, by their places."""
+
+    @cached_property
+    def numbers(self) -> Int64s:
+        return np.array([f.fragment for f in self.fragments], np.int64)
+
+    @cached_property
+    def ports(self) -> tuple[tuple[ChannelId, ...], ...]:
+        """For each port the channel of every fragment."""
+        return tuple(tuple(f.ports[p] for f in self.fragments) for p in range(len(self.template.ports)))
+
+    @cached_property
+    def inputs(self) -> frozenset[ChannelId]:
+        return frozenset(c for channels in self.ports for c in channels)
+
+    @cached_property
+    def versions(self) -> Mapping[FragmentId, int]:
+        return {f.fragment: f.version for f in self.fragments}
+
+    @cached_property
+    def rows(self) -> tuple[Row | None, ...]:
+        """Outputs that are fed alike by all; None for the others."""
+        return tuple(self._row([f.outputs[n] for f in self.fragments]) for n in range(len(self.template.outputs)))
+
+    @staticmethod
+    def _row(wires: Sequence[tuple[Wire, ...]]) -> Row | None:
+        if any(len(own) != 1 or own[0].is_shared or own[0].columns != wires[0][0].columns for own in wires):
+            return None
+        channels = [wire.channel for (wire,) in wires]
+        return Row(np.array(channels, np.int64), wires[0][0].columns, frozenset(channels))
 
 
 class Routing:

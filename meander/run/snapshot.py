@@ -216,9 +216,8 @@ def _load_state(views: Views, payloads: Sequence[Payload], keys: NDArray[np.int6
     for fragment, operator, bucket, count, schema in keys.tolist():
         mine = slice(start, start + count)
         start += count
-        numbers = array("q", pieces[mine].tobytes())
         rows, size = int(pieces[mine, 2].sum()), float(sizes[mine].sum())
-        views.state.append(fragment, operator, bucket, schema, numbers, rows, size)
+        views.state.append(fragment, operator, bucket, schema, pieces[mine].tobytes(), rows, size)
 
 
 def _channel_row(c: Channel) -> list[int]:

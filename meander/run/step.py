@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +82,7 @@ class Stepper:
         if self.bindings is not None:
             self.bindings.keep()
         groups = self.routing.groups(slot)
-        downstream = {channel for group in groups for f in group.fragments for channel in f.ports}
+        downstream = frozenset().union(*(group.inputs for group in groups))
         self._run(groups, work, downstream, report)
         append_waiting(work)
         if work.versions:
@@ -110,11 +111,11 @@ class Stepper:
         if self.patience.is_limited and any(self.patience.is_due(f) for g in groups for f in g.fragments):
             return True
         if not self.routing.awaiting:
-            starts, ends = exchange.bounds([c for g in groups for f in g.fragments for c in f.ports])
+            starts, ends = exchange.bounds([c for g in groups for channels in g.ports for c in channels])
             return bool((ends > starts).any())
         for group in groups:
             ports = range(len(group.template.ports))
-            bounds = {p: exchange.bounds([f.ports[p] for f in group.fragments]) for p in ports}
+            bounds = {p: exchange.bounds(group.ports[p]) for p in ports}
             marks = Marks(group, self.routing, exchange)
             marks.limit(bounds)
             if any((bounds[p][1] > bounds[p][0]).any() for p in ports):
@@ -123,7 +124,7 @@ class Stepper:
                 return True
         return False
 
-    def _run(self, groups: Sequence[Group], work: Work, downstream: set[ChannelId], report: StepReport) -> None:
+    def _run(self, groups: Sequence[Group], work: Work, downstream: frozenset[ChannelId], report: StepReport) -> None:
         """Runs groups; when data breaks one, runs them one by one, then its fragments, and pauses those that fail.
 
         What does not fit into memory is tried again with less; steps stay smaller from then on.
@@ -167,32 +168,24 @@ class Stepper:
         """What waits for the group's fragments, up to a marker that they wait for; None when nothing does."""
         exchange = self.store.exchange
         ports = range(len(group.template.ports))
-        bounds = {p: exchange.bounds([f.ports[p] for f in group.fragments]) for p in ports}
+        bounds = {p: exchange.bounds(group.ports[p]) for p in ports}
         marks = Marks(group, self.routing, exchange, work.passing)
         marks.limit(bounds)
         fresh = self.routing.fresh
-        waits = np.any([bounds[p][1] > bounds[p][0] for p in ports], axis=0).tolist()
-        active = [
-            i
-            for i, f in enumerate(group.fragments)
-            if waits[i]
-            or f.fragment in fresh
-            or self.patience.is_due(f)
-            or any(c in work.handed for c in f.ports)
-            or marks.are_reached(i, {p: int(bounds[p][0][i]) for p in ports})
-        ]
-        if not active:
+        active = self._active(group, bounds, marks, work)
+        if not active.size:
             return None
-        fragments = [group.fragments[i] for i in active]
-        numbers = np.array([f.fragment for f in fragments], np.int64)
+        is_whole = active.size == len(group.fragments)
+        fragments = group.fragments if is_whole else [group.fragments[i] for i in active.tolist()]
+        numbers = group.numbers[active]
         before = np.full(len(fragments), END, np.int64)
         after = np.full(len(fragments), END, np.int64)
         edges: dict[Edge, pa.Table] = {}
         ends: dict[int, Int64s] = {}
         floors = Floors(self.patience, fragments) if self.patience.is_limited else None
-        share = max(LEAST_ROWS, self.most_rows // (len(active) * max(1, len(ports))))
+        share = max(LEAST_ROWS, self.most_rows // (active.size * max(1, len(ports))))
         for p in ports:
-            channels = [f.ports[p] for f in fragments]
+            channels = group.ports[p] if is_whole else [f.ports[p] for f in fragments]
             starts = bounds[p][0][active]
             stops = np.minimum(bounds[p][1][active], starts + share)
             held = exchange.watermarks(channels)
@@ -200,8 +193,9 @@ class Stepper:
             reading = exchange.read_many(channels, starts.tolist(), stops.tolist())
             reached = np.maximum(np.maximum(held, reading.watermarks), BEGIN)
             table = _as_frame(reading.table, numbers[reading.owners])
-            read = zip(channels, starts.tolist(), reading.stops.tolist(), strict=True)
-            work.consumed.update((c, stop) for c, start, stop in read if stop > start)
+            read = reading.stops > starts
+            found = channels if read.all() else compress(channels, read.tolist())
+            work.consumed.update(zip(found, reading.stops[read].tolist(), strict=True))
             ends[p] = reading.stops
             table = self._with_handovers(table, channels, reached, work)
             if floors is not None:
@@ -214,18 +208,35 @@ class Stepper:
             before, after, notes = floors.settle(before, after)
             work.notes.update(notes)
         acting: dict[int, Marker] = {}
-        for k, (i, f) in enumerate(zip(active, fragments, strict=True)):
-            work.versions[f.fragment] = f.version
-            if f.fragment in fresh:
-                before[k] = BEGIN
-            if i in marks.markers and marks.are_reached(i, {p: int(ends[p][k]) for p in ports}):
+        for i in marks.markers:
+            k = int(np.searchsorted(active, i))
+            if k < active.size and active[k] == i and marks.are_reached(i, {p: int(ends[p][k]) for p in ports}):
                 acting[k] = marks.markers[i]
-                work.consumed.update(marks.behind(i, f.ports))
-                for channel in f.ports:
+                work.consumed.update(marks.behind(i, fragments[k].ports))
+                for channel in fragments[k].ports:
                     work.passing.pop(channel, None)
+        if fresh:
+            looked = [k for k, f in enumerate(fragments) if f.fragment in fresh]
+            before[looked] = BEGIN
+            work.looked.update(fragments[k].fragment for k in looked)
+        work.versions.update(group.versions if is_whole else {f.fragment: f.version for f in fragments})
         report.fragments += len(fragments)
-        work.looked.update(f.fragment for f in fragments if f.fragment in fresh)
-        return Batch(group.template, fragments, numbers, before, np.maximum(before, after), edges, acting)
+        return Batch(group, active, fragments, numbers, before, np.maximum(before, after), edges, acting)
+
+    def _active(self, group: Group, bounds: Mapping[int, tuple[Int64s, Int64s]], marks: Marks, work: Work) -> Int64s:
+        """Places of the fragments that have something to do."""
+        waits = np.any([ends > starts for starts, ends in bounds.values()], axis=0)
+        fresh, handed = self.routing.fresh, work.handed
+        if not waits.all() and (fresh or handed or marks.markers or self.patience.is_limited):
+            for i in np.flatnonzero(~waits).tolist():
+                f = group.fragments[i]
+                waits[i] = (
+                    f.fragment in fresh
+                    or self.patience.is_due(f)
+                    or any(c in handed for c in f.ports)
+                    or marks.are_reached(i, {p: int(starts[i]) for p, (starts, _) in bounds.items()})
+                )
+        return np.flatnonzero(waits)
 
     @staticmethod
     def _with_handovers(table: pa.Table, channels: Sequence[ChannelId], reached: Int64s, work: Work) -> pa.Table:

@@ -18,7 +18,7 @@ from meander.run.commit import Commit, CommitConflictError, slot_note
 from meander.run.exchange.base import NO_WATERMARK
 from meander.run.exchange.channels import Channel, Channels
 from meander.run.framing import Place
-from meander.run.partitions import PartitionKey, Partitions, Piece
+from meander.run.partitions import PartitionKey, Partitions, Piece, packed
 from meander.run.payloads import NO_PAYLOAD, Payload, Payloads, Schemas, Sealed, fitted, plain_schema
 from meander.run.record import Content, Envelope, Numbers, Prepared, schema_from, schema_text
 
@@ -242,7 +242,7 @@ class Views:
             return payloads[-1]
 
         self._apply_structure(envelope, content)
-        self._apply_positions(content, numbers)
+        self._apply_progress(content, numbers)
         self._apply_state(number, content, numbers, payload)
         self._apply_appends(envelope["now"], content, numbers, payload)
         self._apply_facts(number, envelope, content)
@@ -266,11 +266,11 @@ class Views:
                 view.kept_from = (view.kept_from if view.keeps else view.head) if keeps else -1
                 if not keeps:
                     view.forget(self.payloads)
-        for fragment, version in content.get("versions", ()):
-            self.versions[fragment] = version
 
-    def _apply_positions(self, content: Content, numbers: Numbers) -> None:
+    def _apply_progress(self, content: Content, numbers: Numbers) -> None:
         by_id, payloads = self.channels.by_id, self.payloads
+        if count := content.get("versions", 0):
+            self.versions.update(zip(numbers.take(count), numbers.take(count), strict=True))
         if count := content.get("consumed", 0):
             self.channels.consume(numbers.take(count), numbers.take(count), payloads)
         for count in content.get("passed", ()):
@@ -292,7 +292,7 @@ class Views:
             payloads.use(held.number, sum(length > 0 for length in columns5[4]), sum(columns5[4]))
             for fragment, operator, bucket, offset, length in zip(*columns5, strict=True):
                 if length:
-                    piece = Piece(held.number, offset, length, number)
+                    piece = packed(held.number, offset, length, number)
                     state.append(fragment, operator, bucket, held.schema, piece, length, length * held.row_bytes)
         for count, rows in content.get("merges", ()):
             held = payload(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -15,7 +15,7 @@ from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, Passed, StateAppend, StateDrop, Writer
 from meander.run.exchange.base import ChannelAppend, Int64s
 from meander.run.frames import FRAGMENT
-from meander.run.routing import Installed
+from meander.run.routing import Group, Installed
 from meander.run.stage_nodes import Edge
 from meander.run.template import Template
 
@@ -105,8 +105,10 @@ class Work:
 class Batch:
     """A group's active fragments with what they read. Arrays run in the order of `fragments`."""
 
-    template: Template
-    fragments: list[Installed]
+    group: Group
+    places: Int64s
+    """Which of the group's fragments these are."""
+    fragments: Sequence[Installed]
     numbers: Int64s
     before: Int64s
     """The fragments' watermarks before the step, and after."""
@@ -116,6 +118,10 @@ class Batch:
     """Fragments, by index, for which this batch ends at a marker in every port."""
     seconds: float = 0.0
     """What it has taken so far."""
+
+    @property
+    def template(self) -> Template:
+        return self.group.template
 
     def rows_of(self, table: pa.Table) -> Int64s:
         """For each row the index of its fragment."""

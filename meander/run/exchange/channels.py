@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from meander.run.payloads import NO_PAYLOAD, Payloads
 WIDTH = 6
 """Integers per entry: first position, rows, payload, offset in it, watermark, when it becomes readable."""
 _READY = 5
+_packed = struct.Struct(f"={WIDTH}q").pack
 
 
 class Entry(NamedTuple):
@@ -128,7 +130,7 @@ class Channel:
         """Takes records over; the payload's use has been counted."""
         if self.delay_ms:
             self.ready_ms = max(self.ready_ms, now_ms + self.delay_ms)  # never before an earlier record: order is kept
-        self.entries.extend((self.tail, rows, payload, offset, watermark, self.ready_ms))
+        self.entries.frombytes(_packed(self.tail, rows, payload, offset, watermark, self.ready_ms))
         self.tail += rows
         self.appended_tuples += rows
         if watermark != NO_WATERMARK:

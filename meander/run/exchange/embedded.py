@@ -100,7 +100,9 @@ class EmbeddedExchange:
         with self._store.lock:
             now = self._store.now_ms()
             views = self._channels.many(channels)
-            return np.array([v.head for v in views], np.int64), np.array([v.end(now) for v in views], np.int64)
+            starts = np.array([v.head for v in views], np.int64)
+            ends = [v.end(now) if v.cut_since_ms or v.ready_ms > now else v.tail for v in views]
+            return starts, np.array(ends, np.int64)
 
     def cuts(self, channels: Sequence[ChannelId], reconfigurations: Container[int]) -> Int64s:
         """Position of the first readable marker of these reconfigurations in each channel, or -1."""
