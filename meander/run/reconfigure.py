@@ -186,8 +186,9 @@ class Reconfigurator:
         cut = [
             Rewire(c.id, c.receiver, is_cut=True) for k in courses for c in cut_from_the_start(k) if c.id not in known
         ]
-        cut += [Rewire(c.id, c.receiver, is_cut=False) for k in courses for c in to_be_drained(k)]
-        with self._boundaries(senders | set(wires)):
+        emptied = [c for k in courses for c in to_be_drained(k)]
+        cut += [Rewire(c.id, c.receiver, is_cut=False) for c in emptied]
+        with self._boundaries(senders | set(wires) | {c.receiver for c in emptied}):
             for course in courses:
                 routing.wait_for(course.reconfiguration.marker)
                 self._stand_in(course.old)

@@ -54,6 +54,7 @@ from meander.run.merging import merged
 from meander.run.operators import STATEFUL, STATELESS, user_function
 from meander.run.operators.filter import predicate
 from meander.run.operators.state import Stateful, StateTable
+from meander.run.remembered import remembered
 from meander.run.stage_nodes import Edge, Node
 
 
@@ -79,7 +80,8 @@ class Stage:
     @cached_property
     def key(self) -> str:
         """Equal for stages that have the same plan, wherever their tuples come from."""
-        return digest(self.schemas, self.nodes)
+        nodes = [(as_text(n.operator), n.inputs, as_text(n.schema), n.names) for n in self.nodes]
+        return digest([as_text(s) for s in self.schemas], nodes)
 
     @cached_property
     def stateful(self) -> Stateful | None:
@@ -263,6 +265,12 @@ def digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
+@remembered
+def as_text(part: object) -> str:
+    """An operator or a schema for a digest."""
+    return repr(part)
+
+
 def bind(
     operators: Mapping[OperatorId, Operator],
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
@@ -357,7 +365,7 @@ class _Binder:
                 stateful[stage.number] = remembering
         outputs = tuple(self._edge(self._below_sink(o)) for o in self.outputs)
         ports = tuple(by_position(self.schema(p)) for p in self.ports)
-        key = digest(ports, [(s.reads, s.key) for s in stages], outputs)
+        key = digest([as_text(p) for p in ports], [(s.reads, s.key) for s in stages], outputs)
         return Bound(Template(key, ports, tuple(stages), outputs), self.ports, self.outputs, stateful)
 
     def schema(self, operator_id: OperatorId) -> Schema:
@@ -423,10 +431,11 @@ class _Binder:
         operator = self.operators[operator_id]
         schemas = tuple(self.schema(i) for i in self.inputs[operator_id])
         names = schemas[0].names if isinstance(operator, UserFunction) else ()
-        return Node(without_names(operator, schemas), below, by_position(self.schema(operator_id)), names)
+        return Node(without_names(operator, *schemas), below, by_position(self.schema(operator_id)), names)
 
 
-def without_names(operator: Operator, inputs: tuple[Schema, ...]) -> Operator:
+@remembered
+def without_names(operator: Operator, *inputs: Schema) -> Operator:
     """The operator over columns by position; in a pair the right side's go on where the left side's end."""
     starts = [0, len(inputs[0])] if isinstance(operator, Binary) else [0] * len(inputs)
     targets = tuple(by_position(s, start) for s, start in zip(inputs, starts, strict=True))

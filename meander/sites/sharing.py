@@ -65,13 +65,17 @@ class Sharing:
     # ---------------------------------------------------------------- steps
 
     def prepare(self, share: Share, installation: Installation | None = None) -> None:
-        """Binds what will run here, and lets what runs stop at the marker; `installation` if that is bound already."""
+        """Binds what will run here, and lets what runs stop at the marker; `installation` if that is bound already.
+
+        A port that is cut counts as having met the marker, so those that have to be emptied are open from here on.
+        """
         with self._lock:
             if share.number in self.courses:
                 return
             course = self._course(share, installation)
             with self.host.between_steps(course.old):
-                self.host.store.commit(Commit(notes={share_note(share.number): course.as_json()}))
+                notes = {share_note(share.number): course.as_json()}
+                self.host.store.commit(Commit(rewire=self._drained(share), notes=notes))
                 self.host.routing.wait_for(share.marker)
             self.courses[share.number] = course
             course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
@@ -117,7 +121,7 @@ class Sharing:
             add = tuple(s for s in course.installation.channels if s.channel in opened)
             notes: dict[str, Any] = {share_note(number): marked}
             with self.host.between_steps({c.sender for c in entering} | set(wires)) as slots:
-                store.commit(Commit(add=add, rewire=self._drained(share), appends=tuple(appends), notes=notes))
+                store.commit(Commit(add=add, appends=tuple(appends), notes=notes))
                 course.is_marked = True
                 if wires:
                     self.host.routing.rewire(wires)
@@ -252,7 +256,7 @@ class Sharing:
             retire = tuple(course.staging(h) for h in course.moves)
             with self.host.between_steps({c.sender for c in opened} | set(course.old)):
                 remove = tuple(RemoveChannel(c, discard=True) for c in sorted(gone))
-                cut = self._drained(share, is_cut=True) if course.is_marked else ()
+                cut = self._drained(share, is_cut=True)
                 store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=notes))
                 wires = self._without(opened, {})
                 if wires:
@@ -389,7 +393,7 @@ class Sharing:
             course = ShareCourse(share.reconfiguration(), Installation((), ()), {}, 0.0, share=share)
             retire = tuple(course.staging(h) for h in course.travelling)
             remove = tuple(RemoveChannel(c, discard=True) for c in sorted(gone))
-            cut = self._drained(share, is_cut=True) if data["marked"] else ()
+            cut = self._drained(share, is_cut=True)
             store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=notes))
 
     def stop(self) -> None:

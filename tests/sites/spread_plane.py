@@ -201,7 +201,7 @@ class SpreadPlane(MovingPlane):
         self.reached[stream, node] = max(before, newest)
         self.entered[stream].append(table.append_column(PRODUCER, pa.array([node] * len(table), pa.string())))
         mark = None if self.reached[stream, node] == BEGIN else self.reached[stream, node]
-        channels = host.ingest_channels[stream, node]
+        channels = host.ingest_channels.get((stream, node), ())
         host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, mark) for c in channels)))
 
     def step(self, slot: int | None = None, only: str | None = None) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.model.events import PlacementChanged
+from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import OperatorId, QueryId
-from meander.model.operators import WindowAggregate, WindowJoin
+from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
+from meander.model.topology import Link
 from meander.run.exchange.flight_client import Asker, RefusedError
 from meander.run.exchange.flight_proof import COORDINATOR, HOME, Contact, key_of, proof
 from meander.run.prepared import PreparedRunner
@@ -67,6 +68,31 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         old = Asker(Contact(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
         with pytest.raises(RefusedError, match="has taken over"):
             old.order("abort", {**before.as_json(), "number": 1})
+    finally:
+        plane.close()
+
+
+def test_what_waits_where_there_is_no_way_is_worked_off_before_its_reader_leaves(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    """The reader steps between being told of the change and the markers: cut off everywhere, it must not stop there."""
+    rng = np.random.default_rng(2)
+    text = "CREATE QUERY fast AS SELECT id, road FROM cars WHERE speed > 5 INTO one;"
+    plane = SpreadPlane(tmp_path, spark, runner, text, SITES)
+    try:
+        plan = plane.catalog.plan.operators
+        unions = [o for o, record in plan.items() if isinstance(record.spec, Union)]
+        filters = [o for o, record in plan.items() if isinstance(record.spec, Filter | Map)]
+        plane.apply(*(PlacementChanged(0, o, "e0") for o in unions))
+        plane.until(lambda: not plane.loop.deployer.has_open_changes)
+        plane.apply(*(LinkRemoved(0, f"s{i}", f"e{i}") for i in range(3)))
+        plane.until(lambda: sum(c.is_cut for c in plane.loop.deployer.deployment.channels.values()) == 2)
+        for moment in range(3):
+            plane.feed(rng, moment * 500)
+            plane.step()
+        back = [LinkAdded(0, Link(f"s{i}", "e1", 1)) for i in range(3)]
+        plane.apply(*back, *(PlacementChanged(0, o, "cloud") for o in (*unions, *filters)))
+        check(plane)
     finally:
         plane.close()
 

@@ -48,6 +48,8 @@ class Upkeep:
         self._ways: dict[str, dict[str, Any]] = {}
         self._peers: dict[str, Any] = {}
         self._greeted: set[str] = set()
+        self._joined: dict[str, int] = {}
+        """How often each site has joined: what one was told that has been there before counts for nothing."""
         self._tasks: dict[str, Future[None]] = {}
         self._due: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
@@ -114,15 +116,18 @@ class Upkeep:
 
     def introduce(self, site: str) -> None:
         """Sees to it that a site knows streams, sinks and the others; raises when it cannot be told."""
-        told = self._told(site)
+        told, joined = self._told(site), self._joined.get(site)
         if self._peers.get(site) != told:
             self.switchboard.order(site, "peers", {"peers": told})
             self.switchboard.order(site, "world", self._world)
-            self._peers[site] = told
+            with self._lock:
+                if self._joined.get(site) == joined:
+                    self._peers[site] = told
 
     def forget(self, site: str) -> None:
         """A site has joined anew: it is greeted again."""
         with self._lock:
+            self._joined[site] = self._joined.get(site, 0) + 1
             self._greeted.discard(site)
             self._peers.pop(site, None)
             self._due.pop(site, None)
@@ -142,7 +147,7 @@ class Upkeep:
             self._due[site] = time.monotonic() + LONGEST_S
 
     def _tell_all(self, site: str) -> None:
-        order = self.switchboard.order
+        order, joined = self.switchboard.order, self._joined.get(site)
         self.introduce(site)
         with self._lock:
             effects, aborts = dict(self._effects.get(site, {})), set(self._aborts.get(site, ()))
@@ -165,4 +170,6 @@ class Upkeep:
             with self._lock:
                 left = self._ways.get(site, {})
                 self._ways[site] = {c: w for c, w in left.items() if ways.get(c) != w}
-        self._greeted.add(site)
+        with self._lock:
+            if self._joined.get(site) == joined:
+                self._greeted.add(site)
