@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from meander.deploy.knots import Grouping
 from meander.model.global_plan import GlobalPlan
@@ -62,17 +63,17 @@ class Change:
     channels_before: Mapping[ChannelKey, Channel] = field(default_factory=dict)
     channels_after: Mapping[ChannelKey, Channel] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def fragments(self) -> frozenset[FragmentId]:
         return frozenset(self.fragments_before) | frozenset(self.fragments_after)
 
-    @property
+    @cached_property
     def neighbours(self) -> frozenset[FragmentId]:
         """Fragments that stay as they are and have a channel to or from one that does not."""
         channels = (*self.channels_before.values(), *self.channels_after.values())
         return frozenset(f for c in channels for f in (c.sender, c.receiver)) - self.fragments
 
-    @property
+    @cached_property
     def operators(self) -> frozenset[OperatorId]:
         both = (*self.fragments_before.values(), *self.fragments_after.values())
         return frozenset(o for f in both for o in f.operators)

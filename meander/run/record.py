@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypedDict
 
 import numpy as np
@@ -22,6 +23,10 @@ from meander.run.commit import Commit, StateAppend, StateMerge
 from meander.run.exchange.base import ChannelAppend, Int64s
 from meander.run.framing import Section, section
 from meander.run.payloads import Sealed, one_batch
+from meander.run.remembered import remembered
+
+MOST_SCHEMAS = 1_000
+"""Texts of schemas whose meaning is remembered."""
 
 
 class Content(TypedDict, total=False):
@@ -220,10 +225,12 @@ def decode(header: bytes) -> tuple[Envelope, Content]:
     return envelope, content
 
 
+@remembered
 def schema_text(schema: pa.Schema) -> str:
     """A schema inside a JSON header."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
+@lru_cache(maxsize=MOST_SCHEMAS)
 def schema_from(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -211,9 +211,8 @@ class Store:
 
     def last_batch(self, writer: Writer) -> int | None:
         """The newest committed batch id of a writer: it and all before it need not be computed again."""
-        with self.lock:
-            last = self.views.writers.get(writer)
-            return last.batch_id if last else None
+        last = self.views.writers.get(writer)  # written last of a commit: whoever sees it sees all of it
+        return last.batch_id if last else None
 
     def version(self, fragment: FragmentId) -> int | None:
         """The newest version a fragment has committed as."""

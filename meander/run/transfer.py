@@ -23,7 +23,7 @@ from meander.run.commit import Commit, StateAppend, StateDrop, Writer, transfer_
 from meander.run.framing import Frame, Section, encode, scan, section
 from meander.run.gather import Gather, Gathered
 from meander.run.partitions import WIDTH, FragmentState, PartitionKey
-from meander.run.payloads import Payloads, Sealed, one_batch
+from meander.run.payloads import Payloads, one_batch
 from meander.run.record import schema_from, schema_text
 from meander.run.store import Store
 
@@ -160,10 +160,10 @@ class Export:
                 "buckets": part.buckets,
                 "lengths": part.lengths,
             }
+            data = part.batch().serialize()
             if self._codec is None:
-                sections.append(Sealed.of(part.batch()).section)
+                sections.append(section(data))
             else:
-                data = part.batch().serialize()
                 header |= {"codec": self._compression.value, "bytes": data.size}
                 sections.append(section(self._codec.compress(data)))
             parts.append(header)
