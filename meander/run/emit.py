@@ -22,6 +22,8 @@ from meander.run.work import Batch, Handover, StepReport, Work
 class _Output:
     """What an output of a batch gives, sorted by fragment; arrays run in the order of the batch's fragments."""
 
+    batch: Batch
+    number: int
     table: pa.Table
     counts: Int64s
     offsets: Int64s
@@ -33,7 +35,12 @@ class _Output:
         table, counts = _by_fragment(batch, batch.edges[edge])
         reached = batch.after - batch.template.lag_of(number)
         marks = np.where(batch.after > batch.before, reached, NO_WATERMARK)
-        return _Output(table, counts, np.cumsum(counts) - counts, marks)
+        return _Output(batch, number, table, counts, np.cumsum(counts) - counts, marks)
+
+    @property
+    def places(self) -> Int64s:
+        """The fragments that have something to say."""
+        return np.flatnonzero((self.counts > 0) | (self.marks != NO_WATERMARK))
 
     def append(self, channels: Int64s, at: Int64s, columns: tuple[str, ...] | None, work: Work) -> None:
         """To a channel each what the fragments at these places give."""
@@ -45,11 +52,10 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: frozenset[Cha
     """Hands outputs over to later groups of the step, or appends them to channels."""
     for number, edge in enumerate(batch.template.outputs):
         output = _Output.of(batch, number, edge)
-        at = np.flatnonzero((output.counts > 0) | (output.marks != NO_WATERMARK))
         row = batch.group.rows[number]
         if row is None or not row.known.isdisjoint(downstream):
-            _emit_one_by_one(batch, number, output, at, work, exchange, downstream, report)
-        elif at.size:
+            _emit_one_by_one(output, work, exchange, downstream, report)
+        elif (at := output.places).size:
             report.tuples_out += len(output.table)
             output.append(row.channels[batch.places[at]], at, row.columns, work)
     for i, marker in batch.acting.items():
@@ -57,21 +63,15 @@ def emit(batch: Batch, work: Work, exchange: Exchange, downstream: frozenset[Cha
 
 
 def _emit_one_by_one(
-    batch: Batch,
-    number: int,
-    output: _Output,
-    at: Int64s,
-    work: Work,
-    exchange: Exchange,
-    downstream: frozenset[ChannelId],
-    report: StepReport,
+    output: _Output, work: Work, exchange: Exchange, downstream: frozenset[ChannelId], report: StepReport
 ) -> None:
     """For fragments whose outputs go different ways."""
     named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
     passing: list[dict[int, tuple[ChannelId, int]]] = []
+    at = output.places
     for i, count, watermark in zip(at.tolist(), output.counts[at].tolist(), output.marks[at].tolist(), strict=True):
         passed = 0
-        for wire in batch.fragments[i].outputs[number]:
+        for wire in output.batch.fragments[i].outputs[output.number]:
             report.tuples_out += count
             if wire.is_shared:
                 work.appends += _share(output.table.slice(int(output.offsets[i]), count), wire, watermark)
