@@ -59,8 +59,8 @@ class SiteDesk:
         kafka = self.sharing.kafka
         return kafka is not None and kafka.publish(reader, asked)
 
-    def may_forget(self, channel: ChannelId) -> bool:
-        return self.sharing.may_forget(channel)
+    def is_given_away(self, channel: ChannelId) -> bool:
+        return self.sharing.is_given_away(channel)
 
     def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:
         return self.sharing.state(peer, via, number, handover)

@@ -152,7 +152,9 @@ class Sharing:
             }
             if drained:
                 found["readers"] = {str(c.id): self._reading(c.id) for c in share.readings}
-                found["logs"] = {str(c.id): [*self._reading(c.id), self._tail(c.id)] for c in share.given_away}
+                found["logs"] = {
+                    str(c.id): [*self._reading(c.id), self.host.store.exchange.tail(c.id)] for c in share.given_away
+                }
                 found["floors"] = {str(f): note for f in course.old if (note := self.host.store.note(floor_note(f)))}
             return found
 
@@ -160,10 +162,6 @@ class Sharing:
         """How far a channel is processed, and the watermark reached with that."""
         exchange = self.host.store.exchange
         return [exchange.start(channel), int(exchange.watermarks([channel])[0])]
-
-    def _tail(self, channel: ChannelId) -> int:
-        with self.host.store.lock:
-            return self.host.store.views.channels[channel].tail
 
     def fetch(self, number: int, told: Mapping[str, Any]) -> None:
         """Pulls state that comes here, and logs that will begin here; `told` is what the other sites said."""
@@ -206,7 +204,9 @@ class Sharing:
     def _has_arrived(self, course: ShareCourse) -> bool:
         told = course.fetched or {}
         stops = {c.id: told["logs"][str(c.id)][2] for c in course.of.taken_over}
-        return all(m.done for m in course.moves.values()) and all(self._tail(c) >= stop for c, stop in stops.items())
+        return all(m.done for m in course.moves.values()) and all(
+            self.host.store.exchange.tail(c) >= stop for c, stop in stops.items()
+        )
 
     # ---------------------------------------------------------------- ending
 
@@ -336,9 +336,9 @@ class Sharing:
                 return peer == takers[channel] or peer in way
         return False
 
-    def may_forget(self, channel: ChannelId) -> bool:
-        """Not while the log is about to be taken over: it has to stay as it was told."""
-        return not any(c.id == channel for course in list(self.courses.values()) for c in course.of.given_away)
+    def is_given_away(self, channel: ChannelId) -> bool:
+        """Whether a log is about to be taken over: it has to stay as it was told."""
+        return any(c.id == channel for course in list(self.courses.values()) for c in course.of.given_away)
 
     def state(self, peer: str, via: str, number: int, place: int) -> tuple[Chunks, list[int], int]:
         """State that a site fetches from here, perhaps through another one."""

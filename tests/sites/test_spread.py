@@ -97,6 +97,29 @@ def test_what_waits_where_there_is_no_way_is_worked_off_before_its_reader_leaves
         plane.close()
 
 
+def test_what_waits_for_a_reader_without_a_way_goes_along_when_its_sender_moves(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    """The log is at one site and goes to another one, while the channel is cut."""
+    rng = np.random.default_rng(3)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY.split(";")[0] + ";", SITES, disorder_ms=300)
+    try:
+        plan = plane.catalog.plan.operators
+        (union,) = [o for o, record in plan.items() if isinstance(record.spec, Union)]
+        at_home = [o for o, record in plan.items() if isinstance(record.spec, Union | Map)]
+        plane.apply(*(PlacementChanged(0, o, "cloud") for o in at_home))
+        plane.apply(*(PlacementChanged(0, o, "e0") for o in operators(plane)))
+        plane.until(lambda: not plane.loop.deployer.has_open_changes)
+        plane.apply(*(LinkRemoved(0, "e0", other) for other in ("e1", "e2", "cloud")))
+        for moment in range(3):
+            plane.feed(rng, moment * 500)
+            plane.until(lambda: not plane.loop.deployer.has_open_changes)
+        plane.apply(LinkAdded(0, Link("e0", "e1", 1)), PlacementChanged(0, union, "e1"))
+        check(plane)
+    finally:
+        plane.close()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_any_schedule_of_changes_and_deaths_gives_the_oracles_output(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int

@@ -64,8 +64,8 @@ class Place:
     def publish(self, reader: str, asked: Asked) -> bool:
         return self.kafka is not None and self.kafka.publish(reader, asked)
 
-    def may_forget(self, channel: ChannelId) -> bool:
-        return True
+    def is_given_away(self, channel: ChannelId) -> bool:
+        return False
 
     def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
         to, export, keys = self.exports[number, handover]

@@ -49,7 +49,7 @@ class Stop:
     def publish(self, reader: str, asked: Asked) -> bool:
         return False
 
-    def may_forget(self, channel: ChannelId) -> bool:
+    def is_given_away(self, channel: ChannelId) -> bool:
         return False
 
     def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:

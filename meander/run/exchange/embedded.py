@@ -95,6 +95,11 @@ class EmbeddedExchange:
         with self._store.lock:
             return self._channels[channel].end(self._store.now_ms())
 
+    def tail(self, channel: ChannelId) -> int:
+        """The position behind the last record, readable or not."""
+        with self._store.lock:
+            return self._channels[channel].tail
+
     def bounds(self, channels: Sequence[ChannelId]) -> tuple[Int64s, Int64s]:
         """Start and end of many channels, as of one moment."""
         with self._store.lock:

@@ -65,8 +65,9 @@ class Desk(Protocol):
     def publish(self, reader: str, asked: Asked) -> bool:
         """Lets channels go to a site over a broker; False if they share none."""
 
-    def may_forget(self, channel: ChannelId) -> bool:
-        """Whether what its reader has processed may be let go of."""
+    def is_given_away(self, channel: ChannelId) -> bool:
+        """Whether another site takes a log over: it stays as it is, and goes whole, whether or not its reader has a
+        way."""
 
     def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
         """State that goes to a site, through another one if `via` differs from it.
@@ -214,7 +215,7 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
         for channel, position in done.items():
             try:
                 spans = exchange.bounds([channel])
-                if int(spans[0][0]) < position <= int(spans[1][0]) and self._desk.may_forget(channel):
+                if int(spans[0][0]) < position <= int(spans[1][0]) and not self._desk.is_given_away(channel):
                     positions[channel] = position
             except InputError:
                 continue
@@ -233,7 +234,7 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
             if left <= 0:
                 break
             try:
-                end = exchange.end(channel)
+                end = exchange.tail(channel) if self._desk.is_given_away(channel) else exchange.end(channel)
                 if first >= end:
                     continue
                 found = Range.of(exchange.read(channel, first, min(end, first + MOST_RECORDS)))
