@@ -12,8 +12,9 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from meander.model.errors import InputError
 from meander.model.ids import FragmentId
-from meander.run.gather import Gather
+from meander.run.exchange.base import Int64s, int64s
 from meander.run.payloads import Payloads
 
 WIDTH = 4
@@ -22,6 +23,10 @@ WIDTH = 4
 
 packed = struct.Struct(f"={WIDTH}q").pack
 """A piece as it is appended."""
+
+
+ALL_BUCKETS = 2**63 - 1
+"""All are before this one."""
 
 
 class Piece(NamedTuple):
@@ -53,15 +58,6 @@ class OperatorState:
         high = len(self.buckets) if stop is None else bisect_left(self.buckets, stop)
         return self.buckets[low:high]
 
-    def collect(self, bucket: int, into: Gather, owner: int) -> int:
-        """Adds the rows of a partition; says how many."""
-        pieces, total = self.pieces[bucket], 0
-        for at in range(0, len(pieces), WIDTH):
-            rows = pieces[at + 2]
-            into.add(pieces[at], pieces[at + 1], rows, owner)
-            total += rows
-        return total
-
 
 class FragmentState:
     """All state of one fragment, with its size."""
@@ -72,6 +68,17 @@ class FragmentState:
         self.rows = 0
         self.bytes = 0.0
         self.operators: dict[int, OperatorState] = {}
+
+
+class Found(NamedTuple):
+    """Partitions with their pieces, one below the other."""
+
+    schema: int | None
+    fragments: Int64s
+    buckets: Int64s
+    sizes: Int64s
+    """How many pieces each partition has."""
+    pieces: Int64s
 
 
 class Partitions:
@@ -99,6 +106,29 @@ class Partitions:
         numbers = found.pieces.get(bucket) if found else None
         return numbers is not None and len(numbers) >= pieces * WIDTH > 0 and numbers[WIDTH - 1] == first
 
+    def within(
+        self, fragments: Iterable[int], operator: int, starts: Iterable[int | None], stops: Iterable[int | None]
+    ) -> Found:
+        """The partitions of an operator in ranges of buckets, which may differ by fragment."""
+        owners, buckets, sizes, numbers = list[int](), list[int](), list[int](), array("q")
+        schema: int | None = None
+        for fragment, low, high in zip(fragments, starts, stops, strict=True):
+            state = self.fragments.get(fragment)
+            table = state.operators.get(operator) if state is not None else None
+            if table is None:
+                continue
+            if schema is None:
+                schema = table.schema
+            elif table.schema != schema:
+                raise InputError(f"state of operator {operator} has several schemas; read fragments one by one")
+            for bucket in table.between(low, high):
+                pieces = table.pieces[bucket]
+                numbers.extend(pieces)
+                owners.append(fragment)
+                buckets.append(bucket)
+                sizes.append(len(pieces) // WIDTH)
+        return Found(schema, int64s(owners), int64s(buckets), int64s(sizes), int64s(numbers).reshape(-1, WIDTH))
+
     def append(
         self, fragment: int, operator: int, bucket: int, schema: int, pieces: bytes, rows: int, size: float
     ) -> None:
@@ -124,32 +154,43 @@ class Partitions:
         state.bytes += size
         self.bytes += size
 
-    def drop(self, fragment: int, operator: int, buckets: Iterable[int], payloads: Payloads) -> None:
-        """Drops partitions; one that is not there is no error."""
-        state = self.fragments.get(fragment)
-        table = state.operators.get(operator) if state else None
-        if state is None or table is None:
-            return
-        for bucket in buckets:
-            pieces = table.pieces.pop(bucket, None)
-            if pieces is not None:
-                del table.buckets[bisect_left(table.buckets, bucket)]
-                self._release(state, pieces, payloads)
-        if not table.buckets:
-            del state.operators[operator]
-        if not state.operators:
-            self.bytes -= state.bytes
-            del self.fragments[fragment]
+    def drop(self, keys: Iterable[tuple[int, int, int]], payloads: Payloads, *, below: bool = False) -> None:
+        """Drops partitions, or with `below` all of an operator's before the one that is named; missing is no error."""
+        gone = array("q")
+        for fragment, operator, bucket in keys:
+            state = self.fragments.get(fragment)
+            table = state.operators.get(operator) if state is not None else None
+            if state is None or table is None:
+                continue
+            known = table.buckets
+            last = bisect_left(known, bucket) if below else 0
+            if last == len(known) and len(state.operators) == 1:  # mostly all of it goes
+                for pieces in table.pieces.values():
+                    gone.extend(pieces)
+                self.bytes -= state.bytes
+                del self.fragments[fragment]
+                continue
+            for each in known[:last] if below else (bucket,):
+                found = table.pieces.pop(each, None)
+                if found is not None:
+                    del known[bisect_left(known, each)]
+                    self._uncount(state, found, payloads)
+                    gone.extend(found)
+            if not known:
+                del state.operators[operator]
+            if not state.operators:
+                self.bytes -= state.bytes
+                del self.fragments[fragment]
+        _let_go(gone, payloads)
 
-    def _release(self, state: FragmentState, pieces: array[int], payloads: Payloads) -> None:
+    def _uncount(self, state: FragmentState, pieces: Sequence[int], payloads: Payloads) -> None:
         for at in range(0, len(pieces), WIDTH):
             rows = pieces[at + 2]
-            self._count(state, -rows, -payloads.release(pieces[at], rows))
+            self._count(state, -rows, -rows * payloads.by_number[pieces[at]].row_bytes)
 
     def drop_fragment(self, fragment: int, payloads: Payloads) -> None:
         state = self.fragments.get(fragment)
-        for operator, table in list(state.operators.items()) if state else []:
-            self.drop(fragment, operator, list(table.buckets), payloads)
+        self.drop([(fragment, o, ALL_BUCKETS) for o in (state.operators if state else ())], payloads, below=True)
 
     def rename(self, renames: Iterable[Sequence[int]], payloads: Payloads) -> None:
         """Moves operators' state as (fragment, operator, to fragment, to operator), all at the same moment."""
@@ -194,7 +235,9 @@ class Partitions:
         """Puts one piece in the place of the oldest `count`."""
         state = self.fragments[key.fragment]
         pieces = state.operators[key.operator].pieces[key.bucket]
-        self._release(state, pieces[: count * WIDTH], payloads)
+        old = pieces[: count * WIDTH]
+        self._uncount(state, old, payloads)
+        _let_go(old, payloads)
         pieces[: count * WIDTH] = array("q", merged)
         self._count(state, merged.rows, size)
 
@@ -216,3 +259,15 @@ class Partitions:
             for operator, table in state.operators.items():
                 for bucket in table.buckets:
                     yield PartitionKey(FragmentId(fragment), operator, bucket), table.pieces[bucket]
+
+
+def _let_go(pieces: Sequence[int], payloads: Payloads) -> None:
+    """Counts the slices of payloads less, those of one payload at once."""
+    slices: dict[int, int] = {}
+    rows: dict[int, int] = {}
+    for at in range(0, len(pieces), WIDTH):
+        payload = pieces[at]
+        slices[payload] = slices.get(payload, 0) + 1
+        rows[payload] = rows.get(payload, 0) + pieces[at + 2]
+    for payload, count in slices.items():
+        payloads.release(payload, rows[payload], count)

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from meander.model.errors import InputError
 from meander.model.ids import FragmentId
 from meander.run.commit import Commit, StateMerge
 from meander.run.exchange.base import Int64s, int64s
-from meander.run.gather import Gather
+from meander.run.gather import Gather, resolve
 from meander.run.partitions import WIDTH, PartitionKey
 
 if TYPE_CHECKING:
@@ -76,25 +75,15 @@ class StateTables:
     ) -> StateReading:
         """The partitions of buckets from `start` up to, not including, `stop`; both may differ by fragment."""
         keys = list(fragments)
-        starts, stops = _for_each(start, len(keys)), _for_each(stop, len(keys))
-        gather = Gather()
-        found: list[tuple[int, int, int]] = []
-        schema: int | None = None
         with self._store.lock:
-            for fragment, low, high in zip(keys, starts, stops, strict=True):
-                table = self._view.find(fragment, operator)
-                if table is None:
-                    continue
-                schema = table.schema if schema is None else schema
-                if table.schema != schema:
-                    raise InputError(f"state of operator {operator} has several schemas; read fragments one by one")
-                for bucket in table.between(low, high):
-                    found.append((fragment, bucket, table.collect(bucket, gather, len(found))))
-            gathered = gather.resolve(self._store.payloads)
-            known = None if schema is None else self._store.views.schemas.by_number[schema]
-        columns = np.array(found, np.int64).reshape(-1, 3).T
-        rows, owners = (None, int64s([])) if known is None else gathered.table(known)
-        return StateReading(rows, owners, columns[0], columns[1], columns[2])
+            found = self._view.within(keys, operator, _for_each(start, len(keys)), _for_each(stop, len(keys)))
+            payloads, offsets, rows = (np.ascontiguousarray(c) for c in found.pieces.T[:3])
+            of_pieces = np.repeat(np.arange(len(found.sizes)), found.sizes)
+            gathered = resolve(self._store.payloads, payloads, offsets, rows, of_pieces)
+            known = None if found.schema is None else self._store.views.schemas.by_number[found.schema]
+        counts = np.bincount(of_pieces, rows, minlength=len(found.sizes)).astype(np.int64)
+        table, owners = (None, int64s([])) if known is None else gathered.table(known)
+        return StateReading(table, owners, found.fragments, found.buckets, counts)
 
     def buckets(self, fragment: FragmentId, operator: int) -> tuple[int, ...]:
         with self._store.lock:

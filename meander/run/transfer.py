@@ -22,7 +22,7 @@ from meander.model.ids import FragmentId
 from meander.run.commit import Commit, StateAppend, StateDrop, Writer, transfer_writer
 from meander.run.framing import Frame, Section, encode, scan, section
 from meander.run.gather import Gather, Gathered
-from meander.run.partitions import WIDTH, FragmentState, PartitionKey
+from meander.run.partitions import ALL_BUCKETS, WIDTH, FragmentState, PartitionKey
 from meander.run.payloads import Payloads, one_batch
 from meander.run.record import schema_from, schema_text
 from meander.run.store import Store
@@ -31,7 +31,6 @@ CHUNK_BYTES = 1_000_000
 _CHUNK_KIND = 3
 _LAST = 1 << 40
 """Added to the batch id of an export's last chunk, so that the store itself knows what is complete."""
-_ALL_BUCKETS = 2**63 - 1
 
 
 class TransferError(Exception):
@@ -305,7 +304,7 @@ def cancel_transfer(store: Store, fragment: FragmentId, transfer: str, operators
 
 def _everything(fragment: FragmentId, operators: Iterable[int]) -> tuple[StateDrop, ...]:
     chosen = sorted(operators)
-    return (StateDrop.of(chosen, np.full(len(chosen), fragment), _ALL_BUCKETS, below=True),) if chosen else ()
+    return (StateDrop.of(chosen, np.full(len(chosen), fragment), ALL_BUCKETS, below=True),) if chosen else ()
 
 
 def _renamed(operators: Collection[int], transfer: str, keys: Mapping[int, int] | None) -> dict[int, int]:

@@ -161,11 +161,8 @@ class Views:
         for append, table in zip(commit.state_appends, tables, strict=True):
             number = numbering.of(plain_schema(table.batch.schema, "append to state"))
             for fragment, operator in zip(append.fragments.tolist(), append.operators.tolist(), strict=True):
-                if (fragment, operator) in seen:
-                    expected = seen[fragment, operator]
-                else:
-                    found = self.state.find(fragment, operator)
-                    expected = seen[fragment, operator] = number if found is None else found.schema
+                found = self.state.find(fragment, operator)
+                expected = seen.setdefault((fragment, operator), number if found is None else found.schema)
                 if expected != number:
                     wanted = self.schemas.by_number.get(expected) or numbering.new[expected]
                     fitted(table.batch, wanted, f"state of fragment {fragment}, operator {operator}")
@@ -281,11 +278,8 @@ class Views:
     def _apply_state(self, number: int, content: Content, numbers: Numbers, payload: _NextPayload) -> None:
         state, payloads = self.state, self.payloads
         for count, below in content.get("drops", ()):
-            columns = (numbers.take(count), numbers.take(count), numbers.take(count))
-            for fragment, operator, bucket in zip(*columns, strict=True):
-                found = state.find(fragment, operator)
-                if found is not None:
-                    state.drop(fragment, operator, found.between(None, bucket) if below else (bucket,), payloads)
+            keys = (numbers.take(count), numbers.take(count), numbers.take(count))
+            state.drop(zip(*keys, strict=True), payloads, below=bool(below))
         for count, rows in content.get("state", ()):
             held = payload(rows)
             columns5 = [numbers.take(count) for _ in range(5)]
