@@ -32,7 +32,8 @@ MOST_SCHEMAS = 1_000
 class Content(TypedDict, total=False):
     """What a commit says, except its arrays and tables. Counts say how many numbers belong to each part."""
 
-    versions: int
+    versions: int | list[list[int]]
+    """How many; the pairs themselves in journals of before they were among the numbers."""
     add: list[list[Any]]
     rewire: list[list[Any]]
     remove: list[list[int]]

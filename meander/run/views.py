@@ -266,8 +266,11 @@ class Views:
 
     def _apply_progress(self, content: Content, numbers: Numbers) -> None:
         by_id, payloads = self.channels.by_id, self.payloads
-        if count := content.get("versions", 0):
-            self.versions.update(zip(numbers.take(count), numbers.take(count), strict=True))
+        ran = content.get("versions", 0)
+        if isinstance(ran, list):  # as journals had it at first
+            self.versions.update((fragment, version) for fragment, version in ran)
+        elif ran:
+            self.versions.update(zip(numbers.take(ran), numbers.take(ran), strict=True))
         if count := content.get("consumed", 0):
             self.channels.consume(numbers.take(count), numbers.take(count), payloads)
         for count in content.get("passed", ()):

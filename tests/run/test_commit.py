@@ -7,6 +7,7 @@ import random
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, CommitConflictError, StateAppend, slot_writer
 from meander.run.exchange.base import ChannelAppend
 from meander.run.journal import DiskFullError, JournalCorruptError, JournalError
+from meander.run.record import Numbers, prepare
 from meander.run.store import Store, StoreOptions
 from tests.run.crash.commits import random_commit
 from tests.run.crash.faults import FaultyFiles
@@ -31,6 +33,15 @@ def opened(directory: Path, **options: int) -> Store:
     for number in range(2):
         store.exchange.add_channel(channel(number))
     return store
+
+
+def test_versions_are_read_as_journals_had_them_at_first(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    views = store.views
+    envelope = views.check(prepare(Commit(slot_writer(0), 1)))
+    views.apply(9, envelope, {"versions": [[1, 3], [2, 5]]}, Numbers(np.empty(0, np.int64)), ())
+    assert [store.version(FragmentId(f)) for f in (1, 2)] == [3, 5]
+    store.close()
 
 
 def test_a_step_changes_positions_outputs_state_and_facts_together(tmp_path: Path) -> None:
