@@ -21,6 +21,7 @@ from meander.run.exchange.flight_client import AwayError
 from meander.run.exchange.flight_puller import Pulling, copy_note
 from meander.run.exchange.flight_ranges import Range, to_batch
 from meander.run.exchange.kafka import KafkaExchange
+from meander.run.exchange.kafka_address import client_settings
 from meander.run.exchange.kafka_broker import Broker
 from meander.run.exchange.kafka_listener import Listening
 from meander.run.exchange.kafka_publisher import Publishing, topic_note
@@ -302,6 +303,42 @@ def until(condition: Callable[[], bool]) -> None:
 def test_a_broker_where_nobody_listens_is_named_at_once(spark: SparkSession, broker: RealBroker) -> None:
     with pytest.raises(AwayError, match=r"no answer from the broker at 127.0.0.1:1 \(Connection refused\); is it up\?"):
         Broker(spark, "127.0.0.1:1").ids(["a"])
+
+
+def test_a_broker_with_tls_and_a_login_takes_and_gives_records(spark: SparkSession, broker: RealBroker) -> None:
+    secure = Broker(spark, broker.secure_address, client_settings(broker.client_settings()))
+    try:
+        secure.make("guarded")
+        secure.write([("guarded", b"k", b"first"), ("guarded", b"k", b"second")])
+        assert secure.spans(["guarded"])["guarded"].end == 2
+        assert [r.value for r in secure.read({"guarded": (0, 2)})] == [b"first", b"second"]
+        secure.trim({"guarded": 2})
+        assert secure.spans(["guarded"])["guarded"].begin == 2
+        secure.delete("guarded")
+    finally:
+        secure.close()
+
+
+def test_a_wrong_login_is_said_to_be_one(spark: SparkSession, broker: RealBroker) -> None:
+    wrong = Broker(spark, broker.secure_address, client_settings(broker.client_settings("wrong")))
+    try:
+        with pytest.raises(AwayError, match=r"refuses the login.*Authentication failed.*--broker-settings"):
+            wrong.ids(["a"])
+    finally:
+        wrong.close()
+
+
+def test_a_broker_with_a_certificate_that_nobody_vouches_for_is_not_trusted(
+    spark: SparkSession, broker: RealBroker
+) -> None:
+    settings = client_settings(broker.client_settings())
+    unknown = {name: value for name, value in settings.items() if not name.startswith("ssl.truststore")}
+    stranger = Broker(spark, broker.secure_address, unknown)
+    try:
+        with pytest.raises(AwayError, match=r"no TLS.*--broker-settings"):
+            stranger.ids(["a"])
+    finally:
+        stranger.close()
 
 
 def test_a_query_over_a_broker_gives_the_oracles_output_while_it_moves_and_a_site_dies(

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from meander.run.exchange.flight_client import AwayError
 from meander.run.exchange.kafka_address import addresses
-from meander.run.exchange.kafka_connector import said, use
+from meander.run.exchange.kafka_connector import innermost, said, use
 
 MOST_RECORD_BYTES = 64_000_000
 """A single tuple may be large; records are usually kept far smaller."""
@@ -57,6 +57,7 @@ CONSUMER = {
 }
 POLL_MS = "20000"
 RECORDS_TO_DELETE = "org.apache.kafka.clients.admin.RecordsToDelete"
+REMEDY = "look at the settings of Kafka's clients that --broker-settings names"
 CONNECT_S, ANSWER_S = 2.0, 30
 ROWS = pa.schema([("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
 
@@ -180,7 +181,7 @@ class Broker:
             self._in_doubt = False
         except (Py4JError, PySparkException) as error:
             self._in_doubt = True
-            raise AwayError(f"no answer from the broker at {self.address} ({said(error)}); is it up?") from None
+            raise AwayError(self._problem(error)) from None
 
     def _connected(self) -> Any:
         with self._lock:
@@ -199,6 +200,14 @@ class Broker:
             except OSError as error:
                 reason = error.strerror or str(error)
         raise AwayError(f"no answer from the broker at {self.address} ({reason}); is it up?")
+
+    def _problem(self, error: Exception) -> str:
+        what, reason = innermost(error), said(error)
+        if what == "SaslAuthenticationException":
+            return f"the broker at {self.address} refuses the login ({reason}); {REMEDY}"
+        if what.startswith(("Ssl", "SunCertPath", "CertPath", "Certificate")):
+            return f"there is no TLS with the broker at {self.address} ({reason}); {REMEDY}"
+        return f"no answer from the broker at {self.address} ({reason}); is it up?"
 
     def close(self) -> None:
         with self._lock:
