@@ -109,6 +109,7 @@ class Reconfigurator:
         self._strategy = state_strategy(strategy)
         self._clock, self._background = clock, background
         self._courses: dict[int, Course] = {}
+        self._happened: list[Outcome] = []
         self.overlaps = Overlaps(host, plan, paths, clock, self._stand_in)
         self._preparer = ThreadPoolExecutor(1, "preparer")
         self.backup: Backup | None = None
@@ -238,7 +239,6 @@ class Reconfigurator:
         """Moves state of fragments that are done, lets what is complete take effect, takes back what failed."""
         if self.backup is not None:
             self.backup.tick()
-        outcomes: list[Outcome] = []
         ready: list[Course] = []
         self._mark_prepared()
         for course in list(self._courses.values()):
@@ -246,13 +246,19 @@ class Reconfigurator:
                 continue
             problem = self._advance(course)
             if problem is not None:
-                outcomes.append(self.abort(course.number, problem))
+                self._happened.append(self.abort(course.number, problem))
             elif course.is_complete:
                 ready.append(course)
         if ready:
-            outcomes += self._take_effect(ready)
+            self._happened += self._take_effect(ready)
         ended = self.overlaps.poll(self._is_ready, backed_up=self.backup is not None)
-        return outcomes + [self._overlapped(course) for course in ended]
+        self._happened += [self._overlapped(course) for course in ended]
+        return self._all_happened()
+
+    def _all_happened(self) -> list[Outcome]:
+        """What nobody has been told yet: also of a look that ended early, such as for want of room on the disk."""
+        found, self._happened = self._happened, []
+        return found
 
     def _is_ready(self, course: Course) -> bool:
         return course.preparing is None or self._is_done(course.preparing)
@@ -349,13 +355,12 @@ class Reconfigurator:
 
     def abort(self, number: int, reason: str) -> Outcome:
         """Takes a reconfiguration back: what ran before goes on from where it stopped."""
-        course = self.overlaps.give_up(number) or self._courses.pop(number)
+        course = self.overlaps.give_up(number) or self._courses[number]
         for move in course.moves.values():
             move.cancel()
         r = course.reconfiguration
-        forget(self.plan, r.change.fragments_after.values())
         if course.preparing is not None or r.protocol.overlaps:  # nothing of it has begun
-            return self._outcome(course, self._clock(), reason)
+            return self._given_up(course, reason)
         opened = list(r.opened.values()) if course.old else []
         # A step that is under way may be about to stop old fragments: it ends first, and what it says is taken back.
         with self._boundaries({c.sender for c in opened} | set(course.old)):
@@ -369,6 +374,11 @@ class Reconfigurator:
             self.host.routing.go_on(number)
         self.host.wake()
         _log.warning("reconfiguration %d was taken back: %s", number, reason)
+        return self._given_up(course, reason)
+
+    def _given_up(self, course: Course, reason: str) -> Outcome:
+        self._courses.pop(course.number, None)
+        forget(self.plan, course.reconfiguration.change.fragments_after.values())
         return self._outcome(course, self._clock(), reason)
 
     def _outcome(self, course: Course, ended: float, reason: str | None = None) -> Outcome:

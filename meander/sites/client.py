@@ -24,7 +24,7 @@ from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.sites.asking import Asking, RefusedError, UnreachableError
 from meander.sites.fence import Fence, FencedError
-from meander.sites.protocol import PROTOCOL, Code, Description, Epoch, Measures, Membership, Peer
+from meander.sites.protocol import CLOCK_MS, PROTOCOL, Code, Description, Epoch, Measures, Membership, Peer
 
 _log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
@@ -75,7 +75,7 @@ class Client:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
         self._pause_s = FIRST_PAUSE_S
-        self._lost_told = False
+        self._lost_told = self._clock_told = False
 
     # ---------------------------------------------------------------- life
 
@@ -207,16 +207,31 @@ class Client:
         return 0.0
 
     def _beat(self, membership: Membership) -> None:
+        begun = time.monotonic()
         body = {
             "session": membership.session,
+            "protocol": PROTOCOL,
             "now_ms": self._clock(),
             "measures": self._listener.measures().as_json(),
             **self._seen(),
         }
         answer = self._say("POST", "heartbeats", body)
+        if time.monotonic() - begun < SLOW_S:
+            self._compare_clocks(self._clock() - int(answer["now_ms"]))
         if answer.get("peers") is not None:
             self._listener.peers({n: Peer(p["site"], p["address"]) for n, p in answer["peers"].items()})
         self._listener.heard(answer)
+
+    def _compare_clocks(self, ahead_ms: int) -> None:
+        """Says once that the clock here is too far off; what a clock is good for goes wrong until it is set."""
+        if abs(ahead_ms) <= CLOCK_MS:
+            self._clock_told = False
+        elif not self._clock_told:
+            self._clock_told = True
+            _log.warning(
+                "the clock here is %.1f s %s the coordinator's; event times of its tuples are wrong until it is set "
+                "(NTP)", abs(ahead_ms) / 1000, "ahead of" if ahead_ms > 0 else "behind",
+            )  # fmt: skip
 
     def _say(self, method: str, what: str, body: Any, query: str = "") -> Any:
         path = "/sites/" + quote(self.description.site, safe="") + (f"/{what}" if what else "") + query

@@ -12,7 +12,7 @@ from meander.run.exchange.flight_client import Asker
 from meander.run.exchange.flight_server import Asked, Chunks
 from meander.sites.contacts import Contacts
 from meander.sites.fence import Fence, FencedError
-from meander.sites.protocol import Epoch
+from meander.sites.protocol import FIRST_PROTOCOL, PROTOCOL, Epoch
 from meander.sites.share import Share
 from meander.sites.sharing import Sharing
 
@@ -52,8 +52,8 @@ class SiteDesk:
 
     # ---------------------------------------------------------------- for other sites
 
-    def may_pull(self, peer: str, channel: ChannelId) -> bool:
-        return self.sharing.may_pull(peer, channel)
+    def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
+        return self.sharing.may_pull(reader, via, channel)
 
     def publish(self, reader: str, asked: Asked) -> bool:
         kafka = self.sharing.kafka
@@ -62,8 +62,8 @@ class SiteDesk:
     def is_given_away(self, channel: ChannelId) -> bool:
         return self.sharing.is_given_away(channel)
 
-    def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:
-        return self.sharing.state(peer, via, number, handover)
+    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:
+        return self.sharing.state(reader, via, number, handover)
 
     def asker(self, site: str) -> Asker:
         return self.contacts.asker(site)
@@ -74,6 +74,10 @@ class SiteDesk:
         """Carries an order out. One of a coordinator that is not the newest is refused."""
         if self._fence is None:
             raise InputError("this is the coordinator's own host; it takes no orders from outside")
+        if (spoken := int(body.get("protocol", FIRST_PROTOCOL))) != PROTOCOL:
+            raise InputError(
+                f"the coordinator speaks version {spoken} of the protocol, this site {PROTOCOL}; update one"
+            )
         try:
             self._fence.accept(Epoch.of_json(body))
         except FencedError as error:
@@ -98,10 +102,9 @@ class SiteDesk:
 
     def _prepare(self, told: Mapping[str, Any]) -> None:
         """Everything under way that the coordinator does not know of any more is taken back before."""
-        open_ = {int(n) for n in told["open"]}
-        for number in [n for n in self.sharing.courses if n not in open_]:
-            self.sharing.abort(number)
-        self.sharing.prepare(Share.from_json(told["share"]))
+        share = Share.from_json(told["share"])
+        self.sharing.abort_forgotten(share.number, {int(n) for n in told["open"]})
+        self.sharing.prepare(share)
 
     def _effect(self, told: Mapping[str, Any]) -> None:
         self.sharing.effect(int(told["number"]), told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from meander.model.errors import InputError
@@ -19,8 +20,9 @@ _log = logging.getLogger(__name__)
 class SiteOutlets:
     """Keeps delivery in step with the result channels that the store remembers."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: Host, changing: AbstractContextManager[Any]) -> None:
+        """`changing` is held while a change takes effect, which is not done at once."""
+        self._host, self._changing = host, changing
         self._delivering: dict[ChannelId, str] = {}
         self.problems: dict[ChannelId, str] = {}
 
@@ -42,9 +44,15 @@ class SiteOutlets:
                 if channel not in self.problems:
                     _log.warning("results of %s cannot be delivered: %s", query, error)
                 self.problems[channel] = str(error)
-        written = {w.channel for f in host.routing.fragments.values() for out in f.outputs for w in out}
-        for channel in [c for c in wanted if c not in written]:
-            if channel in known and host.store.exchange.counters(channel).pending_tuples:
+        with self._changing:
+            self._end_unwritten()
+
+    def _end_unwritten(self) -> None:
+        store = self._host.store
+        written = {w.channel for f in self._host.routing.fragments.values() for out in f.outputs for w in out}
+        known = set(store.exchange.channels())
+        for channel in [ChannelId(int(key.split(" ")[1])) for key in store.notes("outlet ")]:
+            if channel in written or (channel in known and store.exchange.counters(channel).pending_tuples):
                 continue
             self._end(channel, channel in known)
 

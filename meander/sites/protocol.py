@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The version that this program speaks."""
+FIRST_PROTOCOL = 1
+"""What those speak who do not say so."""
 CLOCK_MS = 2_000
 """How far the clock of a site may be from the coordinator's."""
 HEARTBEAT_MS, PATIENCE_MS = 1_000, 5_000

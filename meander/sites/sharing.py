@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -40,6 +41,7 @@ from meander.sites.share_effect import log_note, share_effect, starts
 from meander.sites.state_pull import StatePull
 
 _log = logging.getLogger(__name__)
+MOST_OVER = 1_000
 Wires = dict[FragmentId, tuple[tuple[Wire, ...], ...]]
 
 
@@ -56,7 +58,10 @@ class Sharing:
         self.courses: dict[int, ShareCourse] = {}
         self._asker = asker
         self._exports: dict[tuple[int, int], Export] = {}
-        self._lock = threading.RLock()
+        self.changing = threading.RLock()
+        """Held while something changes what runs here."""
+        self._over: deque[int] = deque(maxlen=MOST_OVER)
+        """Changes that were taken back or have happened here: an order to prepare one was long on its way."""
         self._preparer = ThreadPoolExecutor(1, "preparer")
         if kafka is not None:
             kafka.start(self.pulling, self.may_pull)
@@ -69,9 +74,11 @@ class Sharing:
 
         A port that is cut counts as having met the marker, so those that have to be emptied are open from here on.
         """
-        with self._lock:
+        with self.changing:
             if share.number in self.courses:
                 return
+            if share.number in self._over:
+                raise InputError(f"change {share.number} is over here")
             course = self._course(share, installation)
             with self.host.between_steps(course.old):
                 notes = {share_note(share.number): course.as_json()}
@@ -102,7 +109,7 @@ class Sharing:
 
     def mark(self, number: int) -> None:
         """Opens channels that begin here and puts the marker into those that lead into the change."""
-        with self._lock:
+        with self.changing:
             course = self._known(number)
             if course.is_marked:
                 return
@@ -135,7 +142,7 @@ class Sharing:
 
     def look(self, number: int) -> dict[str, Any]:
         """How far a share is."""
-        with self._lock:
+        with self.changing:
             course = self.courses.get(number)
             if course is None:
                 return {"phase": "unknown"}
@@ -165,7 +172,7 @@ class Sharing:
 
     def fetch(self, number: int, told: Mapping[str, Any]) -> None:
         """Pulls state that comes here, and logs that will begin here; `told` is what the other sites said."""
-        with self._lock:
+        with self.changing:
             course = self._known(number)
             if course.fetched is None:
                 self._begin_logs(course, told)
@@ -212,7 +219,7 @@ class Sharing:
 
     def effect(self, number: int, told: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> None:
         """The change happens here: one commit, then the routing table. `notes` go into the same commit."""
-        with self._lock:
+        with self.changing:
             course = self.courses.get(number)
             if course is None:
                 if notes:
@@ -238,9 +245,10 @@ class Sharing:
 
     def abort(self, number: int) -> None:
         """Takes a share back: what ran before goes on from where it stopped."""
-        with self._lock:
+        with self.changing:
             course = self.courses.get(number)
             if course is None:
+                self._over.append(number)
                 return
             for move in course.moves.values():
                 move.cancel()
@@ -267,8 +275,14 @@ class Sharing:
         self.pulling.refresh()
         self.host.wake()
 
+    def abort_forgotten(self, number: int, open_: Collection[int]) -> None:
+        """Takes back what was under way before this change and the coordinator does not know of any more."""
+        for each in [n for n in self.courses if n < number and n not in open_]:
+            self.abort(each)
+
     def _forget(self, course: ShareCourse) -> None:
         del self.courses[course.number]
+        self._over.append(course.number)
         for key in [key for key in self._exports if key[0] == course.number]:
             del self._exports[key]
 
@@ -299,7 +313,7 @@ class Sharing:
 
     def reroute(self, channels: Mapping[str, Mapping[str, Any]]) -> None:
         """Lets channels take another way, or none until it is back."""
-        with self._lock:
+        with self.changing:
             store = self.host.store
             known = set(store.exchange.channels())
             rewire: list[Rewire] = []
@@ -323,32 +337,32 @@ class Sharing:
 
     # ---------------------------------------------------------------- what others ask for
 
-    def may_pull(self, peer: str, channel: ChannelId) -> bool:
-        """Whether a site reads a channel from here, relays it, or is about to take its log over."""
-        readers = self.host.store.note(log_note(channel))
-        if readers is not None and peer in readers:
+    def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
+        """Whether a site reads a channel from here, or is about to take its log over, and may ask through `via`."""
+        noted = self.host.store.note(log_note(channel))
+        if noted is not None and reader == noted[0] and via in noted:
             return True
         for course in list(self.courses.values()):
             share = course.of
             takers = {c.id: share.where[c.sender] for c in share.change.channels_after.values()}
             if any(c.id == channel for c in share.given_away):
                 way = share.ways.get("logs", {}).get(str(channel), [])
-                return peer == takers[channel] or peer in way
+                return reader == takers[channel] and via in (reader, *way)
         return False
 
     def is_given_away(self, channel: ChannelId) -> bool:
         """Whether a log is about to be taken over: it has to stay as it was told."""
         return any(c.id == channel for course in list(self.courses.values()) for c in course.of.given_away)
 
-    def state(self, peer: str, via: str, number: int, place: int) -> tuple[Chunks, list[int], int]:
+    def state(self, reader: str, via: str, number: int, place: int) -> tuple[Chunks, list[int], int]:
         """State that a site fetches from here, perhaps through another one."""
-        with self._lock:
+        with self.changing:
             course = self._known(number)
             share = course.of
             operator, source, target = share.handovers[place]
             allowed = [share.where[target], *share.ways["state"].get(str(place), ())]
-            if share.where[target] != peer or via not in allowed or not share.is_here(source):
-                raise InputError(f"state {place} of change {number} is not for {peer!r}")
+            if share.where[target] != reader or via not in allowed or not share.is_here(source):
+                raise InputError(f"state {place} of change {number} is not for {reader!r}")
             if source not in self.host.routing.drained:
                 raise InputError(f"fragment {source} has not stopped yet")
             keys = keys_of(operator, course.old[source].bound)

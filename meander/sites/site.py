@@ -124,7 +124,7 @@ class Site(Listener):
             broker = Broker(self._spark, options.broker, options.broker_settings)
             kafka = KafkaExchange(broker, options.name, key, contacts.contact)
         sharing = self._sharing = Sharing(host, Paths(Topology()), contacts.asker, kafka)
-        self._outlets = SiteOutlets(host)
+        self._outlets = SiteOutlets(host, sharing.changing)
         fence = Fence(options.directory / "fence.json")
         desk = SiteDesk(
             options.name,
@@ -136,8 +136,8 @@ class Site(Listener):
             facts=self._facts,
         )
         take_up(host)
+        sharing.recover()  # before any slot runs: what had stopped at a marker must not read on
         host.start()
-        sharing.recover()
         host.deliver((), self.around)
         if host.store.note(WORLD) is not None:
             self._learn_world(host.store.note(WORLD))
@@ -301,5 +301,6 @@ class Site(Listener):
                 name: outlet.rows for name, outlet in (status.delivery.outlets if status.delivery else {}).items()
             },
             "pulled_records": self.sharing.pulling.metrics.records,
+            "pulled_damaged": self.sharing.pulling.metrics.damaged,
             "pulls_nothing": {way[-1]: reason for way, reason in list(self.sharing.pulling.problems.items())},
         }

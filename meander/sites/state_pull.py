@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
-from meander.run.exchange.flight_client import Asker, AwayError
+from meander.run.exchange.flight_client import Asker, AwayError, Pieces, get_along
 from meander.run.journal import JournalError
 from meander.run.migration.job import MoveState
 from meander.run.migration.sink import Sink
@@ -21,8 +21,8 @@ from meander.run.transfer import TransferError
 
 _log = logging.getLogger(__name__)
 PAUSE_S = 0.2
-CHUNKS_S = 3600.0
-"""How long one attempt may take."""
+CHUNKS_S = 120.0
+"""How long one attempt may take; the next one goes on where it ended."""
 MOST_REFUSALS = 25
 """After so many refusals in a row without a chunk in between nothing will come any more."""
 
@@ -50,6 +50,8 @@ class StatePull:
         self._total = 0
         self._state = MoveState.DONE if self._sink.complete else MoveState.WAITING
         self._stopping, self._ended = threading.Event(), threading.Event()
+        self._taking = threading.Lock()
+        self._pieces: Pieces | None = None
         self._thread = threading.Thread(target=self._run, name=f"state {number}.{place}", daemon=True)
 
     @property
@@ -82,12 +84,16 @@ class StatePull:
         return self.done
 
     def cancel(self) -> bool:
-        """Stops; what has arrived is dropped with the place it arrived at."""
+        """Stops, at once: nothing is taken any more. What has arrived is dropped with the place it arrived at.
+
+        The thread may wait a while longer for somebody who has fallen silent; nobody waits for the thread.
+        """
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        if not self.done:
-            self._state = MoveState.CANCELLED
+        with self._taking:
+            if not self.done:
+                self._state = MoveState.CANCELLED
+        if (pieces := self._pieces) is not None:
+            pieces.cancel()
         return not self.done
 
     def _run(self) -> None:
@@ -102,7 +108,7 @@ class StatePull:
                 self.error = str(error)
                 refusals = 0 if self.chunks > before else refusals + 1
                 if refusals >= MOST_REFUSALS:
-                    self._state = MoveState.FAILED
+                    self._end(MoveState.FAILED)
                     _log.warning("state of change %d does not come: %s", self._number, error)
                     break
             except Exception as error:
@@ -113,24 +119,32 @@ class StatePull:
         self._ended.set()
 
     def _fetch(self) -> None:
-        ticket = {"state": self._number, "handover": self._place, "way": list(self._way[1:])}
-        asker = self._asker(self._way[0])
-        pieces = asker.get({**ticket, "from": self.chunks}, CHUNKS_S)
+        ticket = {"state": self._number, "handover": self._place, "from": self.chunks}
+        pieces = self._pieces = get_along(self._way, ticket, self._asker, CHUNKS_S)
         facts = json.loads(pieces.schema.metadata[b"state"])
         keys = dict(zip(sorted(facts["keys"]), self._keys, strict=True))
-        self._sink = Sink(self._store, self._into, self._transfer, keys)
-        self._total = int(facts["chunks"])
-        self.chunks = self._sink.next(int(facts["export"]))
-        if self._sink.complete:
-            self._state = MoveState.DONE
-            return
-        for piece in pieces:
+        with self._taking:
             if self._stopping.is_set():
                 return
-            chunk = piece.data.column(0)[0].as_py()
-            arrival = self._sink.take(chunk)
-            self.bytes += len(chunk)
-            self.chunks = max(self.chunks, arrival.chunk + 1)
-            if arrival.last:
+            self._sink = Sink(self._store, self._into, self._transfer, keys)
+            self._total = int(facts["chunks"])
+            self.chunks = self._sink.next(int(facts["export"]))
+            if self._sink.complete:
                 self._state = MoveState.DONE
                 return
+        for piece in pieces:
+            chunk = piece.data.column(0)[0].as_py()
+            with self._taking:
+                if self._stopping.is_set():
+                    return
+                arrival = self._sink.take(chunk)
+                self.bytes += len(chunk)
+                self.chunks = max(self.chunks, arrival.chunk + 1)
+                if arrival.last:
+                    self._state = MoveState.DONE
+                    return
+
+    def _end(self, state: MoveState) -> None:
+        with self._taking:
+            if not self._state.ended:
+                self._state = state

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,12 +18,13 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, Outcome, StateAppend
 from meander.run.exchange import flight_client
-from meander.run.exchange.base import ChannelAppend, ChannelSpec
+from meander.run.exchange.base import ChannelAppend, ChannelSpec, Chunk
 from meander.run.exchange.flight_client import Asker, AwayError, RefusedError
 from meander.run.exchange.flight_proof import COORDINATOR, Contact, proof
 from meander.run.exchange.flight_puller import Pulling, copy_note
 from meander.run.exchange.flight_ranges import DamagedError, Range, from_batch, to_batch
 from meander.run.exchange.flight_server import Door
+from meander.run.migration.job import MoveState
 from meander.run.store import Store
 from meander.run.transfer import Export, import_state
 from meander.serve.certificates import make
@@ -164,6 +167,42 @@ def test_a_damaged_range_has_no_effect_and_comes_again(sender: Place, reader: Pl
     assert reader.store.exchange.end(LOG) == 7
 
 
+def test_what_is_damaged_on_its_way_is_told_of_at_both_ends_and_comes_again(
+    sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    some_of_everything(sender.store)
+    made, broken = Range.of, [True]
+
+    def damaging(chunk: Chunk) -> Range:
+        found = made(chunk)
+        if broken and found.body:
+            broken.pop()
+            body = bytearray(found.body)
+            body[-9] ^= 1
+            return replace(found, body=bytes(body))
+        return found
+
+    monkeypatch.setattr(Range, "of", damaging)
+    pulling = Pulling(reader.store, reader.asker)
+    pulling.refresh()
+    until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
+    pulling.stop()
+    assert pulling.metrics.damaged == 1
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+    assert "nothing comes from sender: records 0 to" in caplog.text
+    assert "'reader' got something damaged, and gets it again: records 0 to" in caplog.text
+
+
+def test_who_is_refused_at_a_door_is_in_the_log_once_a_minute(sender: Place, caplog: pytest.LogCaptureFixture) -> None:
+    stranger = Asker(Contact(sender.address, "nonsense"), "stranger")
+    for _ in range(3):
+        with pytest.raises(RefusedError):
+            stranger.order("hello", {})
+    assert caplog.text.count("'stranger' was refused at the door: no proof of who it is") == 1
+    assert sender.door is not None
+    assert sender.door.refusals.count == 3
+
+
 def test_what_is_left_of_a_range_is_what_the_log_has_from_there_on(sender: Place) -> None:
     some_of_everything(sender.store)
     exchange = sender.store.exchange
@@ -226,6 +265,25 @@ def test_nobody_gets_in_without_a_proof(sender: Place, name: str, shown: str) ->
     assert sender.orders == []
 
 
+def test_a_connection_that_one_thread_gives_up_serves_the_others_to_the_end(sender: Place, reader: Place) -> None:
+    """Closing it under them ended the process."""
+    some_of_everything(sender.store)
+    asker, ended = reader.asker("sender"), time.monotonic() + 1.5
+
+    def ask() -> int:
+        count = 0
+        while time.monotonic() < ended:
+            count += len(list(asker.get({"pull": {str(LOG): [0, 0]}})))
+        return count
+
+    with ThreadPoolExecutor(6) as pool:
+        asking = [pool.submit(ask) for _ in range(6)]
+        while time.monotonic() < ended:
+            asker.close()
+            time.sleep(0.001)
+        assert all(each.result() > 0 for each in asking)
+
+
 def test_orders_come_from_the_coordinator_only(sender: Place) -> None:
     with pytest.raises(RefusedError, match="not from 'reader'"):
         Asker(Contact(sender.address, proof(sender.key, "reader")), "reader").order("abort", {"number": 1})
@@ -244,7 +302,7 @@ def test_a_relay_passes_through_what_it_is_asked_for(tmp_path: Path, sender: Pla
     first = place(tmp_path, "first").knows(sender)
     second = place(tmp_path, "second").knows(first)
     reader.knows(second)
-    sender.readers[LOG] = {"first"}
+    sender.readers[LOG] = {"reader", "first"}
     pulling = Pulling(reader.store, reader.asker)
     assert pulling.pull(("second", "first", "sender"), [LOG]) == 15
     assert written(reader.store, LOG) == written(sender.store, LOG)
@@ -253,6 +311,97 @@ def test_a_relay_passes_through_what_it_is_asked_for(tmp_path: Path, sender: Pla
     assert pulling.pull(("second", "first", "sender"), [LOG]) == 0
     for each in (first, second):
         each.close()
+
+
+def test_nobody_gets_through_a_relay_what_is_not_for_it(tmp_path: Path, sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    relay = place(tmp_path, "relay").knows(sender)
+    thief = place(tmp_path, "thief").knows(relay, sender)
+    sender.readers[LOG] = {"reader", "relay"}
+    wanted = {"pull": {str(LOG): [0, 5]}}
+    mine = thief.asker("sender").signed(wanted)
+    for ticket, refusal in (
+        (wanted, "has to sign"),
+        ({**mine, "for": "reader"}, "'relay' cannot show that 'reader' wants this"),
+        ({**wanted, "for": "relay"}, "'relay' cannot show that 'relay' wants this"),
+    ):
+        with pytest.raises(RefusedError, match=refusal):
+            list(thief.asker("relay").get({**ticket, "way": ["sender"]}))
+    (piece,) = thief.asker("relay").get({**mine, "way": ["sender"]})
+    (refused,) = from_batch(piece.data)
+    assert "not for 'thief' through 'relay'" in refused.checked()["problem"]
+    assert sender.store.exchange.start(LOG) == 0
+    for each in (relay, thief):
+        each.close()
+
+
+def test_a_relay_cannot_change_what_it_passes_on(tmp_path: Path, sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    relay = place(tmp_path, "relay").knows(sender)
+    sender.readers[LOG] = {"reader", "relay"}
+    signed = reader.asker("sender").signed({"pull": {str(LOG): [0, 0]}})
+    with pytest.raises(RefusedError, match="cannot show that 'reader' wants this"):
+        list(relay.asker("sender").get({**signed, "pull": {str(LOG): [0, 5]}}))
+    assert sender.store.exchange.start(LOG) == 0
+    assert len(list(relay.asker("sender").get(signed))) == 1
+    relay.close()
+
+
+def test_state_of_a_sender_that_has_fallen_silent_can_be_called_off_at_once(
+    tmp_path: Path, sender: Place, reader: Place
+) -> None:
+    for bucket in range(20):
+        append = StateAppend.sliced(rows(bucket * 100, 100), 3, [FragmentId(1)], [bucket], [100])
+        sender.store.commit(Commit(state_appends=(append,)))
+    silence = threading.Event()
+
+    class Silent(Export):
+        def chunk(self, number: int) -> bytes:
+            if number == 3:
+                silence.wait()
+            return super().chunk(number)
+
+    export = Silent(sender.store, FragmentId(1), operators=[3], chunk_bytes=2_000)
+    sender.exports[5, 0] = ("reader", export, [3])
+    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["sender"], reader.asker)
+    move.start()
+    until(lambda: move.chunks == 3)
+    calling_off = threading.Thread(target=move.cancel, daemon=True)
+    calling_off.start()
+    calling_off.join(PATIENCE_S)
+    assert not calling_off.is_alive()
+    assert move.state is MoveState.CANCELLED
+    silence.set()
+    assert move.wait(PATIENCE_S) is False
+    assert move.chunks == 3
+
+
+def test_what_was_found_last_about_ways_is_what_counts(
+    sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulling = Pulling(reader.store, reader.asker)
+    pulling._stopping.set()  # nothing is pulled; only what would be counts
+    looked, go_on, notes = threading.Event(), threading.Event(), Store.notes
+
+    def slow(store: Store, prefix: str) -> dict[str, Any]:
+        found = notes(store, prefix)
+        if threading.current_thread().name == "slow":
+            looked.set()
+            go_on.wait(PATIENCE_S)
+        return found
+
+    monkeypatch.setattr(Store, "notes", slow)
+    first = threading.Thread(target=pulling.refresh, name="slow", daemon=True)
+    first.start()
+    looked.wait(PATIENCE_S)
+    reader.store.commit(Commit(notes={copy_note(ChannelId(99)): ["sender"]}))
+    second = threading.Thread(target=pulling.refresh, daemon=True)
+    second.start()
+    second.join(0.3)
+    go_on.set()
+    first.join()
+    second.join()
+    assert ChannelId(99) in pulling._ways["sender",]
 
 
 def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) -> None:

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
-from meander.model.ids import OperatorId, QueryId
+from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
 from meander.model.topology import Link
+from meander.run.commit import Commit
+from meander.run.connectors.base import Surroundings
+from meander.run.exchange.base import ChannelSpec
 from meander.run.exchange.flight_client import Asker, RefusedError
 from meander.run.exchange.flight_proof import COORDINATOR, HOME, Contact, key_of, proof
+from meander.run.host import Host, HostOptions
+from meander.run.installation import Installation
+from meander.run.journal import DiskFullError
 from meander.run.prepared import PreparedRunner
+from meander.run.reconfigure import Outcome
+from meander.run.store import Store
 from meander.serve.condition import RUNNING, condition_of
-from tests.sites.spread_plane import SpreadPlane
+from meander.serve.spread.journey import Journey, Phase
+from meander.serve.spread.spreader import Spreader
+from meander.sites.outlets import SiteOutlets
+from meander.sites.protocol import PROTOCOL
+from meander.sites.share import Share
+from meander.sites.sharing import Sharing
+from meander.sites.site import Site, SiteOptions
+from tests.sites.spread_plane import INNER, PATIENCE_S, SpreadPlane
 
 QUERY = """
 CREATE QUERY means AS SELECT window_start, road, count(*) AS n, sum(id) AS total
@@ -67,6 +88,8 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         check(plane)
         old = Asker(Contact(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
         with pytest.raises(RefusedError, match="has taken over"):
+            old.order("abort", {"protocol": PROTOCOL, **before.as_json(), "number": 1})
+        with pytest.raises(RefusedError, match="speaks version 1 of the protocol, this site 2; update one"):
             old.order("abort", {**before.as_json(), "number": 1})
     finally:
         plane.close()
@@ -120,6 +143,121 @@ def test_what_waits_for_a_reader_without_a_way_goes_along_when_its_sender_moves(
         plane.close()
 
 
+def test_a_change_is_under_way_at_every_moment_until_it_is_in_effect_everywhere(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site that is greeted meanwhile is told to take back what is not."""
+    seen: list[bool] = []
+    told = Spreader._told
+
+    def looking(carrier: Spreader, journey: Journey, reason: str | None = None) -> Outcome:
+        seen.append(journey.number in carrier.under_way)
+        return told(carrier, journey, reason)
+
+    monkeypatch.setattr(Spreader, "_told", looking)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    try:
+        plane.apply(*(PlacementChanged(0, o, "e0") for o in operators(plane)))
+        plane.until(lambda: not plane.loop.deployer.has_open_changes)
+        assert seen
+        assert all(seen)
+    finally:
+        plane.close()
+
+
+def test_an_order_to_prepare_that_comes_after_the_end_of_its_change_is_refused_and_takes_nothing_newer_back(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    shares: list[Share] = []
+    prepare = Sharing.prepare
+
+    def noting(sharing: Sharing, share: Share, installation: Installation | None = None) -> None:
+        if sharing is plane.machines["west"].sharing:
+            shares.append(share)
+        prepare(sharing, share, installation)
+
+    try:
+        sharing = plane.machines["west"].sharing
+        monkeypatch.setattr(Sharing, "prepare", noting)
+        for node in ("e0", "e1"):
+            plane.apply(*(PlacementChanged(0, o, node) for o in operators(plane)))
+            plane.until(lambda: not plane.loop.deployer.has_open_changes)
+        assert len({share.number for share in shares}) > 1
+        for share in (*shares,):
+            with pytest.raises(InputError, match="is over here"):
+                sharing.prepare(share)
+        sharing.abort(10**6)  # it was told of the end first
+        with pytest.raises(InputError, match="is over here"):
+            sharing.prepare(replace(shares[0], number=10**6))
+        late = {str(n): object() for n in (7, 9)}
+        monkeypatch.setattr(sharing, "courses", {int(n): each for n, each in late.items()})
+        taken_back: list[int] = []
+        monkeypatch.setattr(sharing, "abort", taken_back.append)
+        sharing.abort_forgotten(8, [])
+        assert taken_back == [7]
+        monkeypatch.undo()
+        check(plane)
+    finally:
+        plane.close()
+
+
+def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_there_is_some(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    carrier = plane.loop.reconfigurator
+    assert isinstance(carrier, Spreader)
+    try:
+        plane.feed(rng, 0)
+        plane.step()
+        for node in ("e0", "e1"):
+            plane.until(lambda: not plane.loop.deployer.has_open_changes)
+            plane.apply(*(PlacementChanged(0, o, node) for o in operators(plane)))
+        deadline = time.monotonic() + PATIENCE_S
+        while all(j.phase is not Phase.DRAIN for j in carrier._journeys.values()):  # nobody steps: it stays like this
+            plane.poll()
+            assert time.monotonic() < deadline
+        journey = next(j for j in carrier._journeys.values() if j.phase is Phase.DRAIN)
+        journey.problem = "somebody has said no"
+        commit = Store.commit
+
+        def full(store: Store, what: Commit) -> Outcome:
+            raise DiskFullError("there is no room")
+
+        monkeypatch.setattr(Store, "commit", full)
+        with pytest.raises(DiskFullError):
+            carrier.poll()
+        assert journey.number in carrier.under_way
+        monkeypatch.setattr(Store, "commit", commit)
+        plane.until(lambda: any(o.reason == "somebody has said no" for o in plane.outcomes))
+        assert journey.number not in carrier.under_way
+        check(plane)
+    finally:
+        plane.close()
+
+
+def test_results_are_not_cut_off_while_a_change_takes_effect(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    """The channel is there before the fragment that writes to it is."""
+    host = Host(HostOptions(tmp_path / "host", 1), spark, runner)
+    host.deliver((), Surroundings(tmp_path, tmp_path / "host"))
+    channel, changing = ChannelId(INNER + 5), threading.RLock()
+    outlets = SiteOutlets(host, changing)
+    spec = ChannelSpec(channel, pa.schema([("id", pa.int64())]), FragmentId(1))
+    with changing:
+        host.store.commit(Commit(add=(spec,), notes={f"outlet {channel}": ["means", "one"]}))
+        ticking = threading.Thread(target=outlets.tick, args=({},), daemon=True)
+        ticking.start()
+        ticking.join(0.3)
+        assert channel in host.store.exchange.channels()
+    ticking.join()
+    assert channel not in host.store.exchange.channels()
+    host.stop()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_any_schedule_of_changes_and_deaths_gives_the_oracles_output(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int
@@ -152,3 +290,25 @@ def test_any_schedule_of_changes_and_deaths_gives_the_oracles_output(
         check(plane)
     finally:
         plane.close()
+
+
+def test_a_site_knows_what_had_stopped_before_it_runs_anything(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot that ran earlier would read past the marker at which its fragments had stopped."""
+    order: list[str] = []
+    for kind, name in ((Sharing, "recover"), (Host, "start")):
+        monkeypatch.setattr(kind, name, _noting(order, name, getattr(kind, name)))
+    options = SiteOptions("west", tmp_path, "http://127.0.0.1:1", "token", ({"name": "e0"},))
+    site = Site(options, spark)
+    site.start()
+    site.stop(drain=False)
+    assert order == ["recover", "start"]
+
+
+def _noting(order: list[str], name: str, done: Callable[[Any], None]) -> Callable[[Any], None]:
+    def noted(what: Any) -> None:
+        order.append(name)
+        done(what)
+
+    return noted

@@ -58,8 +58,8 @@ class Place:
             self.contacts[other.name] = Contact(other.address, proof(other.key, self.name), other.broker)
         return self
 
-    def may_pull(self, peer: str, channel: ChannelId) -> bool:
-        return peer in self.readers.get(channel, set())
+    def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
+        return {reader, via} <= self.readers.get(channel, set())
 
     def publish(self, reader: str, asked: Asked) -> bool:
         return self.kafka is not None and self.kafka.publish(reader, asked)
@@ -67,10 +67,10 @@ class Place:
     def is_given_away(self, channel: ChannelId) -> bool:
         return False
 
-    def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
+    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
         to, export, keys = self.exports[number, handover]
-        if to != peer:
-            raise InputError(f"this state is not for {peer!r}")
+        if to != reader:
+            raise InputError(f"this state is not for {reader!r}")
         return export, keys, export.digest
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:

@@ -43,7 +43,7 @@ class Stop:
         self._askers = {n: Asker(Contact(a, proof(key_of(n), name)), name) for n, a in contacts.items()}
         self._export: Export | None = None
 
-    def may_pull(self, peer: str, channel: ChannelId) -> bool:
+    def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
         return False
 
     def publish(self, reader: str, asked: Asked) -> bool:
@@ -52,7 +52,7 @@ class Stop:
     def is_given_away(self, channel: ChannelId) -> bool:
         return False
 
-    def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:
+    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:
         if self._export is None:
             self._export = Export(self.store, FRAGMENT, operators=[KEY])
         return self._export, [KEY], self._export.digest

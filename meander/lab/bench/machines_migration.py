@@ -60,7 +60,7 @@ def _moved(size_mb: int, relays: int, can: Can | None) -> tuple[float, int]:
                 "name": name,
                 "size": size_mb * 1_000_000,
             }
-            contacts = {name: _started(stack, network, told | {"contacts": contacts})["address"]}
+            contacts = {**contacts, name: _started(stack, network, told | {"contacts": contacts})["address"]}
         way = [names[-2], *reversed(names[:-2])]
         told = {"role": "sink", "name": "sink", "contacts": contacts, "way": way, "timeout_s": TIMEOUT_S}
         found = _started(stack, network, told)

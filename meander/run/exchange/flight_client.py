@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from meander.model.errors import InputError
-from meander.run.exchange.flight_proof import Contact
+from meander.run.exchange.flight_proof import FOR, SIGNED, WAY, Contact, signature
 
 ORDER_S = 15.0
 """How long an order may take until it is asked again."""
@@ -35,11 +35,15 @@ class RefusedError(InputError):
 
 
 class Asker:
-    """One other site, as one of ours asks it. For several threads."""
+    """One other site, as one of ours asks it. For several threads.
+
+    A connection is never closed while somebody may use it, which ends the process: whoever gives it up lets go of it,
+    and it is closed with the last answer that comes over it.
+    """
 
     def __init__(self, contact: Contact, me: str, authority: bytes | None = None) -> None:
         """`authority` is the certificate of whoever signed the other's; needed where addresses have TLS."""
-        self.contact, self._authority = contact, authority
+        self.contact, self._me, self._authority = contact, me, authority
         self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {contact.proof}".encode())]
         self._lock = threading.Lock()
         self._client: Any = None
@@ -47,60 +51,83 @@ class Asker:
     def order(self, action: str, body: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """The answer to an order."""
         limit_s = ORDER_S if timeout_s is None else timeout_s
+        client = self._connected()
         try:
-            client = self._connected()
             wanted = flight.Action(action, json.dumps(body).encode())
             results = list(client.do_action(wanted, self._call(limit_s)))
         except Exception as error:
-            raise self._understood(error) from None
+            raise self._understood(error, client) from None
         return json.loads(results[0].body.to_pybytes())
 
     def get(self, ticket: Mapping[str, Any], timeout_s: float | None = None) -> Pieces:
         """What a ticket gives, piece by piece."""
+        client = self._connected()
         try:
-            client = self._connected()
             limit = PULL_S + float(ticket.get("wait_ms", 0)) / 1000 if timeout_s is None else timeout_s
             reader = client.do_get(flight.Ticket(json.dumps(ticket).encode()), self._call(limit))
-            return Pieces(self, reader)
+            return Pieces(reader, lambda error: self._understood(error, client))
         except Exception as error:
-            raise self._understood(error) from None
+            raise self._understood(error, client) from None
+
+    def signed(self, ticket: Mapping[str, Any]) -> dict[str, Any]:
+        """A ticket for this site that others may pass on."""
+        said = {**ticket, FOR: self._me}
+        return {**said, SIGNED: signature(self.contact.proof, said)}
 
     def close(self) -> None:
+        """What is under way ends by itself; the next question makes a new connection."""
         with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+            self._client = None
 
     def _connected(self) -> Any:
         with self._lock:
             if self._client is None:
                 tls = {"tls_root_certs": self._authority} if self._authority is not None else {}
-                self._client = flight.FlightClient(self.contact.address, generic_options=_OPTIONS, **tls)
+                try:
+                    self._client = flight.FlightClient(self.contact.address, generic_options=_OPTIONS, **tls)
+                except (flight.FlightError, pa.ArrowException, OSError) as error:
+                    raise AwayError(f"no way to {self.contact.address}: {_first_line(error)}") from None
             return self._client
+
+    def _give_up(self, client: Any) -> None:
+        """A connection that may be broken; not the one that others have made meanwhile."""
+        with self._lock:
+            if self._client is client:
+                self._client = None
 
     def _call(self, timeout_s: float) -> Any:
         return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
 
-    def _understood(self, error: Exception) -> Exception:
+    def _understood(self, error: Exception, client: Any) -> Exception:
         """What an error means; a connection that may be broken is given up."""
         if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
             return RefusedError(_first_line(error))
         if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | flight.FlightCancelledError):
-            self.close()
+            self._give_up(client)
             return AwayError(f"no answer from {self.contact.address}: {_first_line(error)}")
         if isinstance(error, flight.FlightServerError):
             return RefusedError(_first_line(error))
         if isinstance(error, flight.FlightError | pa.ArrowException | OSError):
-            self.close()
+            self._give_up(client)
             return AwayError(f"no answer from {self.contact.address}: {_first_line(error)}")
         return error
+
+
+def get_along(
+    way: Sequence[str], ticket: Mapping[str, Any], asker: Callable[[str], Asker], timeout_s: float | None = None
+) -> Pieces:
+    """What the last site of a way gives; those before it only pass it on."""
+    if len(way) > 1:
+        ticket = {**asker(way[-1]).signed(ticket), WAY: list(way[1:])}
+    return asker(way[0]).get(ticket, timeout_s)
 
 
 class Pieces:
     """The answer to a ticket as it comes."""
 
-    def __init__(self, asker: Asker, reader: Any) -> None:
-        self._asker, self._reader = asker, reader
+    def __init__(self, reader: Any, understood: Callable[[Exception], Exception]) -> None:
+        """`understood` says what an error means; it keeps the connection for as long as there is this."""
+        self._reader, self._understood = reader, understood
         self.schema: pa.Schema = self._once(lambda: reader.schema)
 
     def __iter__(self) -> Iterator[Any]:
@@ -110,14 +137,18 @@ class Pieces:
             except StopIteration:
                 return
             except Exception as error:
-                raise self._asker._understood(error) from None
+                raise self._understood(error) from None
             yield piece
+
+    def cancel(self) -> None:
+        """Ends it, from any thread: whoever waits for the next piece gets an error."""
+        self._reader.cancel()
 
     def _once(self, ask: Any) -> Any:
         try:
             return ask()
         except Exception as error:
-            raise self._asker._understood(error) from None
+            raise self._understood(error) from None
 
 
 def _first_line(error: Exception) -> str:

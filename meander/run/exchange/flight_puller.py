@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.commit import Commit, CommitConflictError
-from meander.run.exchange.flight_client import Asker, AwayError, RefusedError
+from meander.run.exchange.flight_client import Asker, AwayError, RefusedError, get_along
 from meander.run.exchange.flight_ranges import DamagedError, Range, from_batch
 from meander.run.journal import JournalError
 from meander.run.store import Store
@@ -81,6 +81,8 @@ class Pulling:
         """Channels that were not given when they were last asked for, with the reason."""
         self.wanted_whole: Callable[[], Collection[ChannelId]] = frozenset
         """Channels that nobody processes here before all of them is here, so that no bound may hold them up."""
+        self._damaged: dict[Way, str] = {}
+        """What came damaged, for the sender to hear of with the next request."""
         self._threads: dict[Way, threading.Thread] = {}
         self._ways: dict[Way, tuple[ChannelId, ...]] = {}
         self._lock = threading.Lock()
@@ -88,11 +90,11 @@ class Pulling:
 
     def refresh(self) -> None:
         """Looks again which channels come from where; call it after that has changed."""
-        found: dict[Way, list[ChannelId]] = {}
-        for key, way in self.store.notes("copy ").items():
-            if way:
-                found.setdefault(tuple(way), []).append(ChannelId(int(key.split(" ")[1])))
-        with self._lock:
+        with self._lock:  # whoever looks later sees more: what it found must not be replaced by less
+            found: dict[Way, list[ChannelId]] = {}
+            for key, way in self.store.notes("copy ").items():
+                if way:
+                    found.setdefault(tuple(way), []).append(ChannelId(int(key.split(" ")[1])))
             self._ways = {way: tuple(channels) for way, channels in found.items()}
             if self._stopping.is_set():
                 return
@@ -144,6 +146,7 @@ class Pulling:
         self.metrics.failures += 1
         if isinstance(error, DamagedError):
             self.metrics.damaged += 1
+            self._damaged[way] = str(error)
         if not failures:
             _log.warning("nothing comes from %s: %s", way[-1], error)
         self.problems[way] = str(error)
@@ -162,13 +165,14 @@ class Pulling:
             "pull": {str(c): [-1 if c in full else tail, head] for c, (tail, head) in asked.items()},
             "wait_ms": TELL_MS if broker is not None else FULL_WAIT_MS if full else WAIT_MS,
             "most_bytes": MOST_BYTES,
-            "way": list(way[1:]),
         }
         if broker is not None:
             ticket["publish"] = {str(c): tail for c, (tail, _) in asked.items()}
             ticket["reached"] = reached
+        if way in self._damaged:
+            ticket["damaged"] = self._damaged.pop(way)
         came = 0
-        for piece in self._asker(way[0]).get(ticket):
+        for piece in get_along(way, ticket, self._asker):
             if self._stopping.is_set():
                 break
             came += self.take(from_batch(piece.data))

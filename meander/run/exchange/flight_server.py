@@ -20,8 +20,9 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.commit import Commit
 from meander.run.exchange.flight_client import Asker
-from meander.run.exchange.flight_proof import COORDINATOR, is_proof
+from meander.run.exchange.flight_proof import COORDINATOR, FOR, WAY, is_proof, is_signed
 from meander.run.exchange.flight_ranges import RANGES, Range, to_batch
+from meander.run.exchange.flight_refusals import Refusals
 from meander.run.journal import JournalError
 from meander.run.store import Store
 
@@ -59,8 +60,8 @@ class Chunks(Protocol):
 class Desk(Protocol):
     """What a site's door opens to: who may have what, and who carries orders out."""
 
-    def may_pull(self, peer: str, channel: ChannelId) -> bool:
-        """Whether a site may have a channel's records."""
+    def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
+        """Whether a site may have a channel's records, through another one if `via` differs from it."""
 
     def publish(self, reader: str, asked: Asked) -> bool:
         """Lets channels go to a site over a broker; False if they share none."""
@@ -69,7 +70,7 @@ class Desk(Protocol):
         """Whether another site takes a log over: it stays as it is, and goes whole, whether or not its reader has a
         way."""
 
-    def state(self, peer: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
+    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
         """State that goes to a site, through another one if `via` differs from it.
 
         Its chunks, its tables' numbers here, and what tells this export from others.
@@ -92,13 +93,14 @@ class _Who(flight.ServerMiddleware):  # type: ignore[misc]
 class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Lets nobody in who cannot show who it is."""
 
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def __init__(self, key: str, refusals: Refusals) -> None:
+        self._key, self._refusals = key, refusals
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> _Who:
         found = {name.lower(): values[0] for name, values in headers.items() if values}
         peer, shown = found.get(NAME_HEADER), found.get(PROOF_HEADER, "")
         if peer is None or not is_proof(self._key, peer, shown.removeprefix("Bearer ")):
+            self._refusals.note(peer or "somebody", "no proof of who it is, or a wrong one")
             raise flight.FlightUnauthenticatedError(
                 "whoever asks here has to show which site it is; join the coordinator with a token first"
             )
@@ -117,10 +119,11 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
         certificates: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """`certificates` are a certificate and its key, for addresses with TLS."""
-        self._store, self._desk = store, desk
+        self._store, self._desk, self._key = store, desk, key
+        self.refusals = Refusals()
         tls = {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
         try:
-            super().__init__(location, middleware={WHO: _Guard(key)}, **tls)
+            super().__init__(location, middleware={WHO: _Guard(key, self.refusals)}, **tls)
         except (pa.ArrowException, ValueError) as error:
             raise InputError(
                 f"cannot listen at {location} ({_short(error)}); choose an address of this machine and a free port, "
@@ -131,7 +134,7 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: Any, action: Any) -> list[Any]:
         if _peer(context) != COORDINATOR:
-            raise flight.FlightUnauthorizedError(f"orders come from the coordinator, not from {_peer(context)!r}")
+            raise self._refused(_peer(context), f"orders come from the coordinator, not from {_peer(context)!r}")
         try:
             answer = self._desk.order(action.type, json.loads(action.body.to_pybytes()))
         except InputError as error:
@@ -140,28 +143,38 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
             raise flight.FlightUnavailableError(str(error)) from None
         return [flight.Result(json.dumps(answer).encode())]
 
+    def _refused(self, asker: str, reason: str) -> Exception:
+        self.refusals.note(asker, reason)
+        refused: Exception = flight.FlightUnauthorizedError(reason)
+        return refused
+
     # ---------------------------------------------------------------- data
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         wanted = json.loads(ticket.ticket)
-        peer = _peer(context)
-        if way := wanted.get("way"):
-            return self._passed_through(way, wanted, peer)
-        asker = wanted.get("for", peer)
+        via = _peer(context)
+        if way := wanted.get(WAY):
+            return self._passed_through(way, wanted, via)
+        reader = str(wanted.get(FOR, via))
+        if FOR in wanted and not is_signed(self._key, reader, wanted):
+            raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
         if "state" in wanted:
-            return self._state(asker, peer, wanted)
-        return flight.GeneratorStream(RANGES, self._ranges(peer, wanted, context))
+            return self._state(reader, via, wanted)
+        return flight.GeneratorStream(RANGES, self._ranges(reader, via, wanted, context))
 
-    def _passed_through(self, way: Sequence[str], wanted: Mapping[str, Any], peer: str) -> Any:
-        """What the next site on the way gives, as it comes."""
-        found = self._desk.asker(way[0]).get({**wanted, "way": list(way[1:]), "for": wanted.get("for", peer)})
+    def _passed_through(self, way: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
+        """What the next site on the way gives, as it comes. The last one decides who may have it: nothing is added
+        here that would let it believe that this site wants it."""
+        if FOR not in wanted:
+            raise self._refused(via, "whoever asks through others has to sign for whom it is")
+        found = self._desk.asker(way[0]).get({**wanted, WAY: list(way[1:])})
         return flight.GeneratorStream(found.schema, (piece.data for piece in found))
 
-    def _state(self, asker: str, peer: str, wanted: Mapping[str, Any]) -> Any:
+    def _state(self, reader: str, via: str, wanted: Mapping[str, Any]) -> Any:
         try:
-            chunks, keys, export = self._desk.state(asker, peer, int(wanted["state"]), int(wanted["handover"]))
+            chunks, keys, export = self._desk.state(reader, via, int(wanted["state"]), int(wanted["handover"]))
         except InputError as error:
-            raise flight.FlightUnauthorizedError(str(error)) from None
+            raise self._refused(via, str(error)) from None
         facts = {"keys": list(keys), "chunks": len(chunks), "export": export}
         schema = CHUNK.with_metadata({"state": json.dumps(facts)})
         first = int(wanted.get("from", 0)) if wanted.get("export", export) == export else 0
@@ -172,14 +185,18 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
 
         return flight.GeneratorStream(schema, pieces())
 
-    def _ranges(self, peer: str, wanted: Mapping[str, Any], context: Any) -> Iterator[pa.RecordBatch]:
+    def _ranges(self, reader: str, via: str, wanted: Mapping[str, Any], context: Any) -> Iterator[pa.RecordBatch]:
         pulls = {ChannelId(int(c)): (int(first), int(done)) for c, (first, done) in wanted["pull"].items()}
-        problems = [r for c in pulls if (r := self._refusal(peer, c)) is not None]
-        refused = {r.channel for r in problems}
+        refused = {c for c in pulls if not self._desk.may_pull(reader, via, c)}
+        for each in refused:
+            self.refusals.note(via, f"channel {each} is not for {_named(reader, via)}, or not here")
+        if damaged := wanted.get("damaged"):
+            _log.warning("%s got something damaged, and gets it again: %s", _named(reader, via), str(damaged)[:300])
+        problems = [Range.refusal(c, f"channel {c} is not for {_named(reader, via)}, or not here") for c in refused]
         positions = {c: first for c, (first, _) in pulls.items() if c not in refused and first >= 0}
         done = {c: processed for c, (_, processed) in pulls.items() if c not in refused}
         self._forget(done)
-        problems += self._publish(wanted, done, peer)
+        problems += self._publish(wanted, done, reader)
         if problems:
             yield to_batch(problems)
         deadline = time.monotonic() + float(wanted.get("wait_ms", 0)) / 1000
@@ -194,16 +211,10 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
                 return
             self._store.wait(seen, min(LOOK_S, remaining))
 
-    def _refusal(self, peer: str, channel: ChannelId) -> Range | None:
-        if not self._desk.may_pull(peer, channel):
-            return Range.refusal(channel, f"channel {channel} is not for {peer!r}, or not here")
-        return None
-
-    def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], peer: str) -> list[Range]:
+    def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], reader: str) -> list[Range]:
         """Takes on what is to go over a broker; gives the refusals."""
-        reader = str(wanted.get("for", peer))
         firsts = {ChannelId(int(c)): int(first) for c, first in wanted.get("publish", {}).items()}
-        mine = {c: first for c, first in firsts.items() if c in done and self._desk.may_pull(reader, c)}
+        mine = {c: first for c, first in firsts.items() if c in done}
         reached = (str(told[0]), int(told[1])) if (told := wanted.get("reached")) else None
         if mine and not self._desk.publish(reader, Asked(mine, done, reached)):
             return [Range.refusal(c, "this site does not use the same broker now") for c in mine]
@@ -256,6 +267,10 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
 
 def _short(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _named(reader: str, via: str) -> str:
+    return repr(reader) if reader == via else f"{reader!r} through {via!r}"
 
 
 def _peer(context: Any) -> str:

@@ -46,7 +46,7 @@ class KafkaExchange:
             return None
         return Link.between(sender, self._me, contact.proof)
 
-    def start(self, pulling: Pulling, may_pull: Callable[[str, ChannelId], bool]) -> None:
+    def start(self, pulling: Pulling, may_pull: Callable[[str, str, ChannelId], bool]) -> None:
         self.publishing = Publishing(pulling.store, self.broker, self.to, may_pull)
         self.listening = Listening(pulling, self.broker, self.coming)
         self.publishing.rounds.start()

@@ -53,7 +53,7 @@ class Publishing:
         store: Store,
         broker: Broker,
         link: Callable[[str], Link | None],
-        may_pull: Callable[[str, ChannelId], bool],
+        may_pull: Callable[[str, str, ChannelId], bool],
         ahead_records: int = AHEAD_RECORDS,
     ) -> None:
         """`link` gives the way to a reader, or None when it does not share the broker (any more)."""
@@ -130,7 +130,7 @@ class Publishing:
         with self._lock:
             for reader, wishes in list(self._wishes.items()):
                 link = self._link(reader)
-                gone = [c for c in wishes if link is None or not self._may_pull(reader, c)]
+                gone = [c for c in wishes if link is None or not self._may_pull(reader, reader, c)]
                 for channel in gone:
                     del wishes[channel]
                 if link is not None and wishes:

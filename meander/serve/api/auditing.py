@@ -10,6 +10,7 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from meander.model.clock import wall_clock_ms
+from meander.serve.api.errors import is_malformed, reason_of
 from meander.serve.service import Service
 from meander.serve.sites.book import Entry
 
@@ -43,9 +44,10 @@ class Audited:
         who = self.service.who(_token(scope))
         path = scope["path"].removeprefix(self.base)
         noted = path == "/sites" or (path.startswith("/sites/") and status not in REFUSED)
-        if noted and who != "nobody":  # the membership has done so, or it is a heartbeat
+        if noted and who != "nobody" and not is_malformed(scope):  # the membership has done so, or it is a heartbeat
             return
-        auditor.note(Entry(wall_clock_ms(), who, scope["method"], path[:LONGEST], str(status)))
+        outcome = ": ".join(filter(None, (str(status), reason_of(scope))))
+        auditor.note(Entry(wall_clock_ms(), who, scope["method"], path[:LONGEST], outcome[:LONGEST]))
 
 
 def _token(scope: Scope) -> str | None:

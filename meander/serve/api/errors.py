@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from collections.abc import MutableMapping
 from http import HTTPStatus
 from typing import Any
 
@@ -18,6 +19,7 @@ from meander.serve.problems import MEDIA_TYPE, problem, status_of
 from meander.serve.sites.refusals import SiteRefusedError
 
 _log = logging.getLogger(__name__)
+_REASON, _MALFORMED = "meander.reason", "meander.malformed"
 REMEDIES = {
     HTTPStatus.NOT_FOUND: "there is nothing at this address; /api/v1/openapi.json lists what there is",
     HTTPStatus.METHOD_NOT_ALLOWED: "this cannot be done here; /api/v1/openapi.json lists what can",
@@ -32,6 +34,16 @@ def respond(status: int, detail: str, instance: str, **more: Any) -> Response:
     return Response(body, int(status), headers, MEDIA_TYPE)
 
 
+def reason_of(scope: MutableMapping[str, Any]) -> str:
+    """Why the request of this scope was refused, if one of these has answered it."""
+    return str(scope.get(_REASON, ""))
+
+
+def is_malformed(scope: MutableMapping[str, Any]) -> bool:
+    """Whether its fields were wrong, so that nobody has looked at what it wants."""
+    return bool(scope.get(_MALFORMED))
+
+
 def install_errors(app: FastAPI) -> None:
     app.add_exception_handler(InputError, _input)
     app.add_exception_handler(RequestValidationError, _validation)
@@ -42,6 +54,7 @@ def install_errors(app: FastAPI) -> None:
 async def _input(request: Request, error: Exception) -> Response:
     assert isinstance(error, InputError)
     more = {"code": error.code.value} if isinstance(error, SiteRefusedError) else {}
+    request.scope[_REASON] = str(error)
     return respond(status_of(error), str(error), request.url.path, **more)
 
 
@@ -53,6 +66,7 @@ async def _validation(request: Request, error: Exception) -> Response:
         found.append({"where": where, "reason": str(each["msg"])})
     first = found[0] if found else {"where": "request", "reason": "it is not valid"}
     detail = f"{first['where']}: {first['reason']}"
+    request.scope[_REASON], request.scope[_MALFORMED] = detail, True
     return respond(HTTPStatus.UNPROCESSABLE_ENTITY, detail, request.url.path, errors=found)
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from meander.serve.api.models import Input, Name
 from meander.serve.changes import LARGEST_TIME, LARGEST_WHOLE
+from meander.sites.protocol import FIRST_PROTOCOL
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Time = Annotated[int, Field(ge=0, le=LARGEST_TIME)]
@@ -66,7 +67,8 @@ class SiteMeasures(Input):
 
 class Heartbeat(Input):
     session: Name
-    now_ms: Time
+    protocol: int = Field(FIRST_PROTOCOL, ge=0, le=LARGEST_WHOLE)
+    now_ms: Time = Field(description="What the site's clock says.")
     measures: SiteMeasures = Field(default_factory=SiteMeasures)
     seen: Seen | None = None
 

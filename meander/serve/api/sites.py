@@ -8,15 +8,19 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.responses import Response
 
+from meander.model.clock import wall_clock_ms
 from meander.serve.api import site_models as models
 from meander.serve.api.answers import shown
 from meander.serve.api.guards import ServiceOf, may_change
 from meander.serve.changes import LARGEST_TIME
-from meander.serve.sites.book import Pass
+from meander.serve.sites import checks
+from meander.serve.sites.book import Entry, Pass
+from meander.serve.sites.records import Beat
+from meander.serve.sites.refusals import SiteRefusedError
 from meander.sites.protocol import Description, Epoch
 
 site_router = APIRouter()
@@ -24,6 +28,7 @@ site_router = APIRouter()
 router = APIRouter()
 _bearer = HTTPBearer(auto_error=False, scheme_name="SiteToken", description="A token of `meander site token create`.")
 OPERATOR = "operator"
+LONGEST = 300
 
 
 async def pass_of(
@@ -36,19 +41,41 @@ async def pass_of(
 PassOf = Annotated[Pass, Depends(pass_of)]
 
 
-@site_router.post("/sites", status_code=201, responses={201: {"model": models.Registered}}, response_class=Response)
+async def check_protocol(service: ServiceOf, given: PassOf, request: Request) -> None:
+    """Before anything else is looked at: another version may have other fields."""
+    try:
+        body = await request.json()
+    except ValueError:
+        return  # it is told what is wrong with it where it is read
+    if isinstance(body, dict) and isinstance(body.get("protocol"), int):
+        try:
+            checks.check_protocol(body["protocol"])
+        except SiteRefusedError as error:
+            if service.auditor is not None:
+                about = str(body.get("site", ""))[:LONGEST]
+                service.auditor.note(Entry(wall_clock_ms(), given.site, "join", about, f"refused: {error}"))
+            raise
+
+
+@site_router.post(
+    "/sites",
+    status_code=201,
+    dependencies=[Depends(check_protocol)],
+    responses={201: {"model": models.Registered}},
+    response_class=Response,
+)
 def register(service: ServiceOf, given: PassOf, body: models.Registration) -> Response:
     """A site joins, or joins again: its nodes are there from now on. Needs the site's own token."""
     nodes = tuple(node.model_dump(exclude_none=True) for node in body.nodes)
     said = Description(body.site, nodes, body.address, body.instance, body.version, body.broker or "")
-    return shown(service.sites.register(given, said, body.protocol, body.now_ms, _epoch(body.seen)), HTTPStatus.CREATED)
+    return shown(service.sites.register(given, said, body.now_ms, _epoch(body.seen)), HTTPStatus.CREATED)
 
 
 @site_router.post("/sites/{site}/heartbeats", responses={200: {"model": models.Heard}}, response_class=Response)
 async def heartbeat(service: ServiceOf, given: PassOf, site: str, body: models.Heartbeat) -> Response:
     """A site is there. Needs the site's own token."""
-    measures = body.measures.model_dump()
-    return shown(service.sites.heartbeat(given, site, body.session, measures, _epoch(body.seen)))
+    said = Beat(body.session, body.protocol, body.now_ms, body.measures.model_dump())
+    return shown(service.sites.heartbeat(given, site, said, _epoch(body.seen)))
 
 
 @site_router.post("/sites/{site}/drain", responses={200: {"model": models.Heard}}, response_class=Response)

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,13 +26,15 @@ from meander.serve.sites import checks
 from meander.serve.sites.book import Book, Entry, Pass, Row
 from meander.serve.sites.comings import Comings
 from meander.serve.sites.epochs import SteppedDownError
-from meander.serve.sites.records import Site, State
+from meander.serve.sites.records import Beat, Site, State
 from meander.serve.sites.refusals import SiteRefusedError
 from meander.sites.fence import refusal
 from meander.sites.protocol import HEARTBEAT_MS, PATIENCE_MS, PROTOCOL, Code, Description, Epoch, Peer
 
 _log = logging.getLogger(__name__)
 ANSWER_S = 60.0
+CLOCK_BEATS = 3
+"""So many heartbeats in a row with a wrong time mean a wrong clock."""
 PEERS_S = 0.5
 """The list of peers is made anew at most so often."""
 
@@ -69,6 +71,11 @@ class Membership:
         """The decision core can be asked from now on; patience begins anew."""
         with self._lock:
             self._core = core
+            gone = [site for site in self._sites.values() if not site.state.is_present and site.nodes]
+            for site in gone:  # the coordinator before this one may have ended in between
+                self._comings.go(core, site.nodes)
+                if site.state is State.LEFT:
+                    self._forget_claims(site)
         self.forgive()
 
     def forgive(self) -> None:
@@ -88,13 +95,10 @@ class Membership:
             raise SiteRefusedError(Code.TOKEN, f"{text}; make one with `meander site token create`")
         return found
 
-    def register(
-        self, given: Pass, said: Description, protocol: int, now_ms: int, seen: Epoch | None
-    ) -> dict[str, Any]:
+    def register(self, given: Pass, said: Description, now_ms: int, seen: Epoch | None) -> dict[str, Any]:
         """Takes a site in, or says why not."""
         behind_ms = self._wall_ms() - now_ms
         try:
-            checks.check_protocol(protocol)
             self._check_may_act(given, said.site, seen)
             checks.check_nodes(given, said)
             checks.check_clock(said.site, behind_ms)
@@ -114,21 +118,34 @@ class Membership:
         terms = {"heartbeat_ms": self.heartbeat_ms, "patience_ms": self.patience_ms, "nodes": list(said.names)}
         return {"protocol": PROTOCOL, **self._answer(), "session": site.row.session, **terms}
 
-    def heartbeat(
-        self, given: Pass, name: str, session: str, measures: Mapping[str, Any], seen: Epoch | None
-    ) -> dict[str, Any]:
+    def heartbeat(self, given: Pass, name: str, said: Beat, seen: Epoch | None) -> dict[str, Any]:
         """A site is heard of."""
         self._check_may_act(given, name, seen)
         with self._lock:
-            site = self._in_session(name, session)
-            foreign = sorted(set(measures.get("nodes", ())) - set(site.nodes))
+            site = self._in_session(name, said.session)
+            if said.protocol != PROTOCOL:  # one of us was updated meanwhile; it hears so when it registers
+                raise SiteRefusedError(Code.SESSION, f"site {name!r} speaks another version now; register again")
+            foreign = sorted(set(said.measures.get("nodes", ())) - set(site.nodes))
             if foreign:
                 raise SiteRefusedError(Code.NOT_YOURS, f"site {name!r} has no node {foreign[0]!r}; measure your own")
-            site.heard, site.measures = self._monotonic(), measures
+            site.heard, site.measures = self._monotonic(), said.measures
+            self._compare_clocks(site, self._wall_ms() - said.now_ms)
             version, peers = self._peers()
             news = None if site.told_peers == version else peers
             site.told_peers = version
             return {**self._answer(), "state": site.state.value, "peers": news}
+
+    def _compare_clocks(self, site: Site, behind_ms: int) -> None:
+        """A clock that goes wrong while a site is there is told of; sending it away would not mend it."""
+        site.row = replace(site.row, clock_ms=behind_ms)
+        try:
+            checks.check_clock(site.row.name, behind_ms)
+            site.clock_off = 0
+        except SiteRefusedError as error:
+            site.clock_off += 1
+            if site.clock_off == CLOCK_BEATS:
+                _log.warning("%s", error)
+                self._note(site.row.name, "clock", ", ".join(site.nodes), str(error))
 
     def drain(self, given: Pass, name: str, session: str, seen: Epoch | None) -> dict[str, Any]:
         """A site wants to leave when nothing runs there any more."""
@@ -304,8 +321,7 @@ class Membership:
                 self.book.save_site(row)
                 self.book.claim(said.site, said.names)
                 self.book.note(Entry(now_ms, said.site, "join", ", ".join(said.names)))
-            self._drop_claims(known)
-            self._claims |= dict.fromkeys(said.names, said.site)
+            self._take_claims(said.site, said.names)
             site = self._sites[said.site] = Site(row, tuple(said.names), self._monotonic(), joining=True)
             self._peers_version += 1
             return site, self._comings.come(core, said.nodes)
@@ -320,7 +336,7 @@ class Membership:
     def _end(self, core: Core, name: str, who: str, did: str) -> None:
         with self._lock:
             site = self._sites.get(name)
-            if site is None or site.state is State.LEFT:
+            if site is None or (site.state is State.LEFT and not site.nodes):
                 return
             self._save(site, State.LEFT, did, who=who)
             going = self._comings.go(core, site.nodes)
@@ -333,13 +349,14 @@ class Membership:
     def _forget_claims(self, site: Site) -> None:
         with self._acting():
             self.book.claim(site.row.name, ())
-        self._drop_claims(site)
+        self._take_claims(site.row.name, ())
         site.nodes = ()
         self._peers_version += 1
 
-    def _drop_claims(self, site: Site | None) -> None:
-        for node in site.nodes if site is not None else ():
-            self._claims.pop(node, None)
+    def _take_claims(self, site: str, nodes: Sequence[str]) -> None:
+        """A site has these nodes and no others; at once, as others look without the lock."""
+        others = {node: owner for node, owner in self._claims.items() if owner != site}
+        self._claims = others | dict.fromkeys(nodes, site)
 
     def _save(self, site: Site, state: State, did: str, outcome: str = "done", who: str | None = None) -> None:
         now_ms = self._wall_ms()

@@ -23,6 +23,17 @@ class State(StrEnum):
         return self in (State.HERE, State.DRAINING)
 
 
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat says."""
+
+    session: str
+    protocol: int
+    now_ms: int
+    """What the site's clock says."""
+    measures: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(slots=True, eq=False)
 class Site:
     """A site that registered once."""
@@ -34,6 +45,8 @@ class Site:
     measures: Mapping[str, Any] = field(default_factory=dict)
     told_peers: int = -1
     """The number of the list of peers that it knows."""
+    clock_off: int = 0
+    """How many heartbeats in a row had a time that is too far off: one may have been long on its way."""
     joining: bool = False
     """Whether its nodes are on their way into the topology."""
 

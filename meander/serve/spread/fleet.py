@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from meander.run.exchange.flight_client import Asker, AwayError
 from meander.run.exchange.flight_proof import COORDINATOR, HOME, Contact, proof
-from meander.sites.protocol import Epoch
+from meander.sites.protocol import PROTOCOL, Epoch
 
 
 class Fleet(Protocol):
@@ -44,7 +44,7 @@ class Switchboard:
 
     def order(self, site: str, action: str, body: Mapping[str, Any]) -> Any:
         """Gives an order in this coordinator's epoch."""
-        return self._asker(site).order(action, {**self.fleet.epoch.as_json(), **body})
+        return self._asker(site).order(action, {"protocol": PROTOCOL, **self.fleet.epoch.as_json(), **body})
 
     def peers_of(self, site: str) -> dict[str, dict[str, str]]:
         """What a site has to know to ask all others."""

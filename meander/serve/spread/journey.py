@@ -73,6 +73,8 @@ class Journey:
 
     def advance(self, pool: Executor, ask: Ask, open_: list[int], is_owed: Callable[[str], bool]) -> None:
         """Does what can be done now. `open_` are all that are under way; nobody who is owed something begins."""
+        if self.problem is not None:  # whoever takes it back has not managed to
+            return
         self._collect()
         if self.problem is None and self.phase is not Phase.DECIDED and self._done == set(self.shares):
             self._next()
@@ -91,7 +93,7 @@ class Journey:
 
     def settle(self) -> None:
         """Waits for what the coordinator's own host is doing for it."""
-        future = self._open.get(HOME)
+        future = self._open.pop(HOME, None)
         if future is not None and not future.cancel():
             future.exception()
 

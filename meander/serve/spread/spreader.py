@@ -145,18 +145,19 @@ class Spreader(Reconfigurator):
         outcomes = super().poll()
         if self._upkeep is None:
             return outcomes
+        self._happened += outcomes
         open_ = [*self._journeys, *self._decided]
         for journey in list(self._journeys.values()):
             journey.advance(self._pool, self._ask, open_, self._upkeep.is_owed)
             if journey.problem is not None:
-                outcomes.append(self.abort(journey.number, journey.problem))
+                self._happened.append(self.abort(journey.number, journey.problem))
             elif journey.phase is Phase.DECIDED:
                 self._decide(journey)
             elif self._clock() - journey.started > self.timeout_s:
-                outcomes.append(self.abort(journey.number, _overdue(journey, self.timeout_s)))
-        outcomes += self._ended()
+                self._happened.append(self.abort(journey.number, _overdue(journey, self.timeout_s)))
+        self._happened += self._ended()
         self._upkeep.tick(self._pool)
-        return outcomes
+        return self._all_happened()
 
     def _ask(self, site: str, action: str, body: Mapping[str, Any]) -> Any:
         """Gives an order, from a thread of the pool; the coordinator's own host does it itself."""
@@ -173,8 +174,7 @@ class Spreader(Reconfigurator):
         assert sharing is not None
         match action:
             case "prepare":
-                for number in [n for n in sharing.courses if n not in body["open"]]:
-                    sharing.abort(number)
+                sharing.abort_forgotten(body["share"].number, body["open"])
                 return sharing.prepare(body["share"], body["installation"])
             case "mark":
                 course = sharing.courses.get(body["number"])
@@ -201,9 +201,10 @@ class Spreader(Reconfigurator):
         forget(self.plan, change.fragments_before.values())
         for site in sites:
             self._upkeep.owe_effect(site, number, journey.told)
-        del self._journeys[number]
         self._failed.pop(change.operators, None)
+        # At no moment in neither: a site that is being greeted would be told to take it back.
         self._decided[number] = self._told(journey)
+        del self._journeys[number]
 
     def _records(self, change: Change) -> dict[str, Any]:
         """What is remembered here of fragments and channels that are elsewhere."""
@@ -229,18 +230,19 @@ class Spreader(Reconfigurator):
         return [outcome for n in done if (outcome := self._decided.pop(n)) is not None]
 
     def abort(self, number: int, reason: str) -> Outcome:
-        journey = self._journeys.pop(number, None)
+        journey = self._journeys.get(number)
         if journey is None:
             return super().abort(number, reason)
         assert self._sharing is not None
         assert self._upkeep is not None
         journey.settle()
+        self._sharing.abort(number)  # if there is no room to write it down, all of it is tried again
         change = journey.reconfiguration.change
         self._failed[change.operators] = min(self._failed.get(change.operators, 0) + 1, 20)
         for site in journey.shares:
             if site != HOME:
                 self._upkeep.owe_abort(site, number)
-        self._sharing.abort(number)
+        del self._journeys[number]
         forget(self.plan, change.fragments_after.values())
         for fragment in change.fragments_after:
             if fragment not in change.fragments_before:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from meander.serve.coordinator import Coordinator
 from meander.serve.sites.comings import Comings
 from meander.serve.sites.detector import Detector
 from meander.serve.sites.membership import Membership
+from meander.serve.sites.records import Beat, State
 from meander.serve.sites.refusals import SiteRefusedError
 from meander.sites.asking import Asking, RefusedError, UnreachableError
 from meander.sites.client import Client, Listener
@@ -219,7 +220,7 @@ def test_nobody_without_a_token_of_a_site_speaks_for_one(
             assert (answer.status, answer.json["code"]) == (401, "token"), (method, path)
             assert "meander site token create" in answer.json["detail"]
     assert node(reader, name) is None
-    assert ("POST", "401") in audit(operator, "nobody")
+    assert any(did == "POST" and o.startswith("401: ") for did, o in audit(operator, "nobody"))
 
 
 def test_tokens_of_sites_open_nothing_else(operator: Browser, reader: Browser, coordinator: Coordinator) -> None:
@@ -248,7 +249,7 @@ def test_a_site_acts_for_itself_and_its_own_nodes_only(operator: Browser, coordi
     joined = site.ask("POST", "/sites", said(mine, {"name": f"{mine}-1", **NEW}))
     assert joined.status == 201
     session = joined.json["session"]
-    beat = {"session": session, "now_ms": 1, "measures": {"nodes": {"cloud": {"pending": 1}}}}
+    beat = {"session": session, "protocol": PROTOCOL, "now_ms": 1, "measures": {"nodes": {"cloud": {"pending": 1}}}}
     answer = site.ask("POST", f"/sites/{mine}/heartbeats", beat)
     assert (answer.status, answer.json["detail"]) == (403, f"site '{mine}' has no node 'cloud'; measure your own")
     assert site.ask("POST", f"/sites/{other}/heartbeats", {"session": session, "now_ms": 1}).status == 403
@@ -261,8 +262,9 @@ def test_a_site_acts_for_itself_and_its_own_nodes_only(operator: Browser, coordi
 @pytest.mark.parametrize(
     ("changed", "status", "code", "reason"),
     [
-        ({"protocol": 0}, 422, "protocol", "speaks version 0 of the protocol, the coordinator 1; update the site"),
+        ({"protocol": 0}, 422, "protocol", "speaks version 0 of the protocol, the coordinator 2; update the site"),
         ({"protocol": 7}, 422, "protocol", "update the coordinator"),
+        ({"protocol": 7, "with": "a new field"}, 422, "protocol", "update the coordinator"),
         ({"now_ms": 0}, 422, "clock", "behind the coordinator's; at most 2 s are allowed, so set it"),
         ({"now_ms": 2**42}, 422, "clock", "ahead of the coordinator's"),
         ({"nodes": []}, 422, "input", "needs at least one node"),
@@ -291,6 +293,55 @@ def test_a_registration_that_is_wrong_says_what_and_changes_nothing(
     assert operator.get(f"/sites/{site}")["state"] in ("expected", "left")
     assert coordinator.office.membership.stepped_down is None
     assert any(reason in outcome for did, outcome in audit(operator, site) if did == "join")
+
+
+def test_who_sends_fields_that_nobody_knows_or_no_token_is_in_the_audit_log_with_the_reason(
+    operator: Browser, coordinator: Coordinator
+) -> None:
+    site = fresh("gateway")
+    token = token_for(operator, site, "*")
+    answer = Browser(coordinator.address, token).ask("POST", "/sites", said(site, {"name": site, **NEW}, more=1))
+    assert answer.status == 422
+    assert ("POST", "422: body more: Extra inputs are not permitted") in audit(operator, site)
+    assert Browser(coordinator.address, "wrong").ask("POST", "/sites", said(site)).status == 401
+    assert any(outcome.startswith("401: this token is not known") for _, outcome in audit(operator, "nobody"))
+
+
+def test_a_site_of_another_version_has_to_register_again_which_is_refused(membership: Membership) -> None:
+    site = fresh("gateway")
+    session = join(membership, site, {"name": site, **NEW})
+    with pytest.raises(SiteRefusedError, match="speaks another version now; register again") as refused:
+        beat(membership, site, session, protocol=PROTOCOL - 1)
+    assert refused.value.code is Code.SESSION
+
+
+def test_a_clock_that_goes_wrong_later_is_told_of_once(membership: Membership, operator: Browser) -> None:
+    site = fresh("gateway")
+    session = join(membership, site, {"name": site, **NEW})
+    beat(membership, site, session, ahead_ms=60_000)
+    beat(membership, site, session)
+    assert not [did for did, _ in audit(operator, site) if did == "clock"]
+    for _ in range(5):
+        beat(membership, site, session, ahead_ms=60_000)
+    assert membership.site(site)["clock_ms"] < -50_000
+    (outcome,) = [outcome for did, outcome in audit(operator, site) if did == "clock"]
+    assert "60.0 s ahead of the coordinator's" in outcome
+
+
+def test_who_was_about_to_leave_when_the_coordinator_ended_has_left_when_it_is_back(
+    membership: Membership, coordinator: Coordinator, reader: Browser, until: Until
+) -> None:
+    first, second, name = fresh("first"), fresh("second"), fresh("bridge")
+    join(membership, first, {"name": name, **NEW})
+    book = membership.book
+    (row,) = [r for r in book.sites() if r.name == first]
+    book.save_site(replace(row, state=State.LEFT.value))  # and then it ended
+    again = Membership(book, membership.epoch, Comings(book, Reader({}, {})), wall_ms=wall_clock_ms)
+    again.ready(coordinator.parts.core)
+    until(lambda: not is_alive(reader, name))
+    assert again.owner(name) is None
+    join(again, second, {"name": name, **NEW})
+    assert again.owner(name) == second
 
 
 def test_a_node_is_claimed_by_one_site_until_that_leaves_or_is_released(
@@ -354,13 +405,15 @@ def join(membership: Membership, site: str, *nodes: Mapping[str, Any], instance:
         book.make_token(site, [str(n["name"]) for n in nodes], 0, "test")
         known = next(p for p in book.passes() if p.site == site)
     description = Description(site, nodes, "grpc://there:1", instance, "0.1.0")
-    found: str = membership.register(known, description, PROTOCOL, wall_clock_ms(), None)["session"]
+    found: str = membership.register(known, description, wall_clock_ms(), None)["session"]
     return found
 
 
-def beat(membership: Membership, site: str, session: str) -> dict[str, Any]:
+def beat(
+    membership: Membership, site: str, session: str, *, protocol: int = PROTOCOL, ahead_ms: int = 0
+) -> dict[str, Any]:
     known = next(p for p in membership.book.passes() if p.site == site)
-    return membership.heartbeat(known, site, session, {}, None)
+    return membership.heartbeat(known, site, Beat(session, protocol, wall_clock_ms() + ahead_ms), None)
 
 
 def test_a_silent_site_is_away_with_its_nodes_and_comes_back_with_their_links(

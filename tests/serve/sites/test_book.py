@@ -18,9 +18,10 @@ from meander.serve.sites.book import Book, Entry
 from meander.serve.sites.comings import Comings
 from meander.serve.sites.epochs import SteppedDownError
 from meander.serve.sites.membership import Membership
+from meander.serve.sites.records import Beat
 from meander.serve.sites.refusals import SiteRefusedError
 from meander.sites.fence import Fence, FencedError
-from meander.sites.protocol import Code, Epoch
+from meander.sites.protocol import PROTOCOL, Code, Epoch
 
 
 @pytest.fixture
@@ -101,6 +102,10 @@ def test_a_fence_lets_newer_coordinators_pass_and_remembers_them(tmp_path: Path)
         Fence(path)
 
 
+def beat() -> Beat:
+    return Beat("x", PROTOCOL, 0)
+
+
 def membership_on(path: Path) -> Membership:
     book = Book(path)
     return Membership(book, book.begin_epoch(0), Comings(book, Reader({}, {})), wall_ms=lambda: 0)
@@ -118,15 +123,15 @@ def test_two_coordinators_on_copies_of_one_directory_are_told_apart_by_the_sites
     fence = Fence()
     fence.accept(restarted.epoch)
     with pytest.raises(SiteRefusedError, match="two run on copies of one directory") as refused:
-        copied.heartbeat(given, "gateway", "x", {}, fence.newest)
+        copied.heartbeat(given, "gateway", beat(), fence.newest)
     assert refused.value.code is Code.EPOCH
     assert copied.stepped_down is not None
     with pytest.raises(SiteRefusedError, match="two run on copies"):
-        copied.heartbeat(given, "gateway", "x", {}, None)
+        copied.heartbeat(given, "gateway", beat(), None)
     with pytest.raises(FencedError):
         fence.accept(copied.epoch)
     with pytest.raises(SiteRefusedError, match="register again"):
-        restarted.heartbeat(restarted.admit(token), "gateway", "x", {}, fence.newest)
+        restarted.heartbeat(restarted.admit(token), "gateway", beat(), fence.newest)
     assert restarted.stepped_down is None
     for each in (first, restarted, copied):
         each.book.close()
@@ -137,7 +142,7 @@ def test_a_site_cannot_make_up_an_epoch_to_stop_a_coordinator(tmp_path: Path) ->
     given = membership.admit(membership.make_token("gateway", ["a"], "operator"))
     for made_up in (Epoch(99, "x"), Epoch(99, membership.epoch.coordinator), Epoch(1, "ab-cd")):
         with pytest.raises(SiteRefusedError, match="belongs to another coordinator"):
-            membership.heartbeat(given, "gateway", "x", {}, made_up)
+            membership.heartbeat(given, "gateway", beat(), made_up)
     assert membership.stepped_down is None
     membership.book.close()
 
