@@ -127,15 +127,18 @@ def _commands(command: click.Command, name: str) -> Iterator[str]:
     subcommands = getattr(command, "commands", None)
     if subcommands is not None:
         if name != "meander":
-            yield from (f"## `{name}`", "", _plain(command.help), "")
+            yield from (f"## `{name}`", "", _plain(command.help), "", *_options(command))
         for child in subcommands.values():
             yield from _commands(child, f"{name} {child.name}")
         return
     usage = " ".join(command.collect_usage_pieces(context))
     yield from (f"## `{name}`", "", _plain(command.help), "", "```", f"{name} {usage}", "```", "")
+    yield from _options(command)
+
+
+def _options(command: click.Command) -> list[str]:
     rows = [row for p in command.params if (row := _parameter(p)) is not None]
-    if rows:
-        yield from ("| option | meaning | default |", "|---|---|---|", *rows, "")
+    return ["| option | meaning | default |", "|---|---|---|", *rows, ""] if rows else []
 
 
 def _parameter(parameter: Any) -> str | None:

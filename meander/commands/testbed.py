@@ -17,6 +17,7 @@ from meander.model.units import duration_ms
 
 if TYPE_CHECKING:
     from meander.lab.testbed.chaos import Plan
+    from meander.model.topology import Topology
 
 PANEL = "Experiments"
 FAILED = 1
@@ -35,31 +36,48 @@ def register(app: typer.Typer) -> None:
 
 @group.command()
 def up(
-    topology: Annotated[Path, typer.Argument(help="Topology file with streams and sinks.", show_default=False)],
+    topology: Annotated[
+        Path | None, typer.Argument(help="Topology file with streams and sinks; not with --demo.", show_default=False)
+    ] = None,
     sites: Annotated[
         str, typer.Option(help="How many, or which with which nodes: 'west=s0,e0;east=s1,e1'. The rest is at home.")
     ] = "2",
+    demo: Annotated[
+        bool, typer.Option("--demo", help="The trains and queries of `meander demo`, over the sites.")
+    ] = False,
+    trains: Annotated[int, typer.Option(min=1, max=200, help="Trains of the demo.")] = 6,
     directory: Annotated[Path, typer.Option("--dir", "-d", help="Where everything is kept.")] = Path("testbed"),
     mode: Mode = "auto",
-    loss: Annotated[float, typer.Option(min=0, max=50, help="Packets that links lose, in percent.")] = 0.0,
+    loss: Annotated[
+        float, typer.Option(min=0, max=50, help="Packets that links lose, in percent, where the topology says nothing.")
+    ] = 0.0,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 for any that is free.")] = 8420,
     query: Annotated[list[Path] | None, typer.Option("--query", "-q", help="A .sql file to run; repeatable.")] = None,
     duration: Annotated[str | None, typer.Option("--for", help="Stop after a time such as 5min.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what runs where as JSON.")] = False,
 ) -> None:
-    """Start a coordinator and sites; links have the latency and bandwidth of the topology where that is possible."""
+    """Start a coordinator and sites; links have the latency, bandwidth and loss of the topology where that is possible.
+
+    With --demo no topology is needed: trains go round a ring line that is cut into as many regions as there are sites.
+    """
+    from meander.lab.demo_queries import QUERIES
     from meander.lab.testbed.bed import BedError, bed
-    from meander.lab.testbed.layout import layout, read_sites, suggested
+    from meander.lab.testbed.layout import layout
+    from meander.lab.testbed.trains import Trains
     from meander.lang.topology_file import load
 
     seconds = None if duration is None else duration_ms(duration) / 1000
-    graph = load(topology).topology
-    places = layout(graph, suggested(graph, int(sites)) if sites.isdigit() and int(sites) else read_sites(sites))
     texts = {path.stem: _text(path) for path in query or ()}
+    topology = _demo_world(topology, directory, trains) if demo else topology
+    if topology is None:
+        raise InputError("name a topology file, or use --demo")
+    contents = load(topology)
+    places = layout(contents.topology, _sites(sites, contents.topology, trains if demo else None), contents.losses)
+    texts = {**QUERIES, **texts} if demo else texts
     can = _network(mode)
     try:
         with bed(directory, topology, places, can, port=port, loss_percent=loss) as found:
-            found.wait_ready(READY_S, lambda text: typer.echo(text, err=True))
+            found.wait_ready(READY_S, _say)
             for name, text in texts.items():
                 status, body = found.ask("POST", "/queries", {"text": text, "name": name})
                 if status >= 300:
@@ -73,7 +91,14 @@ def up(
                     where = f", namespace {what['namespace']}" if "namespace" in what else ""
                     typer.echo(f"  {host}: {', '.join(what['nodes'])} (process {what['process']}{where})")
                 typer.echo("Ctrl-C stops everything")
-            _wait(seconds)
+            ended = _told_to_end()
+            if demo:
+                found.wait_settled(texts, READY_S)
+                moving = Trains(found, contents.streams["train"], _say)
+                moving.run(ended, seconds)
+                _say(f"{moving.handovers} trains changed base stations")
+            else:
+                ended.wait(seconds)
     except BedError as error:
         typer.secho(f"error: {error}", err=True)
         raise typer.Exit(FAILED) from None
@@ -169,12 +194,38 @@ def _disks(mode: str) -> bool:
     return found
 
 
-def _wait(seconds: float | None) -> None:
-    """For a time, or until a signal; from then on what runs is asked to end."""
+def _told_to_end() -> threading.Event:
+    """Set by a signal; from then on what runs is asked to end."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    ended.wait(seconds)
+    return ended
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _demo_world(topology: Path | None, directory: Path, trains: int) -> Path:
+    """Writes the topology of the demo."""
+    from meander.lab import demo_line
+
+    if topology is not None:
+        raise InputError("the demo has a topology of its own; leave out the file, or --demo", str(topology))
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "demo.yaml"
+    path.write_text(demo_line.topology(trains), encoding="utf-8")
+    return path
+
+
+def _sites(text: str, topology: Topology, trains: int | None) -> dict[str, list[str]]:
+    """Which site has which nodes; `trains` if it is the demo's line."""
+    from meander.lab import demo_line
+    from meander.lab.testbed.layout import read_sites, suggested
+
+    if not (text.isdigit() and int(text)):
+        return read_sites(text)
+    return suggested(topology, int(text)) if trains is None else demo_line.regions(trains, int(text))
 
 
 def _network(mode: str) -> Can:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meander.model.errors import InputError
 from meander.run.connectors.noise import Floats
 
 STATIONS = 27
@@ -70,6 +71,19 @@ def gateway_of(number: int) -> str:
 def first_bases(trains: int) -> list[int]:
     """Where trains begin: evenly spread, each linked to the station that is nearest, or nearly so."""
     return [round(i * STATIONS / trains) % STATIONS for i in range(trains)]
+
+
+def regions(trains: int, count: int) -> dict[str, list[str]]:
+    """The line in so many parts: base stations, with the weather stations and trains that begin there."""
+    if not 1 <= count <= STATIONS:
+        raise InputError(f"the line can be cut into 1 to {STATIONS} parts, not {count}")
+    found: dict[str, list[str]] = {f"region-{k + 1}": [] for k in range(count)}
+    places = [(i, base(i)) for i in range(STATIONS)]
+    places += [(_weather_at(i) % STATIONS, f"weather-{i + 1}") for i in range(WEATHER)]
+    places += [(at, f"train-{i + 1}") for i, at in enumerate(first_bases(trains))]
+    for station, node in places:
+        found[f"region-{station * count // STATIONS + 1}"].append(node)
+    return found
 
 
 def topology(trains: int) -> str:

@@ -28,7 +28,7 @@ DEFAULT_LATENCY_MS = 1.0
 TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks", "replicas", "disconnected"})
 HOLD = "hold"
 NODE_KEYS = frozenset({"name", "kind", "slots", "capacity_tps", "memory", "memory_mb", "lon", "lat", "mobile"})
-LINK_KEYS = frozenset({"source", "target", "latency_ms", "bandwidth_mbps", "directed"})
+LINK_KEYS = frozenset({"source", "target", "latency_ms", "bandwidth_mbps", "loss_percent", "directed"})
 _KINDS = {kind.name.lower(): kind for kind in NodeKind}
 
 
@@ -40,6 +40,8 @@ class TopologyFile:
     streams: dict[str, Stream]
     sinks: dict[str, SinkTarget]
     resilience: Resilience = field(default_factory=Resilience)
+    losses: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Packets that links lose, in percent, of those that say so; only a test bed asks for them."""
 
 
 def load(path: Path) -> TopologyFile:
@@ -77,7 +79,7 @@ def _lines(contents: TopologyFile) -> Iterator[str]:
         yield f"replicas: {settings.replicas}\n"
     if settings.patience_ms is not None:
         yield f"disconnected: {settings.patience_ms} ms\n"
-    yield from lines_of(contents.topology, contents.streams.values(), contents.sinks.values())
+    yield from lines_of(contents.topology, contents.streams.values(), contents.sinks.values(), contents.losses)
 
 
 def _contents(document: Document) -> TopologyFile:
@@ -86,10 +88,11 @@ def _contents(document: Document) -> TopologyFile:
     if not node_rows:
         raise InputError("the file has no nodes; list at least one under nodes")
     nodes = _nodes(node_rows)
-    topology = _topology(nodes, _section(document, "link"))
+    links = _section(document, "link")
+    topology = _topology(nodes, links)
     streams = read_streams(_section(document, "stream"), nodes.index, nodes.kind)
     sinks = read_sinks(_section(document, "sink"), nodes.index)
-    return TopologyFile(topology, streams, sinks, _resilience(document))
+    return TopologyFile(topology, streams, sinks, _resilience(document), _losses(links))
 
 
 def _resilience(document: Document) -> Resilience:
@@ -233,6 +236,18 @@ def _topology(nodes: _NodeLists, entries: list[Row]) -> Topology:
         )
 
 
+def _losses(entries: list[Row]) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for row in entries:
+        if "loss_percent" in row.values:
+            source, target = (word(row.values[end], end) for end in ("source", "target"))
+            try:
+                found[source, target] = _of_link(row.values, "loss_percent", 0.0, most=100.0)
+            except InputError as error:
+                raise error.at(f"line {row.line}") from None
+    return found
+
+
 def _ends(values: Mapping[str, Item | str], index: Mapping[str, int]) -> tuple[int, int, bool]:
     check_keys(values, LINK_KEYS, "link")
     for end in ("source", "target"):
@@ -248,11 +263,11 @@ def _ends(values: Mapping[str, Item | str], index: Mapping[str, int]) -> tuple[i
     return index[source], index[target], directed
 
 
-def _of_link(values: Mapping[str, Item | str], key: str, default: float) -> float:
+def _of_link(values: Mapping[str, Item | str], key: str, default: float, most: float = UNLIMITED) -> float:
     if key not in values:
         return default
     try:
-        return number(values[key], key)
+        return number(values[key], key, most=most)
     except InputError as error:
         raise InputError(f"{_called(values)}: {error.message}", error.where) from None
 

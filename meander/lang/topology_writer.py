@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +43,19 @@ def _umask() -> int:
     return current
 
 
-def lines_of(topology: Topology, streams: Iterable[Stream], sinks: Iterable[SinkTarget]) -> Iterator[str]:
+def lines_of(
+    topology: Topology,
+    streams: Iterable[Stream],
+    sinks: Iterable[SinkTarget],
+    losses: Mapping[tuple[str, str], float] = MappingProxyType({}),
+) -> Iterator[str]:
     """The lines of a topology file."""
     names = [quoted(topology.name(NodeId(n))) for n in range(topology.nodes.count)]
     yield "nodes:\n"
     yield from _node_lines(topology, names)
-    yield from _headed("links:\n", _link_lines(topology, names))
+    yield from _headed(
+        "links:\n", _link_lines(topology, names, {(quoted(a), quoted(b)): loss for (a, b), loss in losses.items()})
+    )
     yield from _headed("streams:\n", (_stream_line(topology, stream) for stream in streams))
     yield from _headed("sinks:\n", (_sink_line(sink) for sink in sinks))
 
@@ -94,7 +102,7 @@ def _node_lines(topology: Topology, names: list[str]) -> Iterator[str]:
         yield line + (", mobile: true}\n" if mobile[i] else "}\n")
 
 
-def _link_lines(topology: Topology, names: list[str]) -> Iterator[str]:
+def _link_lines(topology: Topology, names: list[str], losses: Mapping[tuple[str, str], float]) -> Iterator[str]:
     a = topology.arcs
     written, both = one_per_link(topology)
     latency, bandwidth = _texts(a.latency_ms[written]), _texts(a.bandwidth_mbps[written])
@@ -103,6 +111,8 @@ def _link_lines(topology: Topology, names: list[str]) -> Iterator[str]:
         line = f"  - {{source: {names[tail]}, target: {names[tip]}, latency_ms: {latency_ms}"
         if bandwidth_mbps != "inf":
             line += f", bandwidth_mbps: {bandwidth_mbps}"
+        loss = losses.get((names[tail], names[tip]), losses.get((names[tip], names[tail])) if twin else None)
+        line += "" if loss is None else f", loss_percent: {loss!r}"
         yield line + ("}\n" if twin else ", directed: true}\n")
 
 

@@ -183,6 +183,16 @@ def test_removed_nodes_and_links_are_not_written() -> None:
     assert links_of(again) == {Link("e", "s1")}
 
 
+def test_what_links_lose_is_kept_for_test_beds() -> None:
+    text = NODES + "links:\n  - {source: s1, target: e, loss_percent: 2.5}\n  - {source: s2, target: e}\n"
+    contents = read(text)
+    assert contents.losses == {("s1", "e"): 2.5}
+    assert dump(read(dump(contents))) == dump(contents)
+    assert set(read(dump(contents)).losses.values()) == {2.5}
+    with pytest.raises(InputError, match=r"line .*link 's1' to 'e': loss_percent must be at most 100, but is 101"):
+        read(text.replace("2.5", "101"))
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     contents = read(NODES)
     write_yaml(contents, tmp_path / "good.yaml")

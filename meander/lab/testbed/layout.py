@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from meander.model.errors import InputError, unknown
 from meander.model.topology import Topology
@@ -22,6 +23,8 @@ class Wire:
     b: str
     latency_ms: float
     bandwidth_mbps: float = math.inf
+    loss_percent: float | None = None
+    """None when no link over it says anything about that."""
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -65,8 +68,15 @@ def _towards(goal: str, near: Mapping[str, Sequence[tuple[str, float]]]) -> dict
     return hops
 
 
-def layout(topology: Topology, sites: Mapping[str, Sequence[str]]) -> Layout:
-    """The hosts of these sites and of the coordinator. Every site must have a way to the coordinator."""
+def layout(
+    topology: Topology,
+    sites: Mapping[str, Sequence[str]],
+    losses: Mapping[tuple[str, str], float] = MappingProxyType({}),
+) -> Layout:
+    """The hosts of these sites and of the coordinator. Every site must have a way to the coordinator.
+
+    `losses` are the packets that links lose, in percent, of those that say so.
+    """
     names = [topology.name(n) for n in topology.ids()]
     owner: dict[str, str] = {}
     for site, nodes in sites.items():
@@ -79,7 +89,7 @@ def layout(topology: Topology, sites: Mapping[str, Sequence[str]]) -> Layout:
                 raise InputError(f"node {node!r} cannot be at {owner[node]!r} and at {site!r}; name it once")
             owner[node] = site
     hosts = {HOME: tuple(n for n in names if n not in owner), **{s: tuple(nodes) for s, nodes in sites.items()}}
-    found = Layout(hosts, _wires(topology, owner))
+    found = Layout(hosts, _wires(topology, owner, losses))
     hops = found.next_hops()
     for site in found.sites:
         if (site, HOME) not in hops:
@@ -90,14 +100,16 @@ def layout(topology: Topology, sites: Mapping[str, Sequence[str]]) -> Layout:
     return found
 
 
-def _wires(topology: Topology, owner: Mapping[str, str]) -> tuple[Wire, ...]:
+def _wires(topology: Topology, owner: Mapping[str, str], losses: Mapping[tuple[str, str], float]) -> tuple[Wire, ...]:
     best: dict[tuple[str, str], Wire] = {}
     for link in topology.links():
         a, b = sorted((owner.get(link.source, HOME), owner.get(link.target, HOME)))
         if a != b:
             known = best.get((a, b), Wire(a, b, math.inf, 0.0))
             latency = min(known.latency_ms, link.latency_ms)
-            best[a, b] = Wire(a, b, latency, max(known.bandwidth_mbps, link.bandwidth_mbps))
+            bandwidth = max(known.bandwidth_mbps, link.bandwidth_mbps)
+            said = (losses.get((link.source, link.target)), losses.get((link.target, link.source)), known.loss_percent)
+            best[a, b] = Wire(a, b, latency, bandwidth, min((s for s in said if s is not None), default=None))
     return tuple(best[pair] for pair in sorted(best))
 
 

@@ -80,6 +80,7 @@ class Wires:
     """The namespaces of one test bed. `close` removes everything."""
 
     def __init__(self, layout: Layout, can: Can, loss_percent: float = 0.0) -> None:
+        """`loss_percent` is for wires that have none of their own."""
         self.layout, self.can, self.loss_percent = layout, can, loss_percent
         self._mark = secrets.token_hex(2)
         self._numbers = {host: n for n, host in enumerate(layout.hosts, 1)}
@@ -155,7 +156,8 @@ class Wires:
             if Can.LATENCY in self.can:
                 parts = ["netem", "delay", f"{cable.wire.latency_ms:g}ms", "limit", "100000"]
                 parts += ["rate", rate] if limited else []
-                parts += ["loss", f"{self.loss_percent:g}%"] if self.loss_percent else []
+                loss = self.loss_percent if cable.wire.loss_percent is None else cable.wire.loss_percent
+                parts += ["loss", f"{loss:g}%"] if loss else []
                 _tc(self.namespace(host), end, *parts)
             elif Can.BANDWIDTH in self.can and limited:
                 burst = max(LEAST_BURST, round(bandwidth_mbps * 1e6 / 8 * 0.01))

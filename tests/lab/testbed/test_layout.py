@@ -30,6 +30,16 @@ def test_wires_are_the_links_between_nodes_of_different_hosts(topology: Topology
     )
 
 
+def test_a_wire_loses_what_the_best_of_its_links_loses(topology: Topology) -> None:
+    across = [k for k in topology.links() if {k.source[0], k.target[0]} == {"c", "e"}]
+    found = layout(topology, SITES, {(k.source, k.target): 3.0 for k in across})
+    assert {wire.ends: wire.loss_percent for wire in found.wires} == {
+        ("east", "home"): 3.0,
+        ("east", "west"): None,
+        ("home", "west"): 3.0,
+    }
+
+
 def test_the_way_around_a_cut_wire_leads_over_the_others(topology: Topology) -> None:
     found = layout(topology, SITES)
     assert found.next_hops()["west", HOME] == HOME
