@@ -11,6 +11,7 @@ from meander.commands.ending import Ending
 from meander.model.errors import InputError
 from meander.run.exchange.kafka_address import addresses, client_settings
 from meander.serve.logs import start_logging
+from meander.sites.addresses import is_everywhere
 
 PANEL = "Coordinator"
 site = typer.Typer(help="Run the nodes of a site, or make the tokens that let sites join.", invoke_without_command=True)
@@ -69,6 +70,8 @@ def run(
     for path in (ca, certificate, key):
         if path is not None and not path.is_file():
             raise InputError("this file is not there; make certificates with `meander certificates`", str(path))
+    if address is None and is_everywhere(listen):
+        raise InputError(f"others cannot reach this site at {listen}; say where they do with --address HOST:PORT")
     if broker is not None:
         addresses(broker)
     settings = {} if broker_settings is None else client_settings(broker_settings)

@@ -122,4 +122,6 @@ def _prepare_environment(*, here: bool) -> None:
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     if here:
         os.environ["SPARK_LOCAL_IP"] = os.environ["SPARK_LOCAL_HOSTNAME"] = LOOPBACK
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if here or not os.environ.get("PYSPARK_PYTHON"):  # on a cluster Python may be elsewhere
+        os.environ["PYSPARK_PYTHON"] = sys.executable

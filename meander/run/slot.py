@@ -121,7 +121,8 @@ class Slot:
             .option("signal", str(self._signal))
             .load()
             .writeStream.queryName(f"slot-{self.number}")
-            .option("checkpointLocation", str(self.directory / "checkpoint"))
+            # On this machine's disk, whatever a cluster's own file system is.
+            .option("checkpointLocation", f"file:{(self.directory / 'checkpoint').absolute()}")
             .foreachBatch(batch)
             .start()
         )

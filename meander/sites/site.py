@@ -94,6 +94,8 @@ class Site(Listener):
         self._contacts: Contacts | None = None
         self._outlets: SiteOutlets | None = None
         self._streams: dict[str, Stream] = {}
+        self._fed: dict[str, Stream] | None = None
+        """The streams that are taken in, as they were when that began."""
         self._sinks: dict[str, SinkTarget] = {}
         self._feeding = threading.Lock()
         self._ended = threading.Event()
@@ -125,6 +127,7 @@ class Site(Listener):
             kafka = KafkaExchange(broker, options.name, key, contacts.contact)
         sharing = self._sharing = Sharing(host, Paths(Topology()), contacts.asker, kafka)
         self._outlets = SiteOutlets(host, sharing.changing)
+        host.troubles.append(self._stale)
         fence = Fence(options.directory / "fence.json")
         desk = SiteDesk(
             options.name,
@@ -261,9 +264,16 @@ class Site(Listener):
             streams: dict[str, Stream] = {name: from_plain(stream) for name, stream in told["streams"].items()}
             self._streams = {name: s for name, s in streams.items() if mine & set(s.nodes)}
             if self.host.ingest is None:
+                self._fed = self._streams
                 sources = {name: source_for(s, self.around) for name, s in self._streams.items()}
                 self.host.feed(self._streams.values(), self.around, sources)
         self._deliver()
+
+    def _stale(self) -> list[str]:
+        """Streams that are not taken in as they are now."""
+        fed = self._fed
+        changed = [] if fed is None else [name for name, stream in self._streams.items() if fed.get(name) != stream]
+        return [f"stream {name} is new or has changed; start this site again to take it in" for name in changed]
 
     def _deliver(self) -> None:
         assert self._outlets is not None

@@ -122,6 +122,13 @@ def test_a_broker_that_is_none_is_refused_before_spark_starts(
             CliRunner().invoke(app, [*command, *brokers], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("listen", ["0.0.0.0:8430", "[::]:0", ":8430"])
+def test_a_site_that_listens_everywhere_has_to_say_where_others_reach_it(listen: str) -> None:
+    command = ["site", "--join", "http://hub:1", "--token", "t", "--nodes", "e0", "--listen", listen]
+    with pytest.raises(InputError, match=r"cannot reach this site at .*; say where they do with --address HOST:PORT"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+
+
 def test_settings_of_kafkas_clients_are_lines_with_remarks(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text('# how to get in\nsecurity.protocol = SASL_SSL\n\nsasl.jaas.config=module required a="b";\n')

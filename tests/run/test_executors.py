@@ -13,10 +13,11 @@ import pyarrow.flight as flight
 import pytest
 from pyspark.sql import SparkSession
 
+from meander.model.errors import InputError
 from meander.run.exchange.flight_proof import Contact
 from meander.run.executors.door import Attempt, PartsDoor
 from meander.run.executors.part import fetching
-from meander.run.executors.runner import ExecutorsRunner, has_executors
+from meander.run.executors.runner import ROWS_SETTING, ExecutorsRunner, has_executors
 from meander.run.prepared import PreparedRunner
 from meander.run.runner import PlainRunner
 from tests.run.test_together import CHOSEN, FAST, SUMS, content, task_of
@@ -83,6 +84,17 @@ def test_what_executors_bring_is_what_the_driver_gives(spark: SparkSession, text
     assert content(small.stage, runner.run(*small)) == content(small.stage, plain.run(*small))
     assert executors.batches == 1  # so few rows go with the task
     runner.close()
+
+
+def test_from_how_many_rows_on_executors_fetch_can_be_set(spark: SparkSession) -> None:
+    other = spark.newSession()
+    other.conf.set(ROWS_SETTING, "7")
+    executors = ExecutorsRunner(other)
+    assert executors.least_rows == 7
+    executors.close()
+    other.conf.set(ROWS_SETTING, "many")
+    with pytest.raises(InputError, match="must be a number of rows such as 500000, not 'many'"):
+        ExecutorsRunner(other)
 
 
 def test_this_session_has_no_executors_of_its_own(spark: SparkSession) -> None:

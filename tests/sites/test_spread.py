@@ -18,6 +18,7 @@ from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
+from meander.model.plain import to_plain
 from meander.model.topology import Link
 from meander.run.commit import Commit
 from meander.run.connectors.base import Surroundings
@@ -38,6 +39,7 @@ from meander.sites.protocol import PROTOCOL
 from meander.sites.share import Share
 from meander.sites.sharing import Sharing
 from meander.sites.site import Site, SiteOptions
+from tests.run.harness import STREAMS
 from tests.sites.spread_plane import INNER, PATIENCE_S, SpreadPlane
 
 QUERY = """
@@ -302,6 +304,11 @@ def test_a_site_knows_what_had_stopped_before_it_runs_anything(
     options = SiteOptions("west", tmp_path, "http://127.0.0.1:1", "token", ({"name": "e0"},))
     site = Site(options, spark)
     site.start()
+    site._take_world({"streams": {}, "sinks": {}})
+    assert site.measures().host["problems"] == []
+    site._take_world({"streams": {"cars": to_plain(replace(STREAMS["cars"], nodes=("e0",)))}, "sinks": {}})
+    (problem,) = site.measures().host["problems"]
+    assert problem == "stream cars is new or has changed; start this site again to take it in"
     site.stop(drain=False)
     assert order == ["recover", "start"]
 

@@ -43,10 +43,10 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 class PartsDoor(flight.FlightServerBase):  # type: ignore[misc]
     """Listens until `shutdown`."""
 
-    def __init__(self, host: str) -> None:
-        """`host` is an address of this machine at which executors reach it."""
+    def __init__(self, host: str, bind: str | None = None) -> None:
+        """`host` is where executors reach this machine, `bind` where it listens if that is another address."""
         key = secrets.token_hex(16)
-        super().__init__(f"grpc://{host}:0", middleware={"guard": _Guard(key)})
+        super().__init__(f"grpc://{bind or host}:0", middleware={"guard": _Guard(key)})
         self.contact = Contact(f"grpc://{host}:{self.port}", proof(key, EXECUTOR))
         self._offered: dict[str, Sequence[pa.Table]] = {}
         self._brought: dict[str, dict[Attempt, list[pa.RecordBatch]]] = {}

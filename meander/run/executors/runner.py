@@ -14,12 +14,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from meander.model.errors import InputError
 from meander.run.executors.door import BATCH_ROWS, Attempt, PartsDoor
 from meander.run.executors.part import BROUGHT, bringing, fetching
 from meander.run.frames import mapped
 
 LEAST_ROWS = 500_000
-"""Rows from which on a batch is worth being fetched by executors."""
+"""Rows from which on a batch is worth being fetched by executors, unless `ROWS_SETTING` says otherwise."""
+ROWS_SETTING = "spark.meander.executorRows"
 
 LOCAL = "local"
 
@@ -30,6 +32,13 @@ def has_executors(spark: SparkSession) -> bool:
     return master != LOCAL and not master.startswith(f"{LOCAL}[")
 
 
+def _least_rows(spark: SparkSession) -> int:
+    said = str(spark.conf.get(ROWS_SETTING, str(LEAST_ROWS)))
+    if not said.isdecimal() or not int(said):
+        raise InputError(f"{ROWS_SETTING} must be a number of rows such as {LEAST_ROWS}, not {said!r}")
+    return int(said)
+
+
 class BroughtError(PySparkException):
     """What executors brought is not what they said."""
 
@@ -37,13 +46,14 @@ class BroughtError(PySparkException):
 class ExecutorsRunner:
     """For any number of batches at once, from any threads."""
 
-    def __init__(self, spark: SparkSession, least_rows: int = LEAST_ROWS) -> None:
-        self.least_rows = least_rows
+    def __init__(self, spark: SparkSession, least_rows: int | None = None) -> None:
+        self.least_rows = _least_rows(spark) if least_rows is None else least_rows
         self.batches = 0
         """How many were run."""
         self._spark = spark.newSession()
         self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
-        self._door = PartsDoor(str(spark.conf.get("spark.driver.host")))
+        host = str(spark.conf.get("spark.driver.host"))
+        self._door = PartsDoor(host, str(spark.conf.get("spark.driver.bindAddress", host)))
 
     @property
     def parts(self) -> int:

@@ -72,7 +72,8 @@ class Sight:
         known = self._known(name)
         if known is None:
             names = [self._topology.name(n) for n in self._topology.ids()]
-            raise InputError(f"{unknown('node', name, names).message}; give its kind to add it to the topology")
+            missing = unknown("node", name, names).message
+            raise InputError(f"{missing}; add it to the topology, or let the site say its kind")
         return NodeAdded(0, known if slots is None else replace(known, slots=slots))
 
     def _given(self, described: Mapping[str, Any]) -> list[Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from meander.serve.sites.membership import Membership
 from meander.serve.spread.fleet import Fleet, Switchboard
 from meander.serve.spread.spreader import Spreader
 from meander.serve.spread.upkeep import Upkeep
+from meander.sites.addresses import is_everywhere
 from meander.sites.contacts import Contacts
 from meander.sites.desk import SiteDesk
 from meander.sites.protocol import Epoch
@@ -135,7 +137,8 @@ class HomeSite:
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []
         self._door = Door(host.store, desk, self._key, f"{scheme}://{self._options.listen}", pairs)
-        shown = self._options.address or f"{self._options.listen.rsplit(':', 1)[0]}:{self._door.port}"
+        here = socket.getfqdn() if is_everywhere(self._options.listen) else self._options.listen.rsplit(":", 1)[0]
+        shown = self._options.address or f"{here}:{self._door.port}"
         self._switchboard.home_address = shown if "://" in shown else f"{scheme}://{shown}"
 
     def close(self) -> None:

@@ -520,7 +520,7 @@ def test_many_sites_come_and_go_at_once(coordinator: Coordinator, operator: Brow
     bad = comings.come(coordinator.parts.core, [{"name": fresh("unheard")}])
     for each in done:
         each.result(90)
-    with pytest.raises(InputError, match="give its kind"):
+    with pytest.raises(InputError, match="let the site say its kind"):
         bad.result(90)
     assert all(is_alive(reader, n) for n in names)
     for each in [comings.go(coordinator.parts.core, [n]) for n in names]:
