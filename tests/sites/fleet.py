@@ -1,4 +1,4 @@
-"""A fleet for tests: a coordinator, and sites as real processes on this machine."""
+"""A fleet for tests: a coordinator, and sites as real processes on this machine, all of them with certificates."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
+from meander.serve import certificates
 from meander.serve.home import Home, create
 from meander.serve.sites.book import Book
 from meander.serve.tokens import Tokens
 
 PATIENCE_S = 600.0
 """A busy machine takes minutes to start three Sparks; nobody waits longer than it takes."""
+SECRETS = "secrets"
 ROWS, EVERY_MS, WINDOW_MS = 600, 20, 1_000
 
 TOPOLOGY = """
@@ -172,11 +175,12 @@ class Fleet:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"https://127.0.0.1:{self.port}"
 
     def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """A request to the coordinator, with time for a busy machine to answer."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        context = ssl.create_default_context(cafile=str(self.directory / SECRETS / "ca.pem"))
+        connection = HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=context)
         headers = {"Authorization": f"Bearer {Tokens.load(self.home.tokens).operator}"}
         try:
             data = None if body is None else json.dumps(body)
@@ -195,6 +199,7 @@ class Fleet:
         directory = self.directory / name
         command = ["site", "--join", self.url, "--nodes", ",".join(nodes), "--name", name, "--memory", "1g"]
         command += ["--directory", str(directory / "site"), "--master", "local[1]", *extra]
+        command += with_certificate(self.directory, name)
         site = self.sites[name] = Process(directory, command, token)
         site.start()
         return site
@@ -257,6 +262,13 @@ def _window(row: Mapping[str, Any]) -> int:
     return int(seconds[1]) * 60 + int(seconds[2])
 
 
+def with_certificate(directory: Path, name: str) -> list[str]:
+    """Options with which a process shows who it is, and knows the others."""
+    (files,) = certificates.make(directory / SECRETS, [name])
+    authority = directory / SECRETS / "ca.pem"
+    return ["--certificate", str(files.certificate), "--key", str(files.key), "--ca", str(authority)]
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -268,7 +280,7 @@ def fleet(directory: Path, topology: Path, sites: Mapping[str, Sequence[str]]) -
     """A coordinator and sites that have joined it; all start at the same time."""
     home, port = directory / "home", free_port()
     create(home, topology)
-    command = ["up", "--dir", str(home), "--port", str(port)]
+    command = ["up", "--dir", str(home), "--port", str(port), *with_certificate(directory, "coordinator")]
     found = Fleet(directory, topology, port, Process(directory / "coordinator", command))
     try:
         for name, nodes in sites.items():
