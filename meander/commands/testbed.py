@@ -91,9 +91,10 @@ def up(
                     where = f", namespace {what['namespace']}" if "namespace" in what else ""
                     typer.echo(f"  {host}: {', '.join(what['nodes'])} (process {what['process']}{where})")
                 typer.echo("Ctrl-C stops everything")
-            ended = _told_to_end()
             if demo:
                 found.wait_settled(texts, READY_S)
+            ended = _told_to_end()
+            if demo:
                 moving = Trains(found, contents.streams["train"], _say)
                 moving.run(ended, seconds)
                 _say(f"{moving.handovers} trains changed base stations")

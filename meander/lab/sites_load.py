@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from meander.sites.protocol import PROTOCOL
+
 CONNECTIONS = 64
 HEARTBEAT_S = 1.0
 ENDING_S = 60.0
@@ -95,7 +97,7 @@ class _Site:
     async def join(self, due: float) -> None:
         async with self.turn:
             body = {
-                "protocol": 1,
+                "protocol": PROTOCOL,
                 "site": self.name,
                 "instance": "simulated",
                 "version": "0.1.0",
@@ -121,7 +123,7 @@ class _Site:
         async with self.turn:
             if self.session is None:
                 return
-            body = {"session": self.session}
+            body = {"session": self.session, "protocol": PROTOCOL}
             begun = time.perf_counter()
             status, answer = await self.ways.ask("POST", f"{self._path}/heartbeats", self.token, body)
             self.felt.beat_ms.append((time.perf_counter() - begun) * 1000)

@@ -34,6 +34,8 @@ class Course:
     moves: dict[Handover, StateMove] = field(default_factory=dict)
     preparing: Future[None] | None = None
     """While its plans are made ready: no marker is under way then."""
+    problem: str | None = None
+    """Why it is taken back, from the first attempt to do so on."""
     windows_s: float = 0.0
     """How long the windows that had begun need at least, if event time runs like the clock."""
 

@@ -280,9 +280,9 @@ class Reconfigurator:
     def _mark_prepared(self) -> None:
         """Sends the markers of reconfigurations whose plans are ready now."""
         prepared = [c for c in self._courses.values() if c.preparing is not None and self._is_done(c.preparing)]
+        self._mark(prepared)
         for course in prepared:
             course.preparing = None
-        self._mark(prepared)
 
     def _is_done(self, preparing: Future[None]) -> bool:
         if not self._background:
@@ -291,6 +291,8 @@ class Reconfigurator:
 
     def _advance(self, course: Course) -> str | None:
         """Starts the moves that can start; says what makes going on impossible."""
+        if course.problem is not None:
+            return course.problem
         routing = self.host.routing
         if course.drained is None and all(f in routing.drained for f in course.old):
             course.drained = self._clock()
@@ -356,12 +358,14 @@ class Reconfigurator:
     def abort(self, number: int, reason: str) -> Outcome:
         """Takes a reconfiguration back: what ran before goes on from where it stopped."""
         course = self.overlaps.give_up(number) or self._courses[number]
+        course.problem = course.problem or reason  # if there is no room to write it down, it is tried again
         for move in course.moves.values():
             move.cancel()
         r = course.reconfiguration
         if course.preparing is not None or r.protocol.overlaps:  # nothing of it has begun
             return self._given_up(course, reason)
-        opened = list(r.opened.values()) if course.old else []
+        known = set(self.host.store.exchange.channels())
+        opened = [c for c in r.opened.values() if c.id in known] if course.old else []
         # A step that is under way may be about to stop old fragments: it ends first, and what it says is taken back.
         with self._boundaries({c.sender for c in opened} | set(course.old)):
             remove = tuple(RemoveChannel(c.id, discard=True) for c in opened)

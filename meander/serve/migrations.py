@@ -117,7 +117,7 @@ CREATE TABLE sites (
     address TEXT NOT NULL,
     version TEXT NOT NULL,
     since_ms INTEGER NOT NULL,        -- when the state began
-    clock_ms INTEGER NOT NULL         -- how far its clock was off when it joined
+    clock_ms INTEGER NOT NULL         -- how far its clock was off when this was written
 ) WITHOUT ROWID;
 CREATE TABLE claims (
     node TEXT PRIMARY KEY,

@@ -207,12 +207,13 @@ class Client:
         return 0.0
 
     def _beat(self, membership: Membership) -> None:
+        measures = self._listener.measures().as_json()  # which may take a moment
         begun = time.monotonic()
         body = {
             "session": membership.session,
             "protocol": PROTOCOL,
             "now_ms": self._clock(),
-            "measures": self._listener.measures().as_json(),
+            "measures": measures,
             **self._seen(),
         }
         answer = self._say("POST", "heartbeats", body)

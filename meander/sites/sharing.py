@@ -277,7 +277,7 @@ class Sharing:
 
     def abort_forgotten(self, number: int, open_: Collection[int]) -> None:
         """Takes back what was under way before this change and the coordinator does not know of any more."""
-        for each in [n for n in self.courses if n < number and n not in open_]:
+        for each in [n for n in list(self.courses) if n < number and n not in open_]:
             self.abort(each)
 
     def _forget(self, course: ShareCourse) -> None:

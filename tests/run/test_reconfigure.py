@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from meander.run.backup import Backup
 from meander.run.commit import Commit
 from meander.run.commit import Outcome as CommitOutcome
 from meander.run.installation import OUTSIDE
+from meander.run.journal import DiskFullError
 from meander.run.paths import Paths
 from meander.run.prepared import PreparedRunner
 from meander.run.routing import Installed
@@ -209,6 +212,51 @@ def test_taking_back_waits_for_the_step_in_which_fragments_stop(
     plane.finish()
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
+
+
+def test_a_change_that_is_taken_back_before_its_markers_were_put_in_leaves_nothing_behind(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was no room for them, twice: then its channels are not there, either time that it is taken back."""
+    rng = np.random.default_rng(11)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, disorder_ms=300)
+    plane.feed(rng, 0)
+    plane.step()
+    (aggregate,) = (o for o, r in plane.catalog.plan.operators.items() if isinstance(r.spec, WindowAggregate))
+    commit, carrier = Store.commit, plane.loop.reconfigurator
+
+    def full(store: Store, what: Commit) -> Any:
+        if what.add or what.rewire:
+            raise DiskFullError("there is no room")
+        return commit(store, what)
+
+    monkeypatch.setattr(Store, "commit", full)
+    with suppress(DiskFullError):
+        plane.apply(PlacementChanged(0, aggregate, "e2"))
+        plane.poll()
+    (number,) = plane.loop.deployer.under_way
+    course = carrier._courses[number]
+    assert not course.marked
+    course.preparing = None
+    monkeypatch.setattr(Store, "commit", _never)
+    with pytest.raises(DiskFullError):
+        carrier.abort(number, "it is not wanted any more")
+    assert number in carrier.under_way
+    monkeypatch.setattr(Store, "commit", commit)
+    plane.poll()
+    assert [f.reason for f in plane.loop.deployer.failures] == ["it is not wanted any more"]
+    assert number not in carrier.under_way
+    for moment in range(1, 5):
+        plane.feed(rng, moment * 500)
+        plane.step()
+        plane.poll()
+    plane.finish()
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+
+
+def _never(store: Store, what: Commit) -> None:
+    raise DiskFullError("there is no room")
 
 
 COUNTS = """

@@ -51,4 +51,5 @@ class Trains:
 
     def _line(self, elapsed_s: float) -> str:
         results = sum(int(query.get("results") or 0) for query in self.bed.get("/queries") or ())
-        return f"{elapsed_s:6.1f} s  results {results:,}  handovers {self.handovers}"
+        refused = f"  refused {self.refused}" if self.refused else ""
+        return f"{elapsed_s:6.1f} s  results {results:,}  handovers {self.handovers}{refused}"

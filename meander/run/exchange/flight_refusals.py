@@ -1,4 +1,7 @@
-"""Who was refused at a door, in the log: each asker and reason at most once a minute, so that nobody can fill it."""
+"""Who was refused at a door, in the log: each asker and reason at most once a minute, so that nobody can fill it.
+
+Those who do not show who they are count as one, whatever they call themselves; all others are sites of this fleet.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 EVERY_S = 60.0
 MOST = 1_000
-LONGEST = 100
+LONGEST = 300
 
 
 class Refusals:
@@ -19,18 +22,18 @@ class Refusals:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._told: dict[tuple[str, str], float] = {}
+        self._told: dict[tuple[str | None, str], float] = {}
         self.count = 0
 
-    def note(self, asker: str, reason: str) -> None:
-        key, now = (asker[:LONGEST], reason[: 3 * LONGEST]), self._clock()
+    def note(self, asker: str | None, reason: str, claimed: str = "") -> None:
+        """`asker` is None for somebody who has not shown who it is, but may have `claimed` to be somebody."""
+        key, now = (asker, reason[:LONGEST]), self._clock()
         with self._lock:
             self.count += 1
             if now - self._told.get(key, -EVERY_S) < EVERY_S:
                 return
             if len(self._told) >= MOST:
                 self._told = {k: at for k, at in self._told.items() if now - at < EVERY_S}
-            if len(self._told) >= MOST:
-                return
             self._told[key] = now
-        _log.warning("%r was refused at the door: %s", *key)
+        who = repr(asker) if asker is not None else f"somebody who says to be {claimed[:LONGEST]!r}"
+        _log.warning("%s was refused at the door: %s", who, key[1])

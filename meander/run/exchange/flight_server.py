@@ -100,7 +100,7 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         found = {name.lower(): values[0] for name, values in headers.items() if values}
         peer, shown = found.get(NAME_HEADER), found.get(PROOF_HEADER, "")
         if peer is None or not is_proof(self._key, peer, shown.removeprefix("Bearer ")):
-            self._refusals.note(peer or "somebody", "no proof of who it is, or a wrong one")
+            self._refusals.note(None, "no proof of who it is, or a wrong one", claimed=peer or "")
             raise flight.FlightUnauthenticatedError(
                 "whoever asks here has to show which site it is; join the coordinator with a token first"
             )

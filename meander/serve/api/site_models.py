@@ -99,7 +99,7 @@ class SiteShown(BaseModel):
     broker: str | None = None
     version: str | None = None
     since_ms: int | None = None
-    clock_ms: int | None = Field(None, description="How far its clock was behind when it joined.")
+    clock_ms: int | None = Field(None, description="How far its clock was behind when it was last heard of.")
     silent_ms: int | None = Field(None, description="Since it was last heard of.")
     measures: dict[str, Any] | None = None
 

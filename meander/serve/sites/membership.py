@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from meander.model.errors import InputError, unknown
@@ -73,10 +74,18 @@ class Membership:
             self._core = core
             gone = [site for site in self._sites.values() if not site.state.is_present and site.nodes]
             for site in gone:  # the coordinator before this one may have ended in between
-                self._comings.go(core, site.nodes)
-                if site.state is State.LEFT:
-                    self._forget_claims(site)
+                self._comings.go(core, site.nodes).add_done_callback(partial(self._gone, site))
         self.forgive()
+
+    def _gone(self, site: Site, done: Future[None]) -> None:
+        """The nodes of a site that is not there are out of the topology, or could not be taken out."""
+        try:
+            done.result()
+            with self._lock:
+                if site.state is State.LEFT and self._sites.get(site.row.name) is site:
+                    self._forget_claims(site)
+        except InputError as error:
+            _log.error("nodes of site %s could not be removed: %s", site.row.name, error)
 
     def forgive(self) -> None:
         """Everybody counts as heard of: it was this process that was not there."""

@@ -137,9 +137,13 @@ class HomeSite:
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []
         self._door = Door(host.store, desk, self._key, f"{scheme}://{self._options.listen}", pairs)
-        here = socket.getfqdn() if is_everywhere(self._options.listen) else self._options.listen.rsplit(":", 1)[0]
-        shown = self._options.address or f"{here}:{self._door.port}"
+        shown = self._options.address or f"{self._here()}:{self._door.port}"
         self._switchboard.home_address = shown if "://" in shown else f"{scheme}://{shown}"
+
+    def _here(self) -> str:
+        """The host at which sites reach this one, if nobody says otherwise: its name if it listens everywhere."""
+        listen = self._options.listen
+        return socket.getfqdn() if is_everywhere(listen) else listen.rsplit(":", 1)[0]
 
     def close(self) -> None:
         """After the core has stopped and before the host does."""

@@ -235,8 +235,9 @@ class Spreader(Reconfigurator):
             return super().abort(number, reason)
         assert self._sharing is not None
         assert self._upkeep is not None
+        journey.problem = journey.problem or reason  # if there is no room to write it down, it is tried again
         journey.settle()
-        self._sharing.abort(number)  # if there is no room to write it down, all of it is tried again
+        self._sharing.abort(number)
         change = journey.reconfiguration.change
         self._failed[change.operators] = min(self._failed.get(change.operators, 0) + 1, 20)
         for site in journey.shares:

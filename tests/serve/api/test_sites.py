@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import json
 import secrets
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from meander.lab.sites_load import Felt, Load
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.serve.changes import Reader
@@ -342,6 +346,19 @@ def test_who_was_about_to_leave_when_the_coordinator_ended_has_left_when_it_is_b
     assert again.owner(name) is None
     join(again, second, {"name": name, **NEW})
     assert again.owner(name) == second
+
+
+def test_simulated_sites_speak_the_protocol(operator: Browser, coordinator: Coordinator) -> None:
+    names = [fresh("simulated") for _ in range(2)]
+    tokens = {name: token_for(operator, name, name) for name in names}
+    load = Load(coordinator.address, tokens, ["e0"], 1.0, 4.0)
+    done = subprocess.run(
+        [sys.executable, "-m", "meander.lab.sites_load"],
+        input=json.dumps(asdict(load)), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    felt = Felt(**json.loads(done.stdout))
+    assert felt.refused == []
+    assert felt.join_ms
 
 
 def test_a_node_is_claimed_by_one_site_until_that_leaves_or_is_released(
