@@ -20,6 +20,7 @@ from pathlib import Path
 
 from meander.lab.testbed import world
 from meander.lab.testbed.bed import Bed, BedError, bed
+from meander.lab.testbed.evidence import keep
 from meander.lab.testbed.layout import layout
 from meander.lab.testbed.process import ENDING_S
 from meander.lab.testbed.schedule import Chances, Kind, Trouble, brief, schedule
@@ -56,12 +57,15 @@ class Outcome:
     """From the end of the trouble until the last result was there."""
     in_time: bool = True
 
+    @property
+    def named(self) -> str:
+        return f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {self.seeds[0]} to {self.seeds[-1]}"
+
     def __str__(self) -> str:
         trouble = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items())) or "none"
-        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {self.seeds[0]} to {self.seeds[-1]}"
         found = self.verdict
         return (
-            f"{seeds}: {trouble}; of {found.expected:,} results lost {found.lost}, double {found.double}, "
+            f"{self.named}: {trouble}; of {found.expected:,} results lost {found.lost}, double {found.double}, "
             f"wrong {found.wrong}; all there after {self.recovery_s:.0f} s"
         )
 
@@ -267,7 +271,7 @@ def run(
 ) -> list[Outcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
 
-    It ends with the first one that is not good: what comes after it would say nothing.
+    It ends with the first one that is not good: what comes after it would say nothing. What is there then is kept.
     """
     topology = world.write_world(directory)
     places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
@@ -290,9 +294,13 @@ def run(
                 chaos.run(seed, plan.of(seed, chaos.chances), plan.seconds, outcome)
             chaos.calm(outcome)
             progress(f"comparing with the oracle, {time.monotonic() - begun:.0f} s after the beginning")
-            chaos.compare(outcome, ended=seeds[-1] == plan.seeds[-1])
+            try:
+                chaos.compare(outcome, ended=seeds[-1] == plan.seeds[-1])
+            except BedError as error:
+                raise BedError(f"{error}\nall of it is kept in {keep(found, world.QUERIES)}") from None
             progress(str(outcome))
             if not outcome.verdict.is_good:
+                progress(f"{outcome.named}: all of it is kept in {keep(found, world.QUERIES)}")
                 break
         found.kill()  # everything is compared: nobody needs to leave in order
         return outcomes
