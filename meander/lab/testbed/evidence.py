@@ -9,6 +9,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from meander.lab.testbed.bed import Bed
@@ -23,5 +24,6 @@ def keep(bed: Bed, queries: Iterable[str]) -> Path:
     for path in (*ANSWERS, *(f"queries/{query}" for query in queries)):
         name = path.split("?")[0].replace("/", "-")
         (folder / f"{name}.json").write_text(json.dumps(bed.get(f"/{path}"), indent=1))
-    shutil.copytree(bed.directory, folder / "bed", ignore=shutil.ignore_patterns(FILLING), dirs_exist_ok=True)
+    with suppress(shutil.Error):  # the bed is up: some files are gone before they are copied
+        shutil.copytree(bed.directory, folder / "bed", ignore=shutil.ignore_patterns(FILLING))
     return folder

@@ -1,0 +1,36 @@
+"""What is kept of a test bed on which something went wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, cast
+
+from meander.lab.testbed.bed import Bed
+from meander.lab.testbed.disks import FILLING
+from meander.lab.testbed.evidence import keep
+
+
+class Fallen:
+    """A bed whose coordinator answers one question, and with a file that cannot be copied."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "west").mkdir(parents=True)
+        (directory / "west" / "journal").write_text("all of it")
+        (directory / "west" / "gone").symlink_to(directory / "nowhere")
+        (directory / "west" / FILLING).write_text("zeros")
+
+    def get(self, path: str) -> Any:
+        return [{"site": "west"}] if path == "/sites" else None
+
+
+def test_answers_and_stores_are_kept_as_far_as_they_can_be_had(tmp_path: Path) -> None:
+    folder = keep(cast(Bed, Fallen(tmp_path / "bed")), ["counts"])
+    try:
+        assert json.loads((folder / "sites.json").read_text()) == [{"site": "west"}]
+        assert json.loads((folder / "queries-counts.json").read_text()) is None
+        assert {path.name for path in (folder / "bed" / "west").iterdir()} == {"journal"}
+    finally:
+        shutil.rmtree(folder)
