@@ -6,6 +6,7 @@ import json
 import signal
 import tempfile
 import threading
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,10 @@ from meander.model.errors import InputError
 from meander.model.units import duration_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from meander.lab.testbed.chaos import Plan
+    from meander.lang.topology_file import TopologyFile
     from meander.model.topology import Topology
 
 PANEL = "Experiments"
@@ -60,23 +64,28 @@ def up(
 
     With --demo no topology is needed: trains go round a ring line that is cut into as many regions as there are sites.
     """
+    from meander.lab import demo_line
     from meander.lab.demo_queries import QUERIES
     from meander.lab.testbed.bed import BedError, bed
     from meander.lab.testbed.layout import layout
     from meander.lab.testbed.trains import Trains
-    from meander.lang.topology_file import load
+    from meander.lang.topology_file import load, read
 
     seconds = None if duration is None else duration_ms(duration) / 1000
     texts = {path.stem: _text(path) for path in query or ()}
-    topology = _demo_world(topology, directory, trains) if demo else topology
-    if topology is None:
+    if demo and topology is not None:
+        raise InputError("the demo has a topology of its own; leave out the file, or --demo", str(topology))
+    if topology is None and not demo:
         raise InputError("name a topology file, or use --demo")
-    contents = load(topology)
+    contents = read(demo_line.topology(trains)) if topology is None else load(topology)
     places = layout(contents.topology, _sites(sites, contents.topology, trains if demo else None), contents.losses)
     texts = {**QUERIES, **texts} if demo else texts
     can = _network(mode)
     try:
-        with bed(directory, topology, places, can, port=port, loss_percent=loss) as found:
+        with (
+            _written(contents) if topology is None else nullcontext(topology) as file,
+            bed(directory, file, places, can, port=port, loss_percent=loss) as found,
+        ):
             found.wait_ready(READY_S, _say)
             for name, text in texts.items():
                 status, body = found.ask("POST", "/queries", {"text": text, "name": name})
@@ -207,16 +216,15 @@ def _say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def _demo_world(topology: Path | None, directory: Path, trains: int) -> Path:
-    """Writes the topology of the demo."""
-    from meander.lab import demo_line
+@contextmanager
+def _written(contents: TopologyFile) -> Iterator[Path]:
+    """A topology as a file, for a bed that takes a copy of it."""
+    from meander.lang.topology_file import write_yaml
 
-    if topology is not None:
-        raise InputError("the demo has a topology of its own; leave out the file, or --demo", str(topology))
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "demo.yaml"
-    path.write_text(demo_line.topology(trains), encoding="utf-8")
-    return path
+    with tempfile.TemporaryDirectory(prefix="meander-demo-") as folder:
+        path = Path(folder) / "demo.yaml"
+        write_yaml(contents, path)
+        yield path
 
 
 def _sites(text: str, topology: Topology, trains: int | None) -> dict[str, list[str]]:

@@ -36,7 +36,6 @@ class ShareCourse(Course):
     """What the coordinator said when things were to be fetched; None before."""
     added: list[int] = field(default_factory=list)
     """Logs that were begun here to take others over: they go when the change is taken back."""
-    problem: str | None = None
 
     @property
     def of(self) -> Share:

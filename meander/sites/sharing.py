@@ -155,7 +155,7 @@ class Sharing:
                 "drained": drained,
                 "arrived": course.fetched is not None and self._has_arrived(course),
                 "bytes": sum(move.bytes for move in course.pulls),
-                "problem": course.problem or next((m.error for m in course.pulls if m.state.value == "failed"), None),
+                "problem": next((m.error for m in course.pulls if m.state.value == "failed"), None),
             }
             if drained:
                 found["readers"] = {str(c.id): self._reading(c.id) for c in share.readings}

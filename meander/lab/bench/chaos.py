@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from meander.lab.bench.report import Figure, Report
+from meander.lab.testbed.bed import BedError
 from meander.lab.testbed.chaos import BRIEF_S, Outcome, Plan
 from meander.lab.testbed.chaos import run as run_schedules
 from meander.lab.testbed.disks import can_be_full
@@ -28,15 +29,21 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
     count = QUICK_SCHEDULES if quick else SCHEDULES
     (can, reason), (disks, no_disks) = capabilities(), can_be_full()
     outcomes: list[Outcome] = []
+    fallen: list[str] = []
     begun, rows = time.monotonic(), 0
     for first in range(1, count + 1, GROUP):
         plan = Plan(range(first, min(first + GROUP, count + 1)), BRIEF_S)
         with tempfile.TemporaryDirectory(prefix="meander-chaos-") as work:
-            found = run_schedules(Path(work), plan, can, _quietly(progress), disks=disks)
+            try:
+                found = run_schedules(Path(work), plan, can, _quietly(progress), disks=disks)
+            except BedError as error:  # the other groups have beds of their own
+                fallen.append(f"seeds {plan.seeds[0]} to {plan.seeds[-1]}: {error}")
+                progress(fallen[-1])
+                continue
         outcomes += found
         rows += found[-1].rows
         progress(f"{sum(len(o.seeds) for o in outcomes)} schedules after {(time.monotonic() - begun) / 60:.0f} min")
-    return _report(outcomes, rows, time.monotonic() - begun, [r for r in (reason, no_disks) if r])
+    return _report(outcomes, fallen, rows, time.monotonic() - begun, [r for r in (reason, no_disks) if r])
 
 
 def _quietly(progress: Callable[[str], None]) -> Callable[[str], None]:
@@ -44,7 +51,8 @@ def _quietly(progress: Callable[[str], None]) -> Callable[[str], None]:
     return lambda text: progress(text) if text.startswith("seeds") else None
 
 
-def _report(outcomes: list[Outcome], rows: int, seconds: float, reasons: list[str]) -> Report:
+def _report(outcomes: list[Outcome], fallen: list[str], rows: int, seconds: float, reasons: list[str]) -> Report:
+    """`fallen` are groups whose bed did not come up, or had a process that ended by itself."""
     trouble: Counter[str] = sum((o.done for o in outcomes), Counter())
     bad = [str(o) for o in outcomes if not o.verdict.is_good]
     lasts = [o.verdict for n, o in enumerate(outcomes) if n + 1 == len(outcomes) or o.rows > outcomes[n + 1].rows]
@@ -54,6 +62,7 @@ def _report(outcomes: list[Outcome], rows: int, seconds: float, reasons: list[st
         f"changes that could not be made just then: {sum(o.refused for o in outcomes)}",
         *reasons,
         *bad,
+        *fallen,
     ]
     return Report(
         "chaos",
@@ -63,9 +72,10 @@ def _report(outcomes: list[Outcome], rows: int, seconds: float, reasons: list[st
             Figure.of("results lost", "", [sum(o.verdict.lost for o in outcomes)], 0),
             Figure.of("results double", "", [sum(o.verdict.double for o in outcomes)], 0),
             Figure.of("results wrong", "", [sum(o.verdict.wrong for o in outcomes)], 0),
+            Figure.of("beds that did not last", "", [len(fallen)], 0),
             Figure.of("results compared", "", [sum(v.expected for v in lasts)]),
             Figure.of("schedules", "", [sum(len(o.seeds) for o in outcomes)]),
-            Figure.of("from the end of trouble to the last result", "s", [o.recovery_s for o in outcomes]),
+            Figure.of("from the end of trouble to the last result", "s", [o.recovery_s for o in outcomes] or [0.0]),
             Figure.of("everything", "min", [seconds / 60]),
         ),
         tuple(notes),

@@ -187,12 +187,16 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
 
     def _ranges(self, reader: str, via: str, wanted: Mapping[str, Any], context: Any) -> Iterator[pa.RecordBatch]:
         pulls = {ChannelId(int(c)): (int(first), int(done)) for c, (first, done) in wanted["pull"].items()}
-        refused = {c for c in pulls if not self._desk.may_pull(reader, via, c)}
-        for each in refused:
-            self.refusals.note(via, f"channel {each} is not for {_named(reader, via)}, or not here")
+        refused = {
+            c: f"channel {c} is not for {_named(reader, via)}, or not here"
+            for c in pulls
+            if not self._desk.may_pull(reader, via, c)
+        }
+        for reason in refused.values():  # which is usual while a change is under way
+            self.refusals.note(via, reason, level=logging.INFO)
         if damaged := wanted.get("damaged"):
             _log.warning("%s got something damaged, and gets it again: %s", _named(reader, via), str(damaged)[:300])
-        problems = [Range.refusal(c, f"channel {c} is not for {_named(reader, via)}, or not here") for c in refused]
+        problems = [Range.refusal(channel, reason) for channel, reason in refused.items()]
         positions = {c: first for c, (first, _) in pulls.items() if c not in refused and first >= 0}
         done = {c: processed for c, (_, processed) in pulls.items() if c not in refused}
         self._forget(done)
