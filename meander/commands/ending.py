@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from types import FrameType
+from typing import NoReturn
 
 import typer
 
@@ -20,6 +23,12 @@ class Ending:
 
     def ready(self) -> None:
         self.is_ready = True
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Ends at once what cannot even be stopped, such as without its Java; what was committed is on the disk."""
+        typer.secho(f"error: {reason}; everything that was taken in is there at the next start", err=True)
+        sys.stdout.flush()
+        os._exit(1)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         first = not self.told.is_set()

@@ -105,7 +105,8 @@ def run(
         ending.ready()
         typer.echo(f"site {called} listens at {running.address}; Ctrl-C finishes and stops it")
         while not ending.told.is_set() and not running.wait(WATCH_S):
-            pass
+            if running.host.ended is not None:
+                ending.give_up(running.host.ended)
     finally:
         drained = running.stop(drain=ending.is_ready and ending.told.is_set())
     if running.refusal is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,7 +87,7 @@ def up(
         else:
             typer.echo(f"running at {c.address} (directory {directory}/); Ctrl-C stops it")
             typer.echo(f"page: {c.page}")
-        reason = _wait(c, ending.told, seconds)
+        reason = _wait(c, ending, seconds)
         summary = c.summary()
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
@@ -102,12 +101,15 @@ def up(
         raise typer.Exit(STEPPED_DOWN)
 
 
-def _wait(coordinator: Any, ended: threading.Event, seconds: float | None) -> str | None:
+def _wait(coordinator: Any, ending: Ending, seconds: float | None) -> str | None:
     """Waits until it is time to stop; gives the reason if another coordinator has taken over."""
     until = None if seconds is None else time.monotonic() + seconds
+    ended = ending.told
     while not ended.is_set() and (until is None or time.monotonic() < until):
         if coordinator.stepped_down.is_set():
             return str(coordinator.office.membership.stepped_down)
+        if coordinator.parts.host.ended is not None:
+            ending.give_up(coordinator.parts.host.ended)
         ended.wait(LOOK_S if until is None else min(LOOK_S, max(0.0, until - time.monotonic())))
     return None
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from meander.run.exchange.base import Int64s
@@ -144,7 +144,7 @@ class Compaction:
             try:
                 self.tick()
                 self.metrics.problem = None
-            except (JournalError, PySparkException, Py4JJavaError) as error:  # the pieces are as good as they were
+            except (JournalError, PySparkException, Py4JError, OSError) as error:  # the pieces are as good as they were
                 self.metrics.problem = str(error).strip().splitlines()[0]
                 _log.warning("compaction is put off: %s", self.metrics.problem)
 

@@ -39,6 +39,7 @@ from meander.run.rebinding.options import RebindingOptions
 from meander.run.rebinding.rebinder import Rebinder
 from meander.run.routing import Installed, Routing
 from meander.run.runner import Runner
+from meander.run.session import has_ended
 from meander.run.slot import OnBatch, Slot
 from meander.run.step import MOST_ROWS, Stepper
 from meander.run.store import Store, StoreOptions, StoreStats
@@ -52,8 +53,8 @@ Spark or to a file, a hundred times: beside a thread that places operators it wo
 RETRY_S = 0.5
 IDLE_S = 0.05
 LET_THROUGH_S = 0.05
-MOST_PAUSES = 8
-"""How much longer a slot waits at most that was started again so often without a batch in between."""
+LONGEST_PAUSE_S = 30.0
+"""How long a slot waits at most that was started again and again without a batch in between."""
 STEPS_PER_BATCH = 1000
 """Steps in one micro-batch at most; a step's number is its batch's id times this, plus its place in the batch."""
 
@@ -155,6 +156,8 @@ class Host:
         self.troubles: list[Callable[[], Iterable[str]]] = []
         """Whoever else knows of problems."""
         self.waits_for_disk: str | None = None
+        self.ended: str | None = None
+        """Why nothing here can go on before the process is started again, if so."""
         """Why a step cannot be committed now, if it cannot."""
         self._ingest_channels: Mapping[tuple[str, str], tuple[ChannelId, ...]] = {}
         self._stopping = threading.Event()
@@ -403,30 +406,47 @@ class Host:
 
         While the disk is full it is not tried at all: however long that takes, the slot goes on when there is room.
         """
+        now = time.monotonic()
+        if now < slot.again_at:
+            return
         if not slot.has_room():
             if self.waits_for_disk is None:
                 self.waits_for_disk = f"slot {slot.number} waits: no room for a checkpoint in {slot.directory}"
                 _log.warning(self.waits_for_disk)
-            self._stopping.wait(RETRY_S)
+            slot.again_at = now + RETRY_S
             return
         self.waits_for_disk = None
         _log.warning("slot %d starts over: %s", slot.number, slot.failure)
-        self._stopping.wait(RETRY_S * min(slot.revivals, MOST_PAUSES))
+        slot.again_at = now + min(LONGEST_PAUSE_S, RETRY_S * 2**slot.revivals)
         try:
             slot.revive(self.spark, self._batch_of(slot))
         except (PySparkException, Py4JError, OSError) as error:
             _log.warning("slot %d did not start: %s", slot.number, error)
 
     def _wake_slots(self) -> None:
-        """Wakes each slot whose fragments have something to read."""
-        while not self._stopping.is_set():
+        """Wakes each slot whose fragments have something to read, until the host stops or cannot go on."""
+        while not self._stopping.is_set() and self.ended is None:
             seen = self.store.commits
-            for slot in self.slots:
-                if not slot.is_alive:
-                    self._revive(slot)
-                if not slot.is_busy and self.stepper.has_work(slot.number):
-                    slot.wake()
-            self.store.wait(seen, self._pause_s())
+            try:
+                for slot in self.slots:
+                    if not slot.is_alive:
+                        self._revive(slot)
+                    if not slot.is_busy and self.stepper.has_work(slot.number):
+                        slot.wake()
+            except Exception:  # this thread must not end while anything else goes on
+                self.ended = self._end()
+                if self.ended is None:
+                    _log.exception("waking slots failed; it is tried again")
+                    self._stopping.wait(RETRY_S)
+            else:
+                self.ended = self.store.broken
+                self.store.wait(seen, self._pause_s())
+
+    def _end(self) -> str | None:
+        """Why nothing can go on before this process is started again."""
+        if has_ended(self.spark):
+            return "Java, on which Spark runs, has ended"
+        return self.store.broken
 
     def busy(self) -> bool:
         """Whether anything that was taken in waits to be processed or delivered."""

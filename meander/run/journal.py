@@ -321,6 +321,11 @@ class Journal:
             self._break(f"writing to the disk failed ({problem.strerror})")
             self._check_usable()
 
+    @property
+    def broken(self) -> str | None:
+        """Why nothing can be written any more, however long one waits."""
+        return self._broken
+
     def _break(self, reason: str) -> None:
         self._broken = reason
 

@@ -99,6 +99,10 @@ class Overlaps:
         self._overlaps: dict[int, Overlap] = {}
 
     @property
+    def under_way(self) -> tuple[int, ...]:
+        return tuple(self._overlaps)
+
+    @property
     def forked(self) -> tuple[int, ...]:
         """Those that cannot be taken back."""
         return tuple(n for n, each in self._overlaps.items() if each.is_forked)

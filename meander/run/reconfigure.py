@@ -118,7 +118,7 @@ class Reconfigurator:
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        return tuple(self._courses)
+        return (*self._courses, *self.overlaps.under_way)
 
     # ---------------------------------------------------------------- beginning
 
@@ -127,18 +127,23 @@ class Reconfigurator:
         if not reconfigurations:
             return
         started = self._clock()
+        numbers = [deployment.next_fragment, deployment.next_channel, next_number]
+        self.host.store.commit(Commit(notes={NUMBERS: numbers}))
         courses = [self._course(r, started) for r in reconfigurations]
         for course in courses:
             remember(self.plan, course.installation.fragments, course.reconfiguration.change.fragments_after)
         beside = [c for c in courses if c.reconfiguration.protocol.overlaps]
         self.overlaps.begin(beside)
-        self._courses.update((c.number, c) for c in courses if c not in beside)
-        numbers = [deployment.next_fragment, deployment.next_channel, next_number]
-        self.host.store.commit(Commit(notes={NUMBERS: numbers}))
         fresh = [c for c in courses if not self.host.is_prepared(c.installation.fragments)]
-        self._mark([c for c in courses if c not in fresh and c not in beside])
-        for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
-            course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
+        for course in courses:
+            if course not in beside:
+                course.preparing = None if course in fresh else _done()
+                self._courses[course.number] = course
+        try:
+            self._mark_prepared()  # if there is no room on the disk, the next look tries again
+        finally:
+            for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
+                course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
 
     def _course(
         self,
@@ -381,8 +386,12 @@ class Reconfigurator:
         return self._given_up(course, reason)
 
     def _given_up(self, course: Course, reason: str) -> Outcome:
+        change = course.reconfiguration.change
         self._courses.pop(course.number, None)
-        forget(self.plan, course.reconfiguration.change.fragments_after.values())
+        forget(self.plan, change.fragments_after.values())
+        # A node that went and came back meanwhile was not asked for these: they were to be elsewhere.
+        is_alive = self.paths.topology.is_alive
+        self._stand_in([f.id for f in change.fragments_before.values() if is_alive(f.node)])
         return self._outcome(course, self._clock(), reason)
 
     def _outcome(self, course: Course, ended: float, reason: str | None = None) -> Outcome:
@@ -506,3 +515,10 @@ class Reconfigurator:
 
 def _gone_note(node: NodeId) -> str:
     return f"gone {node}"
+
+
+def _done() -> Future[None]:
+    """What a course waits for whose plans are known already."""
+    found: Future[None] = Future()
+    found.set_result(None)
+    return found

@@ -105,6 +105,12 @@ def start_session(
     return builder.getOrCreate()
 
 
+def has_ended(spark: SparkSession) -> bool:
+    """Whether the Java process that the session runs on is gone: nothing of it can be used again."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
 def _heap() -> str:
     """A quarter of the machine's memory, but neither too little for a join of a large batch nor more than is of use."""
     quarter = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4

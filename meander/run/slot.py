@@ -83,6 +83,8 @@ class Slot:
         self.boundary = Boundary()
         """Held while a step runs: whoever holds it knows that the slot is between two steps."""
         self.revivals = 0
+        self.again_at = 0.0
+        """When it may be started again, in seconds of the monotonic clock."""
         self.is_busy = False
         """Whether a micro-batch is open: it sees new work by itself."""
         self.query: StreamingQuery | None = None

@@ -128,6 +128,11 @@ class Store:
             if segment != self._journal.active_segment and not self.payloads.is_live(segment):
                 self._journal.delete(segment)
 
+    @property
+    def broken(self) -> str | None:
+        """Why nothing can be committed any more before the store is opened again, if so."""
+        return self._journal.broken
+
     # Committing
 
     def commit(self, commit: Commit) -> Outcome:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from meander.deploy.contexts import Reconfiguration
 from meander.deploy.deployer import Deployer
-from meander.deploy.fragments import Placed
+from meander.deploy.fragments import Channel, ChannelKey, Placed
 from meander.deploy.protocols import ISQD, Protocol
 from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
@@ -28,6 +29,7 @@ from meander.run.paths import Paths
 from meander.run.reconfigure import Outcome, Reconfigurator
 
 WAIT_S = 0.02
+AGAIN_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +79,14 @@ class Loop:
         self.replicas = replicas
         self.pending: list[Applied] = []
         """Batches that are not in effect yet, oldest first."""
+        self._is_due = False
+        """Whether something was decided on that has not begun."""
+        self._again_at = 0.0
+        self._begun: list[Reconfiguration] = []
+        self._rerouted: dict[ChannelKey, Channel] = {}
+        """What the deployer let begin and nobody carries out yet."""
+        self._outcomes: list[Outcome] = []
+        """What happened and nobody was told yet."""
         self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
         self.paths = Paths(catalog.topology, emulated)
         self.reconfigurator = carrier(
@@ -117,9 +127,10 @@ class Loop:
         copies = self._copies(events)
         report = self.engine.run(events)
         applied = Applied(report, started, self.clock() - started, _touched(report))
-        self._note_failures(events, copies)
-        self.deployer.note([m.operator for m in report.moves], report.rerouted)
-        self.pending.append(applied)
+        try:
+            self._note_failures(events, copies)
+        finally:  # what is placed is deployed, also if there was no room to write down which nodes went
+            self._expect([m.operator for m in report.moves], report, applied)
         return applied
 
     def _note_failures(self, events: Sequence[ChangeEvent], copies: Mapping[NodeId, tuple[NodeId, ...]]) -> None:
@@ -151,11 +162,14 @@ class Loop:
     def _supersede(self, node: NodeId) -> None:
         """What is under way to a node that went is taken back; its change is considered again with what came since."""
         for number, each in list(self.deployer.under_way.items()):
-            goes_there = any(f.node == node for f in each.change.fragments_after.values())
-            if goes_there and self.reconfigurator.can_take_back(number):
-                name = self.catalog.topology.name(node)
-                outcome = self.reconfigurator.abort(number, f"node {name}, where fragments were to go, is gone")
-                self._take_note(outcome)
+            if all(f.node != node for f in each.change.fragments_after.values()):
+                continue
+            reason = f"node {self.catalog.topology.name(node)}, where fragments were to go, is gone"
+            if number in self._held_back:
+                self._begun = [r for r in self._begun if r.number != number]
+                self.deployer.failed(number, reason)
+            elif self.reconfigurator.can_take_back(number):
+                self._take_note(self.reconfigurator.abort(number, reason))
 
     def _copies(self, events: Sequence[ChangeEvent]) -> dict[NodeId, tuple[NodeId, ...]]:
         """Nodes that go, each with those that have a copy of its last commit: the next ones towards the cloud."""
@@ -198,9 +212,13 @@ class Loop:
         if join:
             under_way = self.deployer.under_way.items()
             applied.open = {n for n, r in under_way if not applied.operators.isdisjoint(r.change.operators)}
-        self.deployer.note(moved, report.rerouted)
-        self.pending.append(applied)
+        self._expect(moved, report, applied)
         return applied
+
+    def _expect(self, operators: Iterable[OperatorId], report: BatchReport, applied: Applied) -> None:
+        self.deployer.note(operators, report.rerouted)
+        self.pending.append(applied)
+        self._is_due = True
 
     def begin_expected(self) -> None:
         """Begins to deploy what `expect` was told, all of it at once: slots are asked to stop between steps once."""
@@ -208,11 +226,13 @@ class Loop:
 
     def poll(self) -> list[Outcome]:
         """What took effect or was taken back since the last time; begins what had to wait for that."""
-        outcomes = self.reconfigurator.poll()
-        for outcome in outcomes:
+        found = self.reconfigurator.poll()
+        for outcome in found:
             self._take_note(outcome)
-        if outcomes:
+        self._outcomes += found
+        if found or (self._is_due and time.monotonic() >= self._again_at):
             self._begin()
+        outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
     def _take_note(self, outcome: Outcome) -> None:
@@ -220,6 +240,7 @@ class Loop:
             self.deployer.finished(outcome.number)
         else:
             self.deployer.failed(outcome.number, outcome.reason)
+        self._is_due = True
         for applied in self.pending:
             if outcome.number in applied.open:
                 applied.open.discard(outcome.number)
@@ -227,10 +248,20 @@ class Loop:
                 applied.waits = applied.waits or outcome.reason is not None
 
     def _begin(self) -> int:
-        """Begins what can begin; says how many channels only took another way."""
+        """Begins what can begin; says how many channels only took another way.
+
+        What fails, such as for want of room on the disk, is tried again with one of the next looks.
+        """
+        self._is_due, self._again_at = True, time.monotonic() + AGAIN_S
         begun, rerouted = self.deployer.begin()
-        self.reconfigurator.reroute(rerouted)
-        self.reconfigurator.begin(begun, self.deployer.deployment, self.deployer.next_number)
+        deployment, under_way = self.deployer.deployment, self.deployer.under_way
+        self._begun += begun
+        self._rerouted |= rerouted
+        self._rerouted = {k: c for k, c in self._rerouted.items() if deployment.channels.get(k) == c}
+        self.reconfigurator.reroute(self._rerouted)
+        self.reconfigurator.begin(list(self._held_back.values()), deployment, self.deployer.next_number)
+        begun, rerouted = [r for r in self._begun if r.number in under_way], self._rerouted
+        self._begun, self._rerouted, self._is_due, self._again_at = [], {}, False, 0.0
         waiting = self.deployer.waiting
         for applied in self.pending:
             if applied.waits:
@@ -240,6 +271,15 @@ class Loop:
                 applied.ended = self.clock()
         self.pending = [a for a in self.pending if a.ended is None]
         return len(rerouted)
+
+    @property
+    def _held_back(self) -> dict[int, Reconfiguration]:
+        """What the deployer let begin and nobody carries out yet, by its number."""
+        if not self._begun:
+            return {}
+        carried_out = set(self.reconfigurator.under_way)
+        mine = self.deployer.under_way
+        return {r.number: r for r in self._begun if r.number in mine and r.number not in carried_out}
 
     def settle(self, timeout_s: float = 60.0) -> list[Outcome]:
         """Waits until nothing is under way on this host; sites that are away are not waited for."""

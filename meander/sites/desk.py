@@ -47,7 +47,7 @@ class SiteDesk:
             "fetch": lambda told: self.sharing.fetch(int(told["number"]), told),
             "effect": self._effect,
             "abort": lambda told: self.sharing.abort(int(told["number"])),
-            "ways": lambda told: self.sharing.reroute(told["channels"]),
+            "ways": self._ways,
         }
 
     # ---------------------------------------------------------------- for other sites
@@ -105,6 +105,9 @@ class SiteDesk:
         share = Share.from_json(told["share"])
         self.sharing.abort_forgotten(share.number, {int(n) for n in told["open"]})
         self.sharing.prepare(share)
+
+    def _ways(self, told: Mapping[str, Any]) -> None:
+        self.sharing.reroute(told["channels"], (Epoch.of_json(told).number, int(told.get("turn", 0))))
 
     def _effect(self, told: Mapping[str, Any]) -> None:
         self.sharing.effect(int(told["number"]), told)

@@ -62,6 +62,8 @@ class Sharing:
         """Held while something changes what runs here."""
         self._over: deque[int] = deque(maxlen=MOST_OVER)
         """Changes that were taken back or have happened here: an order to prepare one was long on its way."""
+        self._turn = (0, 0)
+        """The newest order about ways that was carried out: epoch and turn."""
         self._preparer = ThreadPoolExecutor(1, "preparer")
         if kafka is not None:
             kafka.start(self.pulling, self.may_pull)
@@ -311,9 +313,17 @@ class Sharing:
                 found[channel.sender] = tuple(tuple(w for w in out if w.channel != channel.id) for out in outputs)
         return found
 
-    def reroute(self, channels: Mapping[str, Mapping[str, Any]]) -> None:
-        """Lets channels take another way, or none until it is back."""
+    def reroute(self, channels: Mapping[str, Mapping[str, Any]], turn: tuple[int, int] | None = None) -> None:
+        """Lets channels take another way, or none until it is back.
+
+        `turn` grows with every order. One that waited here until its sender had given it up, and sent a newer one
+        with all that it says, is not carried out any more.
+        """
         with self.changing:
+            if turn is not None:
+                if turn < self._turn:
+                    return
+                self._turn = turn
             store = self.host.store
             known = set(store.exchange.channels())
             rewire: list[Rewire] = []

@@ -1,4 +1,4 @@
-"""A host on a small cluster, as a process of its own: executors are processes, and one of them is killed meanwhile.
+"""A host on a small cluster, as a process of its own; one of the cluster's executors is killed meanwhile.
 
     python -m tests.run.cluster DIRECTORY
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -31,8 +30,11 @@ from meander.run.prepared import PreparedRunner
 from meander.run.runner import PlainRunner
 from meander.run.session import start_session
 from tests.run.harness import SINKS, Plane, queries, rows_of
+from tests.run.standalone import standalone
 
-MASTER = "local-cluster[2,1,1024]"
+CORES = 2
+"""Of the worker; each executor has one of them."""
+SPARK = {"spark.executor.cores": "1", "spark.executor.memory": "1g", "spark.cores.max": str(CORES)}
 TEXT = """
 CREATE QUERY fast AS SELECT id, speed * 3.6 AS kmh FROM cars WHERE speed > 10 INTO one;
 CREATE QUERY load AS SELECT road, count(*) AS n, avg(speed) AS mean FROM cars
@@ -41,8 +43,8 @@ GROUP BY road WINDOW TUMBLING(ts, 1 s) INTO two;
 MOMENTS, KILLED_AT = 4, 2
 
 
-def run(directory: Path) -> dict[str, object]:
-    spark = start_session("cluster", extra={"spark.master": MASTER})
+def run(directory: Path, master: str) -> dict[str, object]:
+    spark = start_session("cluster", extra={"spark.master": master, **SPARK})
     executors = ExecutorsRunner(spark, least_rows=30)
     wanted = queries(TEXT)
     plane = Plane(directory / "plan", PlainRunner(spark), wanted)
@@ -85,9 +87,7 @@ def run(directory: Path) -> dict[str, object]:
         for query in wanted
         for sink, expected in oracle(spark, query.plan, inputs).items()
     }
-    left = Path(os.environ["SPARK_HOME"]) / "work" / spark.sparkContext.applicationId
     spark.stop()
-    shutil.rmtree(left, ignore_errors=True)
     return {
         "drained": drained,
         "problems": list(status.problems),
@@ -118,4 +118,7 @@ def kill_one_executor() -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run(Path(sys.argv[1]))) + "\n")
+    place = Path(sys.argv[1])
+    with standalone(place / "cluster", CORES, "2g") as address:
+        found = run(place, address)
+    sys.stdout.write(json.dumps(found) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from meander.model.ids import ChannelId
 from meander.model.streams import Stream
 from meander.run.commit import Commit
 from meander.run.connectors.base import Malformed, Polled
+from meander.run.connectors.cut_file import CutFile
 from meander.run.exchange.base import NO_WATERMARK
 from meander.run.frames import BEGIN, END, HIDDEN, with_hidden
 from meander.run.ingest import Ingest, IngestOptions
@@ -329,6 +331,28 @@ def test_malformed_rows_are_kept_aside_once(tmp_path: Path) -> None:
     assert [r["row"] for r in rows] == ["row 0", "row 1"] * 2
     assert rows[0]["reason"] == "no reason"
     assert rig.ingest.metrics().malformed == 4
+
+
+def test_malformed_rows_that_find_no_room_wait_with_the_rows_they_came_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path, scripted(), sources={"s": Scripted([(0, 1)], [(0, 2)], malformed=1)})
+    append, refused = CutFile.append, 3
+
+    def full(file: CutFile, data: bytes) -> int:
+        nonlocal refused
+        if refused:
+            refused -= 1
+            raise OSError(errno.ENOSPC, "no room")
+        return append(file, data)
+
+    monkeypatch.setattr(CutFile, "append", full)
+    for _ in range(6):
+        rig.tick()
+    assert not refused
+    assert rig.ingest.metrics().streams["s"].paused is None
+    assert held(rig.store, rig.channel("s", "s-1")).column("_ts").to_pylist() == [1, 2]
+    assert len((tmp_path / "work" / "malformed-s.jsonl").read_text().splitlines()) == 2
 
 
 def test_too_many_malformed_rows_pause_only_their_stream(tmp_path: Path) -> None:

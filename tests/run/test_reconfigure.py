@@ -19,12 +19,15 @@ from meander.model.topology import Link
 from meander.run.backup import Backup
 from meander.run.commit import Commit
 from meander.run.commit import Outcome as CommitOutcome
+from meander.run.host import Host
 from meander.run.installation import OUTSIDE
 from meander.run.journal import DiskFullError
 from meander.run.paths import Paths
 from meander.run.prepared import PreparedRunner
+from meander.run.reconfigure import GONE
 from meander.run.routing import Installed
 from meander.run.store import Store
+from meander.serve import loop
 from tests.run.harness import rows_of
 from tests.run.moving import EDGES, MovingPlane
 from tests.run.test_step import QUERIES
@@ -112,6 +115,64 @@ def test_a_crash_at_any_commit_of_a_change_or_a_step_leaves_the_output_as_it_is(
     assert bomb.blasts
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
+
+
+class FullNow:
+    """Lets there be no room for random commits; nothing else happens."""
+
+    def __init__(self, rng: np.random.Generator, share: float) -> None:
+        self.rng, self.share, self.armed, self.refused = rng, share, True, 0
+        self.commit = Store.commit
+
+    def commits(self, store: Store, change: Commit) -> CommitOutcome:
+        if self.armed and self.rng.random() < self.share:
+            self.refused += 1
+            raise DiskFullError("no room")
+        return self.commit(store, change)
+
+
+@pytest.mark.parametrize("seed", range(200, 206))
+def test_a_disk_that_is_full_at_any_commit_of_a_change_leaves_nothing_undone(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The process goes on: what was decided begins later, and what began goes on."""
+    rng = np.random.default_rng(seed)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300)
+    full = FullNow(rng, 0.3)
+    monkeypatch.setattr(loop, "AGAIN_S", 0.0)
+    for moment in range(10):
+        plane.feed(rng, moment * 500)
+        events = plane.random_events(rng)
+        monkeypatch.setattr(Store, "commit", lambda store, change: full.commits(store, change))
+        for action in (partial(plane.apply, *events), plane.poll, plane.poll):
+            with suppress(DiskFullError):
+                action()
+        monkeypatch.setattr(Store, "commit", full.commit)
+        plane.step()
+    plane.mend(rng)
+    plane.finish()
+    assert full.refused
+    assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+    plane.check_deployment()
+
+
+def test_a_fragment_goes_on_whose_node_is_back_when_its_change_is_taken_back(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node goes, it is to be elsewhere, its node comes back, and the place it was to have goes."""
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, disorder_ms=300)
+    (aggregate,) = (o for o, r in plane.catalog.plan.operators.items() if isinstance(r.spec, WindowAggregate))
+    plane.apply(PlacementChanged(0, aggregate, "e2"))
+    for _ in range(5):
+        plane.step()
+        plane.poll()
+    fragment = plane.loop.deployer.deployment.owner[aggregate]
+    monkeypatch.setattr(Host, "is_prepared", lambda host, fragments: False)  # no marker before the next look
+    plane.host.routing.pause(fragment, f"{GONE}: e2")  # as if the node had gone, before anything else could happen
+    plane.apply(PlacementChanged(0, aggregate, "e1"))
+    (number,) = plane.loop.deployer.under_way
+    plane.loop._take_note(plane.loop.reconfigurator.abort(number, "its target is gone"))
+    assert fragment not in plane.host.routing.paused
 
 
 def test_queries_that_come_and_go_do_not_disturb_those_that_stay(

@@ -149,6 +149,24 @@ class Process:
         self.running.send_signal(signal.SIGTERM)
         return self.running.wait(PATIENCE_S)
 
+    def java(self) -> int:
+        """The process id of its Java."""
+        assert self.running is not None
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                name = (path / "comm").read_text().strip()
+            except OSError:
+                continue
+            if parent == self.running.pid and name == "java":
+                return int(path.name)
+        raise AssertionError("it has no Java")
+
+    def wait(self) -> int:
+        """Until it has ended by itself; gives the exit code."""
+        assert self.running is not None
+        return self.running.wait(PATIENCE_S)
+
     def end(self) -> None:
         if self.running is not None and self.running.poll() is None:
             self.kill()

@@ -6,13 +6,15 @@ results with what a plain loop over the rows gives.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.sites.fleet import ROWS, Fleet, counts_query, end_rows, expected_counts, fleet, write_rows, write_world
 
-STREAMS = ("moved", "torn")
+STREAMS = ("moved", "torn", "headless")
 HALF = ROWS // 2
 
 
@@ -59,6 +61,20 @@ def test_a_site_and_the_coordinator_that_are_killed_in_the_middle_of_a_change_go
     machines.sites["west"].start()
     machines.wait_here("west", "east")
     finish(machines, "torn", "east", "side")
+
+
+@pytest.mark.chaos
+def test_a_site_whose_java_ends_says_so_and_goes_on_with_the_next_start(machines: Fleet) -> None:
+    machines.submit(counts_query("headless", "side"), "headless")
+    write_rows(machines.directory, "headless", 0, HALF)
+    machines.wait_for("east", "headless", "side", 1)
+    east = machines.sites["east"]
+    os.kill(east.java(), signal.SIGKILL)
+    assert east.wait() == 1
+    assert "Java, on which Spark runs, has ended; everything that was taken in is there at the next start" in east.log
+    east.start()
+    machines.wait_here("west", "east")
+    finish(machines, "headless", "east", "side")
 
 
 def test_a_site_that_is_told_to_end_finishes_what_it_took_in_and_leaves(machines: Fleet) -> None:

@@ -204,6 +204,23 @@ def test_an_order_to_prepare_that_comes_after_the_end_of_its_change_is_refused_a
         plane.close()
 
 
+def test_an_order_about_ways_that_was_overtaken_by_a_newer_one_is_not_carried_out(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    try:
+        sharing = plane.machines["west"].sharing
+        exchange = sharing.host.store.exchange
+        channel = next(iter(exchange.channels()))
+        for turn, is_cut in (((3, 7), True), ((4, 1), False), ((4, 3), True), ((4, 2), False), ((3, 9), False)):
+            sharing.reroute({str(channel): {"is_cut": is_cut, "way": ["west"]}}, turn)
+        assert exchange.is_cut(channel)
+        sharing.reroute({str(channel): {"is_cut": False, "way": ["west"]}}, (5, 1))
+        assert not exchange.is_cut(channel)
+    finally:
+        plane.close()
+
+
 def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_there_is_some(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

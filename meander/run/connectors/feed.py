@@ -24,6 +24,7 @@ from meander.run.connectors.options import Options
 from meander.run.connectors.watermarks import newest_before, packed, unpacked, watermarks
 from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, Int64s
 from meander.run.frames import BEGIN, END, HIDDEN, channel_schema, event_times
+from meander.run.journal import is_full
 
 _LONGEST_ROW = 10_000
 """Characters of a malformed row that are kept."""
@@ -78,6 +79,8 @@ class Feed:
         self._sent = np.empty(0, np.int64)
         self._sending: tuple[Int64s, Int64s] = (self._entry_channel, self._sent)
         self._batch: _Batch | None = None
+        self._polled: Polled | None = None
+        """What the source gave and could not be taken yet."""
         self._noted = False
         self._opened = self._behind = self.ended = False
         self._unread = 0
@@ -121,13 +124,19 @@ class Feed:
             return
         try:
             self.open(now_ms)
-            polled = self._source.poll(now_ms, most_rows) if self._opened and not self.ended else None
+            polled = self._polled
+            if polled is None and self._opened and not self.ended:
+                polled = self._polled = self._source.poll(now_ms, most_rows)
             if polled is not None:
                 self._take(polled, now_ms)
+                self._polled = None
         except (InputError, ConnectorError, OSError) as error:
-            self._pause(str(error))
+            if not is_full(error):  # then there is no room for malformed rows now: they are taken next time
+                self._polled = None
+                self._pause(str(error))
             return
         except Exception as error:  # whatever else a source raises must not stop the others
+            self._polled = None
             self._pause(f"{type(error).__name__}: {error}")
             return
         self._behind = polled is not None and polled.more

@@ -57,10 +57,9 @@ class ExecutorsRunner:
 
     @property
     def parts(self) -> int:
-        """Into how many parts a batch is cut now: one for each core of each executor."""
-        context = self._spark.sparkContext
-        known = context._jsc.sc().statusTracker().getExecutorInfos()  # the driver is one of them
-        return max(2, (len(known) - 1) * int(context.getConf().get("spark.executor.cores", "1") or 1))
+        """Into how many parts a batch is cut now: one for each task that executors run at the same time."""
+        context = self._spark.sparkContext._jsc.sc()
+        return max(2, int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())))
 
     def run(self, plan: Callable[[Sequence[DataFrame]], DataFrame], tables: Sequence[pa.Table]) -> pa.Table:
         """What the plan gives over frames of these rows, in any order."""

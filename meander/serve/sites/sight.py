@@ -1,7 +1,8 @@
 """What comings and goings of nodes mean for the topology: from names of nodes to change events.
 
 A node that goes leaves its links behind; when it comes back they are mended, as far as the other end is there. If both
-ends are away, the one that comes back last brings the link.
+ends are away, the one that comes back last brings the link. Comings and goings that are decided on together are looked
+at in turn: a link that one brings and the next takes away again is remembered like any other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from meander.model.topology import Link, Node, Topology
 from meander.serve.sites.book import Book
 
 Value = Mapping[str, Any] | ChangeEvent
+Ends = tuple[str, str]
 
 
 class Sight:
@@ -25,8 +27,12 @@ class Sight:
     def __init__(self, topology: Topology, book: Book) -> None:
         self._topology, self._book = topology, book
         self._alive: dict[str, bool] = {}
-        self._lost: dict[tuple[str, str], Link] = {}
-        self._mended: set[tuple[str, str]] = set()
+        self._lost: dict[Ends, Link] = {}
+        """Links that go with an end of theirs, in one direction each."""
+        self._mended: dict[Ends, Link] = {}
+        """Links that nodes bring, in one direction each."""
+        self._forgotten: dict[Ends, str] = {}
+        """Links that are remembered of a node that now gives others."""
         self._slots: dict[str, int | None] = {}
 
     def before(self) -> None:
@@ -38,9 +44,11 @@ class Sight:
             self._book.save_drained(draining)
 
     def after(self) -> None:
-        """What needs not be remembered any more."""
-        if self._mended:
-            self._book.drop_links(self._mended)
+        """What needs not be remembered any more: not of links that are not there, because their coming was refused."""
+        there = [ends for ends in self._mended if self._exists(*ends)]
+        there += [ends for ends, name in self._forgotten.items() if self._topology.find(name) is not None]
+        if there:
+            self._book.drop_links(there)
         ended = {n: s for n, s in self._slots.items() if s is None}
         if ended:
             self._book.save_drained(ended)
@@ -79,9 +87,12 @@ class Sight:
     def _given(self, described: Mapping[str, Any]) -> list[Value]:
         """The links that a site gives for a node instead of those it had; the rest of them is forgotten."""
         name = str(described["name"])
-        self._mended |= {(k.source, k.target) for k in self._book.kept_links(name)}
+        self._forgotten |= {(k.source, k.target): name for k in self._book.kept_links(name)}
         links = [Link(**{"source": name, **given}) for given in described["links"]]
-        return [LinkAdded(0, link) for link in links if not self._linked(link.source, link.target)]
+        new = [link for link in links if not self._linked(link.source, link.target)]
+        for link in new:
+            self._mended |= {(k.source, k.target): k for k in _one_way(link)}
+        return [LinkAdded(0, link) for link in new]
 
     def _remembered(self, name: str) -> list[Value]:
         """The links that a node had, of those whose other end is there."""
@@ -93,9 +104,10 @@ class Sight:
                 continue
             twin = kept.get((target, source))
             both = twin is not None and (twin.latency_ms, twin.bandwidth_mbps) == (link.latency_ms, link.bandwidth_mbps)
-            self._mended |= {(source, target), *([(target, source)] if both else [])}
+            whole = replace(link, directed=not both)
             if not self._linked(source, target):
-                events.append(LinkAdded(0, replace(link, directed=not both)))
+                events.append(LinkAdded(0, whole))
+            self._mended |= {(k.source, k.target): k for k in _one_way(whole)}
         return events
 
     # ---------------------------------------------------------------- going
@@ -106,6 +118,7 @@ class Sight:
         drained = {**self._book.drained(gone), **{n: self._slots[n] for n in gone if n in self._slots}}
         events: list[Value] = []
         for name in gone:
+            self._lost |= {ends: self._mended.pop(ends) for ends in [e for e in self._mended if name in e]}
             if (node := self._topology.find(name)) is not None:
                 self._lost |= {(k.source, k.target): k for k in self._links_of(node)}
             self._alive[name] = False
@@ -141,8 +154,17 @@ class Sight:
             source, target = topology.name(NodeId(int(arcs.tail[arc]))), topology.name(NodeId(int(arcs.tip[arc])))
             yield Link(source, target, float(arcs.latency_ms[arc]), float(arcs.bandwidth_mbps[arc]), directed=True)
 
-    def _linked(self, source: str, target: str) -> bool:
-        """Whether there is a link now that will still be there."""
+    def _exists(self, source: str, target: str) -> bool:
         a, b = self._topology.find(source), self._topology.find(target)
+        return a is not None and b is not None and self._topology.arc(a, b) is not None
+
+    def _linked(self, source: str, target: str) -> bool:
+        """Whether there is a link now that will still be there, or one that comes."""
         went = any(self._alive.get(n) is False for n in (source, target)) or (source, target) in self._lost
-        return a is not None and b is not None and not went and self._topology.arc(a, b) is not None
+        return (source, target) in self._mended or (not went and self._exists(source, target))
+
+
+def _one_way(link: Link) -> list[Link]:
+    """A link in one direction each."""
+    there = replace(link, directed=True)
+    return [there] if link.directed else [there, replace(there, source=link.target, target=link.source)]

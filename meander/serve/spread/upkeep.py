@@ -6,6 +6,7 @@ is greeted first, and told to take back what nobody knows of any more.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -46,6 +47,7 @@ class Upkeep:
         self._effects: dict[str, dict[int, Mapping[str, Any]]] = {}
         self._aborts: dict[str, set[int]] = {}
         self._ways: dict[str, dict[str, Any]] = {}
+        self._turns = itertools.count(1)
         self._peers: dict[str, Any] = {}
         self._greeted: set[str] = set()
         self._joined: dict[str, int] = {}
@@ -109,9 +111,10 @@ class Upkeep:
             return bool(owed) or site not in self._greeted or self._peers.get(site) != self._told(site)
 
     def _told(self, site: str) -> Any:
-        found = self._peers_of.get(site)
+        known = self._peers_of  # another one when addresses have changed: what is found now belongs to this one
+        found = known.get(site)
         if found is None:
-            found = self._peers_of[site] = self.switchboard.peers_of(site)
+            found = known[site] = self.switchboard.peers_of(site)
         return found
 
     def introduce(self, site: str) -> None:
@@ -166,7 +169,7 @@ class Upkeep:
             with self._lock:
                 self._aborts.get(site, set()).discard(number)
         if ways:
-            order(site, "ways", {"channels": ways})
+            order(site, "ways", {"channels": ways, "turn": next(self._turns)})
             with self._lock:
                 left = self._ways.get(site, {})
                 self._ways[site] = {c: w for c, w in left.items() if ways.get(c) != w}

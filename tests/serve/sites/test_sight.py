@@ -1,0 +1,124 @@
+"""What is remembered of links while sites come and go, one at a time and together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meander.lang.topology_file import load
+from meander.model.events import LinkAdded, LinkRemoved
+from meander.model.topology import Link, Topology
+from meander.place.applicator import Applicator
+from meander.place.catalog import Catalog
+from meander.place.changelog import ChangeLog
+from meander.serve.changes import Reader
+from meander.serve.sites.book import Book
+from meander.serve.sites.sight import Sight, Value
+from tests.sites.fleet import write_world
+
+SITES = {"west": ["s0", "e0"], "east": ["s1", "e1"]}
+OWN = {("e0", "s0"), ("cloud", "e0"), ("cloud", "e1")}
+Step = tuple[str, str]
+
+
+class Land:
+    """A topology, and what the coordinator remembers of it."""
+
+    def __init__(self, book: Book, path: Path) -> None:
+        found = load(path)
+        self.topology, self.book = found.topology, book
+        self._applicator = Applicator(Catalog(self.topology, found.streams, found.sinks), ChangeLog())
+        self._reader = Reader(found.streams, found.sinks)
+        for site, nodes in SITES.items():
+            book.claim(site, nodes)
+        book.drop_links([(k.source, k.target) for nodes in SITES.values() for n in nodes for k in book.kept_links(n)])
+
+    def apply(self, values: Sequence[Value]) -> None:
+        self._applicator.apply(self._reader.read(values).events)
+
+    def relink(self) -> None:
+        """A sensor's only link goes to the other site."""
+        self.apply([LinkRemoved(0, "s1", "e1"), LinkAdded(0, Link("s1", "e0", 1))])
+
+    def together(self, steps: Sequence[Step], *, refused: Sequence[Step] = (), **given: Any) -> None:
+        """Sites come and go; what is refused does not happen, although it was looked at."""
+        sight = Sight(self.topology, self.book)
+        decided = []
+        for step in steps:
+            did, site = step
+            nodes = SITES[site]
+            events = sight.come([{"name": n, **given} for n in nodes]) if did == "come" else sight.go(nodes)
+            decided += [events] if events and step not in refused else []
+        sight.before()
+        for events in decided:
+            self.apply(events)
+        sight.after()
+
+    def links(self) -> set[tuple[str, ...]]:
+        return links_of(self.topology)
+
+
+def links_of(topology: Topology) -> set[tuple[str, ...]]:
+    return {tuple(sorted((k.source, k.target))) for k in topology.links()}
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Book]:
+    found = Book(tmp_path_factory.mktemp("book") / "ledger.db")
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_world(tmp_path_factory.mktemp("world"), ["any"])
+
+
+@pytest.mark.parametrize("away", [(), ("west",), ("east",), ("west", "east"), ("east", "west")], ids="-".join)
+@pytest.mark.parametrize("sensor", ["e0", "e1"])
+def test_all_links_are_there_when_all_sites_are_back_whatever_was_decided_on_together(
+    book: Book, path: Path, away: Sequence[str], sensor: str
+) -> None:
+    """Every three comings and goings of two sites in one batch, one of them being the other's only neighbour."""
+    every = list(itertools.product(("come", "go"), SITES))
+    for steps in itertools.product(every, repeat=3):
+        land = Land(book, path)
+        if sensor == "e0":
+            land.relink()
+        for site in away:
+            land.together([("go", site)])
+        land.together(steps)
+        for site in SITES:
+            land.together([("come", site)])
+        assert land.links() == OWN | {(sensor, "s1")}, steps
+        assert not [k for nodes in SITES.values() for n in nodes for k in book.kept_links(n)], steps
+
+
+def test_a_coming_that_is_refused_forgets_no_link(book: Book, path: Path) -> None:
+    land = Land(book, path)
+    land.together([("go", "east")])
+    land.together([("come", "east")], refused=[("come", "east")])
+    assert land.links() == {("cloud", "e0"), ("e0", "s0")}
+    land.together([("come", "east")])
+    assert land.links() == OWN | {("e1", "s1")}
+
+
+def test_links_that_a_site_gives_are_remembered_when_it_goes_at_once(book: Book, path: Path) -> None:
+    land = Land(book, path)
+    land.together([("go", "east")])
+    land.together([("come", "east"), ("go", "east")], links=[{"target": "cloud", "latency_ms": 3}])
+    land.together([("come", "east")])
+    assert {("cloud", "s1"), ("cloud", "e1")} <= land.links()
+
+
+def test_links_that_a_site_gives_replace_those_it_had(book: Book, path: Path) -> None:
+    land = Land(book, path)
+    land.together([("go", "east")])
+    land.together([("come", "east")], links=[{"target": "cloud", "latency_ms": 3}])
+    land.together([("go", "east")])
+    land.together([("come", "east")])
+    assert land.links() == {("cloud", "e0"), ("e0", "s0"), ("cloud", "s1"), ("cloud", "e1")}
