@@ -36,9 +36,9 @@ from meander.commands import (
     topology,
     up,
 )
-from meander.model.errors import InputError
+from meander.model.errors import InputError, OutsideError
 
-USER_ERROR = 2
+USER_ERROR, OUTSIDE_ERROR = 2, 1
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     demo.register,
@@ -73,9 +73,9 @@ class App(typer.Typer):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().__call__(*args, **kwargs)
-        except InputError as error:
+        except (InputError, OutsideError) as error:
             typer.secho(f"error: {error}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
-            sys.exit(USER_ERROR)
+            sys.exit(USER_ERROR if isinstance(error, InputError) else OUTSIDE_ERROR)
 
 
 app = App(

@@ -16,6 +16,7 @@ from meander.sites.addresses import is_everywhere
 PANEL = "Coordinator"
 site = typer.Typer(help="Run the nodes of a site, or make the tokens that let sites join.", invoke_without_command=True)
 WATCH_S = 0.5
+MASTERS = ("local", "spark://", "yarn", "k8s://")
 
 
 def register(app: typer.Typer) -> None:
@@ -72,6 +73,10 @@ def run(
             raise InputError("this file is not there; make certificates with `meander certificates`", str(path))
     if address is None and is_everywhere(listen):
         raise InputError(f"others cannot reach this site at {listen}; say where they do with --address HOST:PORT")
+    if master is not None and not master.startswith(MASTERS):
+        raise InputError(
+            f"{master!r} is no master of Spark; write local[2], spark://HOST:7077, yarn or k8s://HOST:PORT"
+        )
     if broker is not None:
         addresses(broker)
     settings = {} if broker_settings is None else client_settings(broker_settings)

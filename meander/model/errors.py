@@ -1,4 +1,4 @@
-"""The one error type for bad input: a sentence that names the place, the mistake and the remedy."""
+"""Errors for people: a sentence that names the place, the mistake and the remedy."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ class InputError(Exception):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
+
+
+class OutsideError(Exception):
+    """Something that is needed does not work, and may work when it is tried again. Nothing was changed."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], plural: str | None = None) -> InputError:

@@ -13,9 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from meander.model.errors import OutsideError
 from meander.run.java import java_home_for_spark
+from meander.run.java_errors import said
 
 LOOPBACK = "127.0.0.1"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -26,6 +30,7 @@ JAVA_OPTIONS = (
 )
 
 
+PLAIN_FILES = "spark.hadoop.fs.file.impl"
 LEAST_HEAP_MB, MOST_HEAP_MB = 2_000, 8_000
 
 
@@ -56,7 +61,7 @@ def settings(app_name: str, cores: int, memory: str | None = None) -> dict[str, 
         "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         # No checksum files beside the checkpoint's, and fewer forks.
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        PLAIN_FILES: "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.session.timeZone": "UTC",
         # Plans are prepared once and run again: no broadcast of a first batch, no shuffle where one partition will do.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -91,18 +96,28 @@ def start_session(
     """The Spark session of this process, started if there is none; a running one is returned as it is.
 
     `cores` defaults to the cores this process may use, `memory` to a quarter of the machine's; `extra` settings win
-    over :func:`settings`. Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on.
+    over :func:`settings`. Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on, and
+    OutsideError when Spark does not start there.
     """
     if (running := SparkSession.getActiveSession()) is not None:
         return running
     conf = settings(app_name, cores or usable_cores(), memory) | dict(extra or {})
     here = is_on_this_machine(conf["spark.master"])
     conf = (ON_THIS_MACHINE if here else {}) | conf
+    if conf["spark.master"].startswith("yarn"):  # it hands files out by a file system that tells its scheme
+        conf.pop(PLAIN_FILES)
     _prepare_environment(here=here)
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        cause = said(error).rstrip(".")
+        raise OutsideError(
+            f"Spark does not start on {conf['spark.master']}: {cause}; see that it can be reached from here and takes "
+            "these settings"
+        ) from error
 
 
 def has_ended(spark: SparkSession) -> bool:

@@ -74,6 +74,12 @@ def test_what_is_no_setting_of_spark_is_refused(setting: str) -> None:
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
+def test_a_master_that_spark_does_not_know_is_refused_before_anything_starts() -> None:
+    arguments = ("site", "--join", "http://hub:8420", "--token", "t", "--nodes", "e0", "--master", "spork://hub")
+    with pytest.raises(InputError, match=r"'spork://hub' is no master of Spark; write local\[2\], spark://HOST:7077"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
 def test_certificates_are_signed_by_one_authority_and_their_keys_are_private(tmp_path: Path) -> None:
     out = tmp_path / "certificates"
     made = json.loads(said("certificates", "hub", "gateway", "-o", str(out), "--host", "10.0.0.7", "--json"))

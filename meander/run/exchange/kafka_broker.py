@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 
 from meander.run.exchange.flight_client import AwayError
 from meander.run.exchange.kafka_address import addresses
-from meander.run.exchange.kafka_connector import innermost, said, use
+from meander.run.exchange.kafka_connector import use
+from meander.run.java_errors import innermost, said
 
 MOST_RECORD_BYTES = 64_000_000
 """A single tuple may be large; records are usually kept far smaller."""

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.run.exchange.flight_client import AwayError
+from meander.run.java_errors import said
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
@@ -69,26 +70,6 @@ def use(spark: SparkSession) -> None:
             except (Py4JError, PySparkException) as error:
                 raise AwayError(f"Spark does not take its Kafka connector: {said(error)}") from None
     _threads.spark = spark
-
-
-def said(error: Exception) -> str:
-    """What went wrong, as the innermost exception says it."""
-    java = _cause(error)
-    text = str(error) if java is None else str(java.getMessage() or java.getClass().getSimpleName())
-    return (text.strip().splitlines() or [type(error).__name__])[0]
-
-
-def innermost(error: Exception) -> str:
-    """What the innermost exception is called."""
-    java = _cause(error)
-    return type(error).__name__ if java is None else str(java.getClass().getSimpleName())
-
-
-def _cause(error: Exception) -> Any:
-    java = getattr(error, "java_exception", None)
-    while java is not None and java.getCause() is not None:
-        java = java.getCause()
-    return java
 
 
 def _session(spark: SparkSession) -> Any:
