@@ -1,4 +1,4 @@
-"""`meander plan`, `events`, `move`: changes of the infrastructure under a running coordinator."""
+"""`meander plan`, `events`, `move`, `resume`: changes of the infrastructure under a running coordinator."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL)(plan)
     app.command(rich_help_panel=PANEL)(events)
     app.command(rich_help_panel=PANEL)(move)
+    app.command(rich_help_panel=PANEL)(resume)
 
 
 def read_events(words: list[str]) -> list[dict[str, Any]]:
@@ -170,3 +171,27 @@ def move(
         show(found)
     else:
         _tell(found)
+
+
+def resume(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A stream, a query (its outlets), or 'fragment 7'; everything if not given."),
+    ] = None,
+    directory: Directory = HERE,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Try again what is paused because it failed, such as a stream with too many malformed rows; `status` names it."""
+    found = connect(directory, url, token).send("POST", "/resume", {"name": name})
+    if as_json:
+        show(found)
+        return
+    for each in found:
+        if each["problem"] is not None:
+            typer.echo(f"{each['where']}: could not be told: {each['problem']}", err=True)
+        for what in each["resumed"]:
+            typer.echo(f"{each['where']}: {what} goes on")
+    if not any(each["resumed"] for each in found):
+        typer.echo("nothing was paused" if name is None else f"nothing called {name!r} was paused")

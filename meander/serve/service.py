@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from http import HTTPStatus
 from importlib.metadata import version
@@ -19,6 +19,8 @@ from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged, Q
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
 from meander.place.mechanisms import MECHANISMS
+from meander.run.exchange.flight_proof import HOME
+from meander.run.resuming import resume
 from meander.serve.board import Views
 from meander.serve.changes import Changes, Reader, check_name
 from meander.serve.core import Core
@@ -53,6 +55,8 @@ class Service:
         self.auditor: Auditor | None = None
         self._history: History | None = None
         self._stopping = False
+        self.resume_elsewhere: Callable[[str | None], Mapping[str, list[str] | str]] = lambda name: {}
+        """Lets sites try again what is paused there."""
         self._started = time.monotonic()
         self._things: dict[str, dict[str, float]] = {}
         self._told_things = 0.0
@@ -234,6 +238,15 @@ class Service:
         held = OperatorId(operator)
         changes = self.reader.read([PlacementChanged(0, held)])
         return self.core.ask(Wish(changes, Form(Kind.MOVE), lambda core: _is_held(core, held), key))
+
+    def resume(self, name: str | None = None) -> list[dict[str, Any]]:
+        """Tries again what is paused because it failed, here and at all sites, or only what has a name."""
+        found: dict[str, list[str] | str] = {HOME: resume(self.core.loop.host, name), **self.resume_elsewhere(name)}
+        return [
+            {"where": where, "resumed": [], "problem": told} if isinstance(told, str)
+            else {"where": where, "resumed": told, "problem": None}
+            for where, told in found.items()
+        ]  # fmt: skip
 
     def switch(self, query: str, mechanism: str, protocol: str | None, key: Key | None = None) -> Future[Answer]:
         """Lets another mechanism place a query, which moves while it runs."""

@@ -10,6 +10,7 @@ from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
 from meander.run.exchange.flight_client import Asker
 from meander.run.exchange.flight_server import Asked, Chunks
+from meander.run.resuming import resume
 from meander.sites.contacts import Contacts
 from meander.sites.fence import Fence, FencedError
 from meander.sites.protocol import FIRST_PROTOCOL, PROTOCOL, Epoch
@@ -48,6 +49,7 @@ class SiteDesk:
             "effect": self._effect,
             "abort": lambda told: self.sharing.abort(int(told["number"])),
             "ways": self._ways,
+            "resume": lambda told: resume(self.sharing.host, told.get("name")),
         }
 
     # ---------------------------------------------------------------- for other sites

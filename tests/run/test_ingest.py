@@ -363,7 +363,7 @@ def test_too_many_malformed_rows_pause_only_their_stream(tmp_path: Path) -> None
     metrics = rig.ingest.metrics()
     assert metrics.streams["s"].paused == (
         "4 malformed rows, more than the 3 that option 'malformed' allows; "
-        "see malformed-s.jsonl, then resume the stream"
+        "see malformed-s.jsonl, then `meander resume s`"
     )
     assert metrics.streams["s"].rows == 2
     assert metrics.streams["train"].rows > 10

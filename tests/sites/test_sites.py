@@ -43,6 +43,8 @@ def test_a_query_across_three_hosts_gives_what_one_would_while_its_memory_moves_
         machines.move("moved", "window aggregate", node)
         write_rows(machines.directory, "moved", stop - 60, stop)
         machines.wait_moved("moved", "window aggregate", node)
+    none: dict[str, object] = {"resumed": [], "problem": None}
+    assert machines.send("POST", "/resume", {}) == (200, [{"where": w, **none} for w in ("home", "east", "west")])
     finish(machines, "moved", "home", "out")
 
 

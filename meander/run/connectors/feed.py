@@ -269,7 +269,7 @@ class Feed:
         if self._limit is not None and new > self._limit:
             self._pause(
                 f"{new} malformed rows, more than the {self._limit} that option 'malformed' allows; "
-                f"see malformed-{self.stream.name}.jsonl, then resume the stream"
+                f"see malformed-{self.stream.name}.jsonl, then `meander resume {self.stream.name}`"
             )
 
     # Life

@@ -216,6 +216,18 @@ class MoveWish(Input):
     node: Name
 
 
+class ResumeWish(Input):
+    name: Name | None = Field(
+        default=None, description="A stream, a query (its outlets), or such as `fragment 7`; everything if not given."
+    )
+
+
+class Resumed(BaseModel):
+    where: str = Field(description="A site, or `home` for the coordinator's own host.")
+    resumed: list[str]
+    problem: str | None = Field(description="Why the site could not be told.")
+
+
 class Placement(BaseModel):
     operator: int
     label: str

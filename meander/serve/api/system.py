@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
+from meander.serve.api import models
 from meander.serve.api.answers import shown
-from meander.serve.api.guards import ServiceOf
-from meander.serve.api.models import Health
+from meander.serve.api.guards import ServiceOf, may_change
 from meander.serve.metrics import CONTENT_TYPE, exposition
 
 open_router = APIRouter()
@@ -15,7 +15,7 @@ router = APIRouter()
 metrics_router = APIRouter()
 
 
-@open_router.get("/health", responses={200: {"model": Health}}, response_class=Response)
+@open_router.get("/health", responses={200: {"model": models.Health}}, response_class=Response)
 async def health(service: ServiceOf) -> Response:
     """Whether the coordinator runs, and what is wrong if something is. Needs no token."""
     return shown(service.health())
@@ -27,6 +27,17 @@ async def health(service: ServiceOf) -> Response:
 def metrics(service: ServiceOf) -> Response:
     """Metrics in Prometheus' text format; also at `/metrics`."""
     return Response(exposition(service), media_type=CONTENT_TYPE)
+
+
+@router.post(
+    "/resume",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": list[models.Resumed]}},
+    response_class=Response,
+)
+def resume(service: ServiceOf, body: models.ResumeWish) -> Response:
+    """Try again what is paused because it failed: streams, outlets and fragments, here and at all sites."""
+    return shown(service.resume(body.name))
 
 
 metrics_router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)

@@ -6,11 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from meander.model.errors import InputError
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
+from meander.run.exchange.flight_client import AwayError
 from meander.run.exchange.flight_proof import HOME, key_of
 from meander.run.exchange.flight_server import Door
 from meander.run.exchange.kafka import KafkaExchange
@@ -28,6 +31,7 @@ from meander.sites.protocol import Epoch
 from meander.sites.sharing import Sharing
 
 FRESH_S = 5.0
+AT_ONCE = 16
 """For so long what the book says is not looked up again, unless somebody came or went."""
 
 
@@ -160,6 +164,18 @@ class HomeSite:
     def _at_home(self, peers: Mapping[str, Any]) -> None:
         if self._contacts is not None:
             self._contacts.learn(peers)
+
+    def resume(self, name: str | None) -> dict[str, list[str] | str]:
+        """Lets sites try again what is paused there; for each what that was, or why it could not be told."""
+        sites = list(self._switchboard.fleet.addresses())
+        with ThreadPoolExecutor(AT_ONCE, "resuming") as pool:
+            return dict(zip(sites, pool.map(lambda site: self._resume_at(site, name), sites), strict=True))
+
+    def _resume_at(self, site: str, name: str | None) -> list[str] | str:
+        try:
+            return [str(what) for what in self._switchboard.order(site, "resume", {"name": name})]
+        except (AwayError, InputError) as error:
+            return str(error)
 
     def joined(self, site: str) -> None:
         """A site is there, for the first time or again: it is greeted."""

@@ -13,6 +13,7 @@ from meander.cli import app
 from meander.commands.changes import read_events
 from meander.commands.client import connect
 from meander.model.errors import InputError
+from meander.run.overlap import NODE_GONE
 from meander.serve.coordinator import Coordinator
 from tests.serve.api.conftest import Until
 
@@ -55,6 +56,24 @@ def test_changes_are_planned_made_and_looked_up(typed: Any) -> None:
     assert "node_added typed-1" in typed("events", "--last", "5")
     found = json.loads(typed("events", '{"event": "node_removed", "node": "typed-1"}', "--json"))
     assert found[0]["unplaced"] == {}
+
+
+def test_what_is_paused_goes_on_when_somebody_says_so(typed: Any, coordinator: Coordinator) -> None:
+    host = coordinator.parts.host
+    failed, gone = list(host.routing.fragments)[:2]
+    host.routing.pause(failed, "a function of a user raised")
+    host.routing.pause(gone, f"{NODE_GONE}: s9")
+    assert host.ingest is not None
+    host.ingest._feeds["noise"]._pause("the cable is out")
+    assert "nothing called 'nobody' was paused" in typed("resume", "nobody")
+    assert f"home: fragment {failed} goes on" in typed("resume", f"fragment {failed}")
+    assert failed not in host.routing.paused
+    assert "home: stream noise goes on" in typed("resume")
+    assert host.ingest.metrics().streams["noise"].paused is None
+    assert list(host.routing.paused) == [gone]  # waits for its node
+    host.routing.resume(gone)
+    assert all(each["resumed"] == [] for each in json.loads(typed("resume", "--json")))
+    assert "nothing was paused" in typed("resume")
 
 
 def test_an_operator_is_moved_and_released(typed: Any, coordinator: Coordinator) -> None:
