@@ -145,7 +145,7 @@ class Compaction:
                 self.tick()
                 self.metrics.problem = None
             except (JournalError, PySparkException, Py4JError, OSError) as error:  # the pieces are as good as they were
-                self.metrics.problem = str(error).strip().splitlines()[0]
+                self.metrics.problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 _log.warning("compaction is put off: %s", self.metrics.problem)
 
     def stop(self) -> None:

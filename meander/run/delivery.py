@@ -112,6 +112,10 @@ class Delivery:
     def sink(self, name: str) -> SinkConnector:
         return self._drain(name).sink
 
+    def paused(self) -> list[str]:
+        """Outlets that wait for `resume`."""
+        return [drain.outlet.name for drain in self._all() if drain.paused]
+
     def resume(self, name: str) -> None:
         """Tries a paused outlet again, at once."""
         self._drain(name).resume()

@@ -53,7 +53,7 @@ Spark or to a file, a hundred times: beside a thread that places operators it wo
 RETRY_S = 0.5
 IDLE_S = 0.05
 LET_THROUGH_S = 0.05
-LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_S, MOST_DOUBLINGS = 30.0, 6
 """How long a slot waits at most that was started again and again without a batch in between."""
 STEPS_PER_BATCH = 1000
 """Steps in one micro-batch at most; a step's number is its batch's id times this, plus its place in the batch."""
@@ -156,9 +156,9 @@ class Host:
         self.troubles: list[Callable[[], Iterable[str]]] = []
         """Whoever else knows of problems."""
         self.waits_for_disk: str | None = None
+        """Why a step cannot be committed now, if it cannot."""
         self.ended: str | None = None
         """Why nothing here can go on before the process is started again, if so."""
-        """Why a step cannot be committed now, if it cannot."""
         self._ingest_channels: Mapping[tuple[str, str], tuple[ChannelId, ...]] = {}
         self._stopping = threading.Event()
         self._waker = threading.Thread(target=self._wake_slots, name="waker", daemon=True)
@@ -417,7 +417,7 @@ class Host:
             return
         self.waits_for_disk = None
         _log.warning("slot %d starts over: %s", slot.number, slot.failure)
-        slot.again_at = now + min(LONGEST_PAUSE_S, RETRY_S * 2**slot.revivals)
+        slot.again_at = now + min(LONGEST_PAUSE_S, RETRY_S * 2 ** min(slot.revivals, MOST_DOUBLINGS))
         try:
             slot.revive(self.spark, self._batch_of(slot))
         except (PySparkException, Py4JError, OSError) as error:
@@ -433,14 +433,13 @@ class Host:
                         self._revive(slot)
                     if not slot.is_busy and self.stepper.has_work(slot.number):
                         slot.wake()
+                self.ended = self.store.broken
+                self.store.wait(seen, self._pause_s())
             except Exception:  # this thread must not end while anything else goes on
                 self.ended = self._end()
                 if self.ended is None:
                     _log.exception("waking slots failed; it is tried again")
                     self._stopping.wait(RETRY_S)
-            else:
-                self.ended = self.store.broken
-                self.store.wait(seen, self._pause_s())
 
     def _end(self) -> str | None:
         """Why nothing can go on before this process is started again."""
@@ -467,10 +466,10 @@ class Host:
         delivery = self.delivery.metrics() if self.delivery else None
         streams = ingest.streams.items() if ingest else ()
         problems += [f"stream {name} is paused: {s.paused}" for name, s in streams if s.paused]
+        problems += [f"stream {name} waits: {s.waits}" for name, s in streams if s.waits]
         outlets = delivery.outlets.items() if delivery else ()
         problems += [f"outlet {name} is paused: {o.paused}" for name, o in outlets if o.paused]
-        if self.waits_for_disk is not None:
-            problems.append(self.waits_for_disk)
+        problems += [each for each in (self.waits_for_disk, self.ended) if each is not None]
         problems += [problem for trouble in self.troubles for problem in trouble()]
         exchange, pending = self.store.exchange, 0
         for channel in exchange.channels():

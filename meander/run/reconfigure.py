@@ -18,7 +18,7 @@ from typing import Any
 
 from meander.deploy.contexts import Handover, Reconfiguration
 from meander.deploy.control import control_of
-from meander.deploy.fragments import Channel, ChannelKey, Deployment
+from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment
 from meander.deploy.records import (
     change_to_json,
     channel_to_json,
@@ -34,6 +34,7 @@ from meander.run.effect import effect, forgotten, reconfiguration_note
 from meander.run.exchange.base import ChannelAppend
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE, install
+from meander.run.journal import JournalError
 from meander.run.migration import Job, MoveState, StateMove, state_strategy
 from meander.run.overlap import NODE_GONE, Overlaps
 from meander.run.past import bounds_of, forget, remember, with_former
@@ -110,6 +111,8 @@ class Reconfigurator:
         self._clock, self._background = clock, background
         self._courses: dict[int, Course] = {}
         self._happened: list[Outcome] = []
+        self._back: dict[FragmentId, NodeId] = {}
+        """Fragments that may go on, as their nodes are there."""
         self.overlaps = Overlaps(host, plan, paths, clock, self._stand_in)
         self._preparer = ThreadPoolExecutor(1, "preparer")
         self.backup: Backup | None = None
@@ -118,7 +121,8 @@ class Reconfigurator:
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        return (*self._courses, *self.overlaps.under_way)
+        """What is carried out, also what has ended and nobody was told yet."""
+        return (*self._courses, *self.overlaps.under_way, *(o.number for o in self._happened))
 
     # ---------------------------------------------------------------- beginning
 
@@ -139,11 +143,9 @@ class Reconfigurator:
             if course not in beside:
                 course.preparing = None if course in fresh else _done()
                 self._courses[course.number] = course
-        try:
-            self._mark_prepared()  # if there is no room on the disk, the next look tries again
-        finally:
-            for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
-                course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
+        self._mark_prepared()
+        for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
+            course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
 
     def _course(
         self,
@@ -245,6 +247,7 @@ class Reconfigurator:
         if self.backup is not None:
             self.backup.tick()
         ready: list[Course] = []
+        self._let_back({})
         self._mark_prepared()
         for course in list(self._courses.values()):
             if course.preparing is not None:
@@ -276,18 +279,26 @@ class Reconfigurator:
         return replace(outcome, markers_s=0.0, waiting_s=waited, windows_s=course.windows_s, overlapped=True)
 
     def can_take_back(self, number: int) -> bool:
-        return number not in self.overlaps.forked
+        return number not in self.overlaps.forked and all(o.number != number for o in self._happened)
 
     def is_elsewhere(self, number: int) -> bool:
         """Whether it depends on others than this host, so that nobody here should wait for it."""
         return False
 
     def _mark_prepared(self) -> None:
-        """Sends the markers of reconfigurations whose plans are ready now."""
+        """Sends the markers of reconfigurations whose plans are ready now.
+
+        Those whose markers find no room are taken back: fragments wait for them already, and one whose channels are all
+        cut may have stopped, before what it has to empty was opened.
+        """
         prepared = [c for c in self._courses.values() if c.preparing is not None and self._is_done(c.preparing)]
-        self._mark(prepared)
         for course in prepared:
             course.preparing = None
+        try:
+            self._mark(prepared)
+        except JournalError as error:
+            for course in prepared:
+                course.problem = f"its markers could not be put in: {error}"
 
     def _is_done(self, preparing: Future[None]) -> bool:
         if not self._background:
@@ -389,10 +400,24 @@ class Reconfigurator:
         change = course.reconfiguration.change
         self._courses.pop(course.number, None)
         forget(self.plan, change.fragments_after.values())
-        # A node that went and came back meanwhile was not asked for these: they were to be elsewhere.
-        is_alive = self.paths.topology.is_alive
-        self._stand_in([f.id for f in change.fragments_before.values() if is_alive(f.node)])
+        self.taken_back(change)
         return self._outcome(course, self._clock(), reason)
+
+    def taken_back(self, change: Change) -> None:
+        """Fragments go on where they were, also if their node went and came back meanwhile: they were to be elsewhere
+        then, so that nobody let them go on."""
+        self._let_back({f.id: f.node for f in change.fragments_before.values()})
+
+    def _let_back(self, fragments: Mapping[FragmentId, NodeId]) -> None:
+        """Fragments of nodes that are there go on; those that find no room for it do so with one of the next looks."""
+        self._back.update(fragments)
+        for fragment, node in list(self._back.items()):
+            try:
+                self._stand_in([fragment] if self.paths.topology.is_alive(node) else [])
+            except JournalError as error:
+                _log.warning("fragment %d waits: %s", fragment, error)
+                return
+            del self._back[fragment]
 
     def _outcome(self, course: Course, ended: float, reason: str | None = None) -> Outcome:
         change = course.reconfiguration.change
@@ -431,19 +456,19 @@ class Reconfigurator:
 
     def node_gone(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
         """The node's fragments stop where their last commit left them, until they get another place."""
-        copies = list(self.paths.stand_ins.get(node, ()))
-        self.host.store.commit(Commit(notes={_gone_note(node): copies}))
         stopped = [f for f in fragments if f in self.host.routing.fragments]
         with self.host.between_steps(stopped):
             for fragment in stopped:
                 self.host.routing.pause(fragment, f"{GONE}: {self.paths.topology.name(node)}")
         if self.backup is not None:
             self.backup.lose(stopped)
+        copies = list(self.paths.stand_ins.get(node, ()))
+        self.host.store.commit(Commit(notes={_gone_note(node): copies}))
 
     def node_back(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
         self.paths.stand_ins.pop(node, None)
+        self._let_back(dict.fromkeys(fragments, node))
         self.host.store.commit(Commit(notes={_gone_note(node): None}))
-        self._stand_in(fragments)
 
     def _stand_in(self, fragments: Iterable[FragmentId]) -> None:
         """Fragments of a node that is gone go on: it is back, or a copy does what they have to do before a marker."""

@@ -19,8 +19,7 @@ def resume(host: Host, name: str | None = None) -> list[str]:
             ingest.resume(stream)
         found += [f"stream {stream}" for stream in streams]
     if (delivery := host.delivery) is not None:
-        paused = [o for o, metrics in delivery.metrics().outlets.items() if metrics.paused]
-        outlets = [o for o in paused if name in (None, o, o.split(" > ", maxsplit=1)[0])]
+        outlets = [o for o in delivery.paused() if name in (None, o, o.split(" > ", maxsplit=1)[0])]
         for outlet in outlets:
             delivery.resume(outlet)
         found += [f"outlet {outlet}" for outlet in outlets]

@@ -104,8 +104,8 @@ def start_session(
     conf = settings(app_name, cores or usable_cores(), memory) | dict(extra or {})
     here = is_on_this_machine(conf["spark.master"])
     conf = (ON_THIS_MACHINE if here else {}) | conf
-    if conf["spark.master"].startswith("yarn"):  # it hands files out by a file system that tells its scheme
-        conf.pop(PLAIN_FILES)
+    if conf["spark.master"].startswith("yarn") and PLAIN_FILES not in (extra or {}):
+        conf.pop(PLAIN_FILES)  # YARN hands files out by a file system that tells its scheme
     _prepare_environment(here=here)
     builder = SparkSession.builder
     for key, value in conf.items():

@@ -114,7 +114,7 @@ class Slot:
             self.is_busy = True
             try:
                 on_batch(batch_id)
-                self.revivals = 0
+                self.revivals, self.again_at = 0, 0.0
             finally:
                 self.is_busy = False
 

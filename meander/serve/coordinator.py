@@ -200,7 +200,8 @@ class Coordinator:
         members = Members(self.office.membership)
         home_site = self._home_site = HomeSite(members, self.token, self.world, door)
         home_site.join(loop, host)
-        self.service.resume_elsewhere = home_site.resume
+        membership = self.office.membership
+        self.service.resume_elsewhere = lambda name: home_site.resume(membership.present(), name)
 
         def heard(site: str, state: State) -> None:
             members.changed()

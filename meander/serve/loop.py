@@ -25,6 +25,7 @@ from meander.place.engine import BatchReport, Engine
 from meander.run.connectors.base import Outlet
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE
+from meander.run.journal import JournalError
 from meander.run.paths import Paths
 from meander.run.reconfigure import Outcome, Reconfigurator
 
@@ -139,14 +140,19 @@ class Loop:
         self.paths.stand_ins.update(copies)
         changed = [e.node for e in events if isinstance(e, NodeRemoved)]
         changed += [e.node.name for e in events if isinstance(e, NodeAdded)]
+        problem: JournalError | None = None
         for node in {topology.known_id(name) for name in changed}:
-            here = self._running_on(node)
-            if topology.is_alive(node):
-                self.reconfigurator.node_back(node, here)
-            else:
-                self._supersede(node)
-                self._release(node)
-                self.reconfigurator.node_gone(node, self._running_on(node))
+            try:
+                if topology.is_alive(node):
+                    self.reconfigurator.node_back(node, self._running_on(node))
+                else:
+                    self._supersede(node)
+                    self._release(node)
+                    self.reconfigurator.node_gone(node, self._running_on(node))
+            except JournalError as error:
+                problem = error
+        if problem is not None:
+            raise problem
 
     def _running_on(self, node: NodeId) -> list[FragmentId]:
         return [f.id for f in self.deployer.deployment.fragments.values() if f.node == node]
@@ -166,8 +172,7 @@ class Loop:
                 continue
             reason = f"node {self.catalog.topology.name(node)}, where fragments were to go, is gone"
             if number in self._held_back:
-                self._begun = [r for r in self._begun if r.number != number]
-                self.deployer.failed(number, reason)
+                self._drop(number, reason)
             elif self.reconfigurator.can_take_back(number):
                 self._take_note(self.reconfigurator.abort(number, reason))
 
@@ -258,8 +263,16 @@ class Loop:
         self._begun += begun
         self._rerouted |= rerouted
         self._rerouted = {k: c for k, c in self._rerouted.items() if deployment.channels.get(k) == c}
-        self.reconfigurator.reroute(self._rerouted)
-        self.reconfigurator.begin(list(self._held_back.values()), deployment, self.deployer.next_number)
+        try:
+            self.reconfigurator.begin(list(self._held_back.values()), deployment, self.deployer.next_number)
+            self.reconfigurator.reroute(self._rerouted)
+        except JournalError:
+            raise
+        except Exception as error:  # must not keep others from beginning
+            for number in self._held_back:
+                self._drop(number, f"it could not begin: {error}")
+            self._begun, self._rerouted, self._is_due = [], {}, False
+            raise
         begun, rerouted = [r for r in self._begun if r.number in under_way], self._rerouted
         self._begun, self._rerouted, self._is_due, self._again_at = [], {}, False, 0.0
         waiting = self.deployer.waiting
@@ -271,6 +284,13 @@ class Loop:
                 applied.ended = self.clock()
         self.pending = [a for a in self.pending if a.ended is None]
         return len(rerouted)
+
+    def _drop(self, number: int, reason: str) -> None:
+        """Takes back what nobody carries out yet."""
+        self._begun = [r for r in self._begun if r.number != number]
+        change = self.deployer.under_way[number].change
+        self.deployer.failed(number, reason)
+        self.reconfigurator.taken_back(change)
 
     @property
     def _held_back(self) -> dict[int, Reconfiguration]:

@@ -21,6 +21,7 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport
 from meander.run.commit import Commit
+from meander.run.journal import JournalError
 from meander.serve.costs import Cost
 from meander.serve.loop import Applied, Loop
 from meander.serve.transition_records import PREFIX, Progress, from_json, note_of, to_json
@@ -86,8 +87,14 @@ class Transitions:
             raise InputError(f"{transition.target} finds no place for operator {operator}: {reason}")
         course.cost.selection_s = self.selection_s
         self._courses[transition.query] = course
-        with self.together():
-            self._begin(course)
+        try:
+            with self.together():
+                self._begin(course)
+        except JournalError as error:
+            if course.applied is None:
+                del self._courses[transition.query]
+                self._give_back(transition, course)
+            raise InputError(f"the transition of query {transition.query!r} cannot begin: {error}") from None
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -100,7 +107,10 @@ class Transitions:
             self._gathering -= 1
             if self._is_due and not self._gathering:
                 self._is_due = False
-                self.loop.begin_expected()
+                try:
+                    self.loop.begin_expected()
+                except JournalError as error:
+                    _log.warning("transitions begin later: %s", error)  # the loop tries again
 
     def _give_back(self, transition: Transition, course: _Course) -> None:
         """The old mechanism places the query again; where that differs from what runs, it moves as for any change."""

@@ -159,8 +159,17 @@ class MovingPlane:
         self.away.add(gone)
         return [NodeRemoved(0, gone)]
 
+    def lose_or_return_sensor(self) -> list[ChangeEvent]:
+        """A sensor goes with what runs on it, or comes back."""
+        if self.catalog.topology.find("s0") is not None:
+            return [NodeRemoved(0, "s0")]
+        edge = next(f"e{i}" for i in range(EDGES) if f"e{i}" not in self.away)
+        return [NodeAdded(0, Node("s0", NodeKind.SENSOR, 2, mobile=True)), LinkAdded(0, Link("s0", edge, 1))]
+
     def mend(self, rng: np.random.Generator) -> None:
         """Everything that is away comes back."""
+        if self.catalog.topology.find("s0") is None:
+            self.apply(*self.lose_or_return_sensor())
         for _ in sorted(self.away):
             self.apply(*self._fail_or_return(rng))
         for i in range(3):

@@ -25,7 +25,7 @@ from meander.run.host import Host, HostOptions
 from meander.run.journal import DiskFullError
 from meander.run.oracle import PRODUCER, oracle
 from meander.run.prepared import PreparedRunner
-from meander.run.slot import Slot
+from meander.run.slot import OnBatch, Slot
 from meander.run.store import Store
 from tests.run.harness import SINKS, Plane, queries, rows_of
 
@@ -115,6 +115,34 @@ def test_a_broken_sink_and_a_full_disk_stop_nothing_else(
     for query in plane.queries:
         for sink, expected in oracle(spark, query.plan, inputs).items():
             assert compare(expected, sinks[f"{query.id} > {sink}"].table).equal
+
+
+def test_a_slot_that_does_not_start_is_tried_less_and_less_often_and_holds_up_no_other(
+    spark: SparkSession, plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+    host = Host(HostOptions(tmp_path / "host", slots=2), spark)
+    broken, good = host.slots
+
+    def refuse(slot: Slot, session: SparkSession, on_batch: OnBatch) -> None:
+        slot.revivals += 1
+        tries.append(slot.number)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(Slot, "revive", refuse)
+    try:
+        for revivals in (0, 3, 5_000):
+            broken.revivals, broken.again_at = revivals, 0.0
+            before = time.monotonic()
+            host._revive(broken)
+            host._revive(broken)  # not yet
+            pause = broken.again_at - before
+            assert {0: 0.4, 3: 3.9, 5_000: 29.9}[revivals] < pause < {0: 5, 3: 9, 5_000: 35}[revivals]
+        host._revive(good)
+        assert tries == [0, 0, 0, 1]
+    finally:
+        monkeypatch.undo()
+        host.store.close()
 
 
 def test_a_mark_that_found_no_room_is_not_left_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

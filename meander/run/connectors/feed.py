@@ -43,6 +43,8 @@ class FeedMetrics:
     ended: bool
     paused: str | None
     """Why the stream is paused, if it is."""
+    waits: str | None = None
+    """Why it does not go on now although it is not paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Feed:
         self._batch: _Batch | None = None
         self._polled: Polled | None = None
         """What the source gave and could not be taken yet."""
+        self._waits: str | None = None
         self._noted = False
         self._opened = self._behind = self.ended = False
         self._unread = 0
@@ -129,9 +132,11 @@ class Feed:
                 polled = self._polled = self._source.poll(now_ms, most_rows)
             if polled is not None:
                 self._take(polled, now_ms)
-                self._polled = None
+                self._polled = self._waits = None
         except (InputError, ConnectorError, OSError) as error:
-            if not is_full(error):  # then there is no room for malformed rows now: they are taken next time
+            if self._polled is not None and is_full(error):  # no room for malformed rows: they are taken next time
+                self._waits = f"there is no room to put malformed rows aside ({error})"
+            else:
                 self._polled = None
                 self._pause(str(error))
             return
@@ -292,4 +297,6 @@ class Feed:
             self._aside = None
 
     def metrics(self) -> FeedMetrics:
-        return FeedMetrics(self._rows, self._unread, self._malformed, self._behind, self.ended, self.paused)
+        return FeedMetrics(
+            self._rows, self._unread, self._malformed, self._behind, self.ended, self.paused, self._waits
+        )

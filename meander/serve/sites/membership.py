@@ -227,6 +227,11 @@ class Membership:
             found.setdefault(given.site, {"site": given.site, "state": "expected", "nodes": list(given.nodes)})
         return [found[name] for name in sorted(found)]
 
+    def present(self) -> list[str]:
+        """The sites that are there now."""
+        with self._lock:
+            return sorted(name for name, site in self._sites.items() if site.state.is_present)
+
     def counts(self) -> Counter[State]:
         """How many sites there are in each state."""
         with self._lock:

@@ -88,6 +88,7 @@ class Sight:
         """The links that a site gives for a node instead of those it had; the rest of them is forgotten."""
         name = str(described["name"])
         self._forgotten |= {(k.source, k.target): name for k in self._book.kept_links(name)}
+        self._forgotten |= {ends: name for ends in self._lost if name in ends}
         links = [Link(**{"source": name, **given}) for given in described["links"]]
         new = [link for link in links if not self._linked(link.source, link.target)]
         for link in new:
@@ -118,15 +119,23 @@ class Sight:
         drained = {**self._book.drained(gone), **{n: self._slots[n] for n in gone if n in self._slots}}
         events: list[Value] = []
         for name in gone:
-            self._lost |= {ends: self._mended.pop(ends) for ends in [e for e in self._mended if name in e]}
-            if (node := self._topology.find(name)) is not None:
-                self._lost |= {(k.source, k.target): k for k in self._links_of(node)}
+            self._lose_links(name)
             self._alive[name] = False
             if (slots := drained.get(name)) is not None:
                 events.append(CapacityChanged(0, name, slots=slots))
                 self._slots[name] = None
             events.append(NodeRemoved(0, name))
         return events
+
+    def _lose_links(self, name: str) -> None:
+        """All links that a node has by now are remembered, but not those that went before and did not come back."""
+        lost = {ends: self._mended.pop(ends) for ends in [e for e in self._mended if name in e]}
+        if (node := self._topology.find(name)) is not None:
+            real = {(k.source, k.target): k for k in self._links_of(node)}
+            lost |= {ends: link for ends, link in real.items() if ends not in self._lost}
+        self._lost |= lost
+        for ends in lost:
+            self._forgotten.pop(ends, None)
 
     def drain(self, nodes: Sequence[str]) -> list[Value]:
         """The events by which nodes hold nothing that could be elsewhere."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,8 +31,8 @@ from meander.sites.protocol import Epoch
 from meander.sites.sharing import Sharing
 
 FRESH_S = 5.0
-AT_ONCE = 16
 """For so long what the book says is not looked up again, unless somebody came or went."""
+AT_ONCE = 16
 
 
 class World(Protocol):
@@ -165,9 +165,8 @@ class HomeSite:
         if self._contacts is not None:
             self._contacts.learn(peers)
 
-    def resume(self, name: str | None) -> dict[str, list[str] | str]:
+    def resume(self, sites: Sequence[str], name: str | None) -> dict[str, list[str] | str]:
         """Lets sites try again what is paused there; for each what that was, or why it could not be told."""
-        sites = list(self._switchboard.fleet.addresses())
         with ThreadPoolExecutor(AT_ONCE, "resuming") as pool:
             return dict(zip(sites, pool.map(lambda site: self._resume_at(site, name), sites), strict=True))
 

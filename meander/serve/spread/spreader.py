@@ -248,6 +248,7 @@ class Spreader(Reconfigurator):
         for fragment in change.fragments_after:
             if fragment not in change.fragments_before:
                 self.hosts.pop(fragment, None)
+        self.taken_back(change)
         _log.warning("change %d, which touches sites, was taken back: %s", number, reason)
         return self._told(journey, reason)
 
