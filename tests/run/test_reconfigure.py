@@ -29,6 +29,7 @@ from meander.run.reconfigure import GONE
 from meander.run.routing import Installed
 from meander.run.store import Store
 from meander.serve import loop
+from tests.run.full_now import FullNow
 from tests.run.harness import rows_of
 from tests.run.moving import EDGES, MovingPlane
 from tests.run.test_step import QUERIES
@@ -118,20 +119,6 @@ def test_a_crash_at_any_commit_of_a_change_or_a_step_leaves_the_output_as_it_is(
     plane.check_deployment()
 
 
-class FullNow:
-    """Lets there be no room for random commits; nothing else happens."""
-
-    def __init__(self, rng: np.random.Generator, share: float) -> None:
-        self.rng, self.share, self.armed, self.refused = rng, share, True, 0
-        self.commit = Store.commit
-
-    def commits(self, store: Store, change: Commit) -> CommitOutcome:
-        if self.armed and self.rng.random() < self.share:
-            self.refused += 1
-            raise DiskFullError("no room")
-        return self.commit(store, change)
-
-
 @pytest.mark.parametrize("seed", [331, *range(200, 205)])
 def test_a_disk_that_is_full_at_any_commit_of_a_change_leaves_nothing_undone(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -139,7 +126,7 @@ def test_a_disk_that_is_full_at_any_commit_of_a_change_leaves_nothing_undone(
     """The process goes on: what was decided begins later, and what began goes on."""
     rng = np.random.default_rng(seed)
     plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300)
-    full = FullNow(rng, 0.3)
+    full = FullNow(rng.random, 0.3)
     monkeypatch.setattr(loop, "AGAIN_S", 0.0)
     for moment in range(10):
         plane.feed(rng, moment * 500)

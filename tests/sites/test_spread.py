@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,7 @@ from meander.run.journal import DiskFullError
 from meander.run.prepared import PreparedRunner
 from meander.run.reconfigure import Outcome
 from meander.run.store import Store
+from meander.serve import loop
 from meander.serve.condition import RUNNING, condition_of
 from meander.serve.spread.journey import Journey, Phase
 from meander.serve.spread.spreader import Spreader
@@ -39,6 +43,7 @@ from meander.sites.protocol import PROTOCOL
 from meander.sites.share import Share
 from meander.sites.sharing import Sharing
 from meander.sites.site import Site, SiteOptions
+from tests.run.full_now import FullNow
 from tests.run.harness import STREAMS
 from tests.sites.spread_plane import INNER, PATIENCE_S, SpreadPlane
 
@@ -307,6 +312,34 @@ def test_any_schedule_of_changes_and_deaths_gives_the_oracles_output(
                 plane.restart(site)
         plane.mend(rng)
         check(plane)
+    finally:
+        plane.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_disks_that_are_full_at_any_commit_of_any_host_leave_the_output_as_it_is(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    names = [HOME, *SITES]
+    full = FullNow(Random(seed).random, 0.2)
+    monkeypatch.setattr(loop, "AGAIN_S", 0.0)
+    try:
+        for moment in range(8):
+            plane.feed(rng, moment * 500)
+            monkeypatch.setattr(Store, "commit", lambda store, change: full.commits(store, change))
+            actions: list[Callable[[], None]] = [partial(plane.apply, *plane.random_events(rng))]
+            for _ in range(int(rng.integers(4, 16))):
+                stepping = partial(plane.step, only=str(rng.choice(names)))
+                actions.append(stepping if rng.random() < 0.5 else plane.poll)
+            for action in actions:
+                with suppress(DiskFullError):
+                    action()
+            monkeypatch.setattr(Store, "commit", full.commit)
+        plane.mend(rng)
+        check(plane)
+        assert full.refused
     finally:
         plane.close()
 
