@@ -132,3 +132,31 @@ def _state(number: int | None) -> str:
         seen = now
         time.sleep(0.1)
     return seen
+
+
+def test_what_an_earlier_start_left_is_gone_with_the_next_even_if_it_was_paused(tmp_path: Path) -> None:
+    """A Java that was stopped when its parent had just ended hears of no signal to the next start."""
+    child = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+    process = Process("parent", [sys.executable, "-c", child + "print(p.pid, flush=True)"], tmp_path / "log")
+    process.start()
+    try:
+        while process.runs:
+            time.sleep(0.02)
+        process.pause()
+        left = int((tmp_path / "log").read_text())
+        assert Path(f"/proc/{left}").exists()
+        process.start()
+        deadline = time.monotonic() + 60
+        while not is_over(left) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert is_over(left)
+    finally:
+        process.kill()
+
+
+def is_over(process: int) -> bool:
+    """Whether it has ended; its entry may stay until its parent looks."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
