@@ -1,4 +1,4 @@
-"""Health and metrics."""
+"""Health, metrics, and letting go on what was paused."""
 
 from __future__ import annotations
 
