@@ -33,6 +33,18 @@ def readings(
     return found
 
 
+def unsettled(
+    monitors: Mapping[Metric, Monitor], history: History, query: QueryId, since_ms: int, read: Iterable[Metric]
+) -> frozenset[Metric]:
+    """Those of the metrics that were read whose value says how long something is waited for."""
+    found: set[Metric] = set()
+    for metric in read:
+        spans = history.spans(query, monitors[metric].window_ms, since_ms)
+        if spans and not monitors[metric].is_settled(spans):
+            found.add(metric)
+    return frozenset(found)
+
+
 def facts_at(environment: Iterable[EnvironmentMonitor], history: History, now_ms: int, zone: str) -> dict[Fact, float]:
     """The time and what the environment is like."""
     clock = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(zone))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, violated
+from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, unsettled, violated
 from meander.adapt.decisions import Action, Decision, Outcome, Trigger
 from meander.adapt.foresight import Foresight
 from meander.adapt.history import History
@@ -53,6 +53,8 @@ class Loop:
         windows = [m.window_ms for m in monitors] + [m.window_ms for m in environment]
         self.history = History(max(windows, default=1))
         self._watching: dict[QueryId, None] = {}
+        self._held: dict[QueryId, str] = {}
+        """Queries that no placement would help, with the reason."""
 
     # ---------------------------------------------------------------- which queries
 
@@ -102,6 +104,7 @@ class Loop:
         knowledge = self.knowledge
         knowledge.round += 1
         self.history.add(measures)
+        self._held = {query: found.held for query, found in measures.queries.items() if found.held}
         facts = facts_at(self.environment, self.history, now_ms, self.settings.zone)
         knowledge.levels = levels_of(self.environment, facts, knowledge.levels)
         context, rng = context_of(knowledge.levels), Random(self.seed * 1_000_003 + knowledge.round)
@@ -174,7 +177,10 @@ class Loop:
         if watched.transition is None:
             watched.seen.setdefault(watched.mechanism, {}).update(read)
         watched.active, watched.context = active, context
-        return Case(query, watched, trigger, active, read, context, now_ms) if trigger else None
+        if trigger is None:
+            return None
+        waited = unsettled(self.monitors, self.history, query, watched.since_ms, read)
+        return Case(query, watched, trigger, active, read, context, now_ms, waited)
 
     def _shared(self, query: QueryId) -> frozenset[QueryId]:
         """Queries that must not change because this one does."""
@@ -188,6 +194,8 @@ class Loop:
             return f"its transition to {watched.transition.target} is still running"
         if case.query in busy:
             return f"query {busy[case.query]}, with which it shares operators, is in a transition"
+        if case.trigger is Trigger.VIOLATED and case.query in self._held:
+            return f"another placement would not help: {self._held[case.query]}"
         if case.now_ms - watched.since_ms < self.settings.stay_ms:
             return f"{watched.mechanism} has not run for {self.settings.stay_ms / 1000:g} s yet"
         return ""

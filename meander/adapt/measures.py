@@ -41,6 +41,10 @@ class QueryMeasures:
     """Control messages and moved state that were sent for this query, each counted once."""
     nodes: frozenset[NodeId] = frozenset()
     """Nodes that run its operators."""
+    waits_ms: float = 0.0
+    """At the end of the span: how long the oldest tuple has waited that is on its way and not processed yet."""
+    held: str = ""
+    """Why it stands still wherever it is placed, if it does: its data, its sink or its stream is paused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ one breaks, the fallback places the operators, so that nothing stops running, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from meander.model.errors import unknown
 from meander.model.global_plan import OperatorState
-from meander.model.ids import OperatorId, QueryId
+from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.problem import Problem, Proposal
@@ -32,10 +32,18 @@ class PerQuery(Mechanism):
         self.metadata = self._metadata()
 
     def _metadata(self) -> Metadata:
-        """A cost space is needed while some operator has a mechanism that needs one."""
-        used = {self.fallback, *self.by_operator.values()}
-        needs_space = any(self.library[name].metadata.needs_cost_space for name in used)
-        return Metadata((), "the mechanism that each query has", needs_cost_space=needs_space)
+        """A cost space is needed, and Python's lock left, while some operator has a mechanism that does."""
+        used = [self.library[name].metadata for name in {self.fallback, *self.by_operator.values()}]
+        return Metadata(
+            (),
+            "the mechanism that each query has",
+            needs_cost_space=any(m.needs_cost_space for m in used),
+            leaves_lock=any(m.leaves_lock for m in used),
+        )
+
+    def leaves_lock_for(self, operators: Sequence[OperatorId]) -> bool:
+        """As the mechanism that would place them does."""
+        return self.metadata.leaves_lock and self.library[self._elected(operators)].leaves_lock_for(operators)
 
     def assign(self, operators: Iterable[OperatorId], mechanism: str) -> None:
         if mechanism not in self.library:
@@ -43,9 +51,18 @@ class PerQuery(Mechanism):
         self.by_operator.update(dict.fromkeys(operators, mechanism))
         self.metadata = self._metadata()
 
+    def _elected(self, operators: Iterable[OperatorId]) -> str:
+        """The mechanism that most of the operators have."""
+        votes = Counter(self.by_operator.get(o, self.fallback) for o in operators)
+        return votes.most_common(1)[0][0] if votes else self.fallback
+
+    def allowed(self, problem: Problem) -> dict[OperatorId, frozenset[NodeId]]:
+        names = {o: self.by_operator.get(o, self.fallback) for o in problem.free}
+        limits = {name: self.library[name].allowed(problem) for name in set(names.values())}
+        return {o: limits[name][o] for o, name in names.items() if o in limits[name]}
+
     def place(self, problem: Problem) -> Proposal:
-        votes = Counter(self.by_operator.get(o, self.fallback) for o in problem.free)
-        name = votes.most_common(1)[0][0] if votes else self.fallback
+        name = self._elected(problem.free)
         if name != self.fallback:
             try:
                 return self.library[name].place(problem)

@@ -34,6 +34,8 @@ class Case:
     read: dict[Metric, float]
     context: str
     now_ms: int
+    unsettled: frozenset[Metric] = frozenset()
+    """Metrics that are read from what waits, not from what came of it: the truth may be worse."""
 
     @property
     def current(self) -> str:
@@ -91,9 +93,10 @@ class _Plan:
     def _correction(self, predicted: dict[Metric, float]) -> Correction:
         """A mechanism that is slower than predicted for its own reasons must not make all others look slow."""
         case, added = self.case, self.case.watched.added
-        for metric in ADDED & case.read.keys() & predicted.keys():
+        for metric in (ADDED & case.read.keys() & predicted.keys()) - case.unsettled:
             added.setdefault(metric, {})[case.current] = max(0.0, case.read[metric] - predicted[metric])
-        return Correction(case.read, predicted, {metric: min(seen.values()) for metric, seen in added.items()})
+        usual = dict.fromkeys(case.unsettled, 0.0)  # what stands still here need not stand still elsewhere
+        return Correction(case.read, predicted, usual | {metric: min(seen.values()) for metric, seen in added.items()})
 
     def _consider(self, name: str, *, forecast: bool) -> None:
         """Makes a mechanism an option, unless it is barred or refuses."""

@@ -74,14 +74,17 @@ def plan(
         show(found)
     else:
         typer.echo("nothing was changed; this would happen:")
-        _tell(found)
+        tell(found)
 
 
-def _tell(found: dict[str, Any]) -> None:
+def tell(found: dict[str, Any]) -> None:
+    """What a batch came to, or would."""
     for m in found["moves"]:
         queries = ", ".join(m["queries"]) or "no query"
         where = f"{m['from'] or 'nowhere'} to {m['to'] or 'nowhere'}"
         typer.echo(f"  operator {m['operator']} of {queries}: {where}; {m['cause']}")
+    for cause, count in found.get("reroutes", {}).items():
+        typer.echo(f"  {count} {'edge takes' if count == 1 else 'edges take'} another route; {cause}")
     for operator, reason in found["unplaced"].items():
         typer.echo(f"  operator {operator} has no place: {reason}")
     typer.echo(
@@ -127,7 +130,7 @@ def events(
         answers.append(answer)
         if not as_json:
             typer.echo(f"batch {answer['batch']}: {', '.join(map(_short, group))}")
-            _tell(answer)
+            tell(answer)
     if as_json:
         show(answers)
 
@@ -170,13 +173,13 @@ def move(
     if as_json:
         show(found)
     else:
-        _tell(found)
+        tell(found)
 
 
 def resume(
     name: Annotated[
         str | None,
-        typer.Argument(help="A stream, a query (its outlets), or 'fragment 7'; everything if not given."),
+        typer.Argument(help="A stream, a query (its outlets and operators), or 'fragment 7'; everything if not given."),
     ] = None,
     directory: Directory = HERE,
     url: Url = None,

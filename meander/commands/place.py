@@ -30,6 +30,7 @@ from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms import MECHANISMS, mechanism
 
 FAILURE = 1
+DETOUR_HELP = "Operators follow when data would be this many times as long on its way as after a fresh placement."
 EVERY = 20
 """Without a terminal, a line of progress after this many batches."""
 
@@ -58,6 +59,7 @@ def place(
     amenders: Annotated[int, typer.Option(min=1, help="Threads that place at the same time.")] = 1,
     control: Annotated[str, typer.Option(help=" or ".join(CONTROLS))] = "optimistic",
     seed: Annotated[int, typer.Option(help="For mechanisms that draw numbers.")] = 0,
+    detour: Annotated[float | None, typer.Option(help=DETOUR_HELP, show_default="the topology's, or 1.5")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say what moved, and why.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the placement here (JSON).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -65,7 +67,7 @@ def place(
     """Place queries on a topology, replay what happens to it, and say what moved."""
     chosen = mechanism(mechanism_name)
     setting = read_setting(topology, queries, events)
-    engine = engine_of(setting, chosen, amenders=amenders, control=control, seed=seed)
+    engine = engine_of(setting, chosen, amenders=amenders, control=control, seed=seed, detour=detour)
     story = _Story(engine, setting, batch, explain, as_json)
     try:
         with story.shown():
@@ -117,7 +119,8 @@ class _Story:
             route = nodes.routes.get((upstream, reader))
             if route is not None:
                 way = " - ".join(name(n) for n in route.nodes)
-                lines.append((f"{self.words.operator(reader)} now gets its input by {way}", "a path broke"))
+                cause = report.route_causes.get((upstream, reader), "a path broke")
+                lines.append((f"{self.words.operator(reader)} now gets its input by {way}: {cause}", cause))
         for text, cause in lines:
             if self.as_json:
                 self.moves.append({"at_ms": at_ms, "what": text, "cause": cause})

@@ -14,6 +14,7 @@ from meander.commands.client import HERE, Client, Directory, Json, QueryName, To
 from meander.lang.importers.imported import read_text
 from meander.model.errors import InputError
 from meander.model.units import duration_ms
+from meander.serve.condition import Status
 
 PANEL = "Coordinator"
 SHARES = ("p50", "p95", "p99")
@@ -49,7 +50,7 @@ def submit(
         show(found)
     else:
         typer.echo(f"query {found['id']} is {found['status']}{_because(found)}: {found['operators']} operators")
-    if wait is not None and found["status"] != "running":
+    if wait is not None and not Status(found["status"]).is_deployed:
         raise typer.Exit(FAILED)
 
 
@@ -71,7 +72,7 @@ def _wait(client: Client, name: str, seconds: float) -> dict[str, Any]:
     deadline = time.monotonic() + seconds
     while True:
         found: dict[str, Any] = client.get(at(name))
-        if found["status"] == "running" or time.monotonic() >= deadline:
+        if Status(found["status"]).is_deployed or time.monotonic() >= deadline:
             return found
         time.sleep(0.25)
 
@@ -88,7 +89,15 @@ def list_queries(directory: Directory = HERE, url: Url = None, token: Token = No
     elif not found:
         typer.echo("no queries yet; add one with `meander submit`")
     else:
-        Console(highlight=False).print(query_table(found))
+        console = Console(highlight=False)
+        console.print(query_table(found))
+        for line in query_reasons(found):
+            console.print(line, markup=False, soft_wrap=True)
+
+
+def query_reasons(queries: list[dict[str, Any]]) -> list[str]:
+    """Why queries are not simply running, a line each."""
+    return [f"{q['id']} is {q['status']}: {q['reason']}" for q in queries if q.get("reason")]
 
 
 def query_table(queries: list[dict[str, Any]]) -> Table:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from meander.commands.folders import writable_folder
 from meander.lang.load import load_queries
 from meander.lang.topology_file import TopologyFile, load
 from meander.model.errors import InputError
@@ -45,17 +46,19 @@ def run(
     """Place queries on a topology and run them on Spark; ends with a check that nothing is lost or double."""
     seconds = duration_ms(duration) / 1000
     world, queries = _read(topology, query)
-    from meander.lab.embedded import plan_queries, run_embedded  # Spark is imported only when it is needed
+    from meander.lab.embedded import check_plan, plan_queries, run_embedded  # Spark is imported only when it is needed
     from meander.run.rebinding.options import rebinding_by
     from meander.run.session import start_session
     from meander.run.status_file import announce
 
     moving = rebinding_by(rebinding, slots)
     plan = plan_queries(world, queries, mechanism, slots=slots, emulate=emulate, late=late)
+    check_plan(plan, writable_folder(output))
+    if late is not None:
+        writable_folder(late)
     say = _sayer(as_json)
     fragments, nodes = len(plan.deployment.fragments), {f.node for f in plan.deployment.fragments.values()}
     say(f"{len(queries)} queries placed as {fragments} fragments on {len(nodes)} nodes; starting Spark")
-    output.mkdir(parents=True, exist_ok=True)
     announce(output)
     spark = start_session("meander")
     try:
@@ -78,7 +81,8 @@ def run(
         typer.echo(json.dumps(summary, indent=2))
     else:
         _print(summary)
-    if not (summary["drained"] and summary["healthy"] and summary["lost"] == summary["double"] == 0):
+    if summary["faults"]:
+        typer.secho(f"error: the run did not do what was asked: {'; '.join(summary['faults'])}", err=True)
         raise typer.Exit(FAILED)
 
 
@@ -159,6 +163,7 @@ def _summary(report: Any, output: Path) -> dict[str, Any]:
         "output": str(output),
         "checked": report.unchecked is None,
         "unchecked_because": report.unchecked,
+        "faults": list(report.faults),
         "lost": sum(c.lost for c in report.checks.values()),
         "double": sum(c.double for c in report.checks.values()),
         "differences": {name: c.example for name, c in report.checks.items() if c.example},

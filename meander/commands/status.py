@@ -1,4 +1,4 @@
-"""`meander status`: how a running `meander run` is doing; or what a placement runs where, and what waits and why."""
+"""`meander status`: how a coordinator or a `meander run` is doing; or what a placement runs where, and what waits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from meander.commands.client import HERE, Json, Token, Url, connect, show
 from meander.model.errors import InputError
 from meander.run.status_file import Seen, read_status
+from meander.serve.home import Home, announced
 
 SHOWN = 20
 NOTHING_RUNS = 1
@@ -22,18 +24,55 @@ def register(app: typer.Typer) -> None:
 
 def status(
     where: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            help="The folder that `meander run -o` writes to, or a placement that `meander place -o` wrote."
+            help="A coordinator's directory, the folder that `meander run -o` writes to, or a placement that "
+            "`meander place -o` wrote; by default .meander if it is there, else results.",
+            show_default=False,
         ),
-    ] = Path("results"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
 ) -> None:
-    """Show how a run is doing, or what a placement could not place, with the reason."""
-    if where.is_file() or where.suffix == ".json":
+    """Show how a coordinator or a run is doing, or what a placement could not place, with the reason.
+
+    Ends with exit code 1 when nothing runs or something is wrong.
+    """
+    if where is None:
+        where = HERE if url is not None or Home(HERE).exists else Path("results")
+    if url is not None or Home(where).exists:
+        _show_coordinator(where, url, token, as_json)
+    elif where.is_file() or where.suffix == ".json":
         _show_placement(_read(where), as_json)
     else:
         _show_run(where, as_json)
+
+
+def _show_coordinator(directory: Path, url: str | None, token: str | None, as_json: bool) -> None:
+    """Ends with code 1 unless all is well: the same definition as `GET /health`, the page and the metrics."""
+    if url is None and ((found := announced(Home(directory))) is None or not found.runs):
+        typer.echo(json.dumps({"status": "down"}) if as_json else f"no coordinator runs on {directory}; `meander up`")
+        raise typer.Exit(NOTHING_RUNS)
+    client = connect(directory, url, token)
+    health, queries = client.get("/health"), []
+    if health["status"] not in ("starting", "stopping"):
+        queries = client.get("/queries")
+    if as_json:
+        shown = [{"id": q["id"], "status": q["status"], "reason": q.get("reason")} for q in queries]
+        show(health | {"queries": shown})
+    else:
+        typer.echo(f"{client.address}: {health['status']}, up for {health['uptime_s']:.0f} s")
+        for problem in health["problems"]:
+            typer.echo(f"  problem: {problem}")
+        for status, count in health["queries"].items():
+            if count:
+                typer.echo(f"  {count} {'query' if count == 1 else 'queries'} {status}")
+        for q in queries:
+            if q["status"] == "idle":
+                typer.echo(f"  query {q['id']} is idle: {q['reason']}")
+    if health["status"] != "ok":
+        raise typer.Exit(NOTHING_RUNS)
 
 
 def _show_run(folder: Path, as_json: bool) -> None:

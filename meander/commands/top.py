@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meander.commands.client import HERE, Client, Directory, Json, Token, Url, connect, show
-from meander.commands.queries import query_table
+from meander.commands.queries import query_reasons, query_table
 from meander.model.units import duration_ms
 
 PANEL = "Coordinator"
@@ -70,6 +70,9 @@ class _View:
                 self.load()
             case "metrics":
                 self.host = value["host"]
+                for name, now in value["queries"].items():
+                    if name in self.queries:
+                        self.queries[name] |= now
             case "query":
                 self.queries[value["id"]] = value
             case "query_removed":
@@ -84,7 +87,10 @@ class _View:
     def drawn(self) -> Group:
         lines: list[Any] = [Text(self._head(), style="bold")]
         lines += [Text(f"problem: {p}", style="red") for p in self.health["problems"]]
-        lines += [Text(""), query_table(list(self.queries.values()))]
+        shown = list(self.queries.values())
+        lines += [Text(""), query_table(shown)]
+        known = "".join(self.health["problems"])  # what is wrong is said above
+        lines += [Text(line, style="dim") for line in query_reasons(shown) if line.split(": ")[0] not in known]
         if self.changes:
             lines += [Text(""), self._changes()]
         return Group(*lines)

@@ -38,6 +38,9 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Streaming queries that share the work.")] = None,
+    amenders: Annotated[
+        int | None, typer.Option(min=1, help="Threads that place at the same time; by default by cores, for ilp.")
+    ] = None,
     rebinding: Annotated[
         str | None, typer.Option(help="How fragments change slots: steady, greedy, single_queue, static or off.")
     ] = None,
@@ -53,6 +56,9 @@ def up(
         str | None, typer.Option(help="A file with more settings of Kafka's clients, as name=value.")
     ] = None,
     patience: Annotated[str | None, typer.Option(help="A site not heard of for so long, such as 5s, is away.")] = None,
+    validate: Annotated[
+        bool | None, typer.Option("--validate", help="Compare what runs with the catalog after every change.")
+    ] = None,
     duration: Annotated[str | None, typer.Option("--for", help="Stop after a time such as 5min.")] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
@@ -68,9 +74,10 @@ def up(
     home.check()
     start_logging(as_json=log_json, verbose=verbose)
     given = {
-        "host": host, "port": port, "slots": slots, "rebinding": rebinding, "certificate": certificate, "key": key,
+        "host": host, "port": port, "slots": slots, "amenders": amenders, "rebinding": rebinding,
+        "certificate": certificate, "key": key,
         "ca": ca, "door": door, "door_address": door_address, "broker": broker, "broker_settings": broker_settings,
-        "patience": patience,
+        "patience": patience, "validate": validate,
     }  # fmt: skip
     from meander.serve.coordinator import running  # Spark is imported only when it is needed
 

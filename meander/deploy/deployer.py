@@ -16,6 +16,7 @@ from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.isqd import ISQD
 from meander.deploy.protocols.sms import beside, may_overlap
 from meander.deploy.ties import are_tied, circles_between, has_own_circle, independent
+from meander.deploy.validate import validate
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.placement import Edge
 
@@ -39,13 +40,15 @@ class Deployer:
     """Operators that move by another protocol than all others, because they are in a transition."""
     is_spread: Callable[[Change], bool] = lambda change: False
     """Whether a change touches several hosts: there operators do not run at both places for a while."""
+    failing: frozenset[OperatorId] = frozenset()
+    """Operators that wait because they failed: they have nothing to say that others could take over from."""
     under_way: dict[int, Reconfiguration] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     next_number: int = 1
     _moved: dict[OperatorId, None] = field(default_factory=dict)
     _rerouted: dict[Edge, None] = field(default_factory=dict)
     _loose: dict[OperatorId, None] = field(default_factory=dict)
-    """Operators at channels whose way nobody decided: every change may have cut it or brought it back."""
+    """Operators at channels whose route nobody decided: every change may have cut it or brought it back."""
 
     def note(self, moved: Iterable[OperatorId], rerouted: Iterable[Edge] = ()) -> None:
         """Operators that came, went or moved, and edges that lead another way now."""
@@ -118,21 +121,21 @@ class Deployer:
         found = next((self.special[o] for o in sorted(part.operators) if o in self.special), self.protocol)
         if not found.overlaps:
             return found
-        if self.is_spread(part):
+        if self.is_spread(part) or not self.failing.isdisjoint(part.operators):
             return self.protocol
         around = circles_between(self.deployment, self._changes_under_way, [part])
         may = may_overlap(self.placed.plan, part, self.special) and not has_own_circle(around, part)
         return found if may else self.protocol
 
     def _reroutes(self, moved: Mapping[OperatorId, None]) -> dict[ChannelKey, Channel]:
-        """New ways of channels whose fragments stay; also of those at operators that lost or found their place."""
+        """New routes of channels whose fragments stay; also at operators that do not run where they are placed."""
         edges = dict(self._rerouted)
-        nodes, plan = self.placed.placement.nodes, self.placed.plan
-        self._loose.update((o, None) for o in moved)
-        self._loose = {o: None for o in self._loose if o in plan.operators and (o not in nodes or o in moved)}
+        plan = self.placed.plan
+        self._loose.update(moved)
+        self._loose = {o: None for o in self._loose if o in plan.operators and (o in moved or self._is_loose(o))}
         for operator in self._loose:
             edges.update((e, None) for e in plan.edges_of(operator))
-        self._loose = {o: None for o in self._loose if o not in nodes}
+        self._loose = {o: None for o in self._loose if self._is_loose(o)}
         found = rerouted(self.placed, self.deployment, edges)
         stopped = [r for r in self.under_way.values() if not r.protocol.overlaps]
         busy = frozenset(f for r in stopped for f in r.change.fragments)
@@ -149,6 +152,12 @@ class Deployer:
                 now[key] = channel
         self.deployment.reroute(now)
         return now
+
+    def _is_loose(self, operator: OperatorId) -> bool:
+        """Whether it waits for a place, or runs elsewhere than it is placed."""
+        node = self.placed.placement.nodes.get(operator)
+        owner = self.deployment.owner.get(operator)
+        return node is None or (owner is not None and self.deployment.fragments[owner].node != node)
 
     def _collides(self, change: Change) -> bool:
         """Whether it changes a fragment that another one changes or leans on, leans on one that another changes, or
@@ -185,6 +194,15 @@ class Deployer:
         self.deployment.apply(gone.change.reversed())
         self.failures.append(Failure(number, reason))
         self.note(gone.change.operators)
+
+    @property
+    def unsettled(self) -> frozenset[OperatorId]:
+        """Operators on their way to what the catalog says."""
+        return self.waiting.union(*(r.change.operators for r in self.under_way.values()))
+
+    def validate(self) -> list[str]:
+        """How what will run when all is done differs from what the catalog says; empty when it does not."""
+        return validate(self.placed, self.deployment, self.unsettled)
 
     def running(self) -> dict[FragmentId, int]:
         """The version of every fragment that runs now: reconfigurations under way have not taken effect."""

@@ -345,9 +345,15 @@ class _Redeployment:
         spare: list[Channel],
         after: Mapping[FragmentId, Fragment],
     ) -> Channel:
-        """A channel goes on for its reader, or for another reader of the same operator; otherwise it is new."""
+        """A channel goes on for its reader, or for another reader of the same operator; otherwise it is new.
+
+        Best for one that has operators of the former reader: it knows what to do with what that had not consumed.
+        """
         upstream, receiver = key
-        old = channels_before.get(key) or next((c for c in spare if c.upstream == upstream), None)
+        mine = set((after.get(receiver) or self.deployment.fragments[receiver]).operators)
+        others = [c for c in spare if c.upstream == upstream]
+        heir = (c for c in others if not mine.isdisjoint(self.deployment.fragments[c.receiver].operators))
+        old = channels_before.get(key) or next(heir, None) or next(iter(others), None)
         if old in spare:
             spare.remove(old)
         number = self.deployment.fresh_channel() if old is None else old.id

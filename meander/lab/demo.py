@@ -84,8 +84,8 @@ class DemoReport:
 
     @property
     def sound(self) -> bool:
-        """Whether everything came through, once."""
-        return self.drained and not self.lost and not self.double
+        """Whether there were results, and everything came through, once."""
+        return self.first_result_s is not None and self.drained and not self.lost and not self.double
 
 
 class _Departed(Recording):
@@ -223,8 +223,9 @@ class Demo:
                 self.report.refused.append(str(error))
                 return
         else:
-            events = self._script.events(incident, coordinator.service.views.topology())
-            if not events or not self._apply(coordinator, events):
+            topology = coordinator.service.views.topology()
+            events, back = self._script.events(incident, topology), self._script.restores(incident, topology)
+            if not (events and self._apply(coordinator, events)) and not (back and self._restore(coordinator, back)):
                 return
         self.report.incidents.append(incident.text)
         self.say(incident.text)
@@ -233,6 +234,14 @@ class Demo:
         """Somebody at the page may have been faster: then the world is looked at again at the next tick."""
         try:
             coordinator.events(events)
+        except InputError as error:
+            self.report.refused.append(str(error))
+            return False
+        return True
+
+    def _restore(self, coordinator: Coordinator, nodes: list[str]) -> bool:
+        try:
+            coordinator.restore(nodes)
         except InputError as error:
             self.report.refused.append(str(error))
             return False

@@ -48,7 +48,7 @@ class Incidents:
         self._script = script
         self._next = 0
         self._kept: dict[str, list[Event]] = {}
-        """What brings a node back, by its name."""
+        """What brings a link back, by its ends."""
 
     def due(self, elapsed_s: float, until_s: float | None) -> Incident | None:
         """The next incident whose time has come. None begins whose end would be too late to be seen."""
@@ -68,27 +68,16 @@ class Incidents:
     def events(self, incident: Incident, topology: Mapping[str, Any]) -> list[Event]:
         """Events that make it happen; none if somebody else was faster."""
         if incident.node is not None:
-            return self._back(incident.node, topology) if incident.over else self._fails(incident.node, topology)
+            alive = any(n["name"] == incident.node and n["alive"] for n in topology["nodes"])
+            return [{"event": "node_removed", "node": incident.node}] if alive and not incident.over else []
         if incident.link is not None:
             return self._link(incident, topology)
         return []
 
-    def _fails(self, node: str, topology: Mapping[str, Any]) -> list[Event]:
-        about = next((n for n in topology["nodes"] if n["name"] == node and n["alive"]), None)
-        if about is None:
-            return []
-        links = [link for link in topology["links"] if node in (link["a"], link["b"])]
-        back: Event = {"event": "node_added", "name": node, "kind": about["kind"], "slots": about["capacity"]}
-        back |= {"lon": about["x"], "lat": about["y"]} if "x" in about else {}
-        self._kept[node] = [back, *(_added(link) for link in links)]
-        return [{"event": "node_removed", "node": node}]
-
-    def _back(self, node: str, topology: Mapping[str, Any]) -> list[Event]:
-        alive = {n["name"] for n in topology["nodes"] if n["alive"]}
-        events = self._kept.pop(node, [])
-        if node in alive:
-            return []
-        return [e for e in events if e["event"] == "node_added" or {e["source"], e["target"]} - {node} <= alive]
+    def restores(self, incident: Incident, topology: Mapping[str, Any]) -> list[str]:
+        """Nodes that come back as they were: the coordinator remembers what they had."""
+        gone = [n["name"] for n in topology["nodes"] if not n["alive"]]
+        return [name for name in gone if incident.over and name == incident.node]
 
     def _link(self, incident: Incident, topology: Mapping[str, Any]) -> list[Event]:
         assert incident.link is not None

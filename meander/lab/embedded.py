@@ -25,7 +25,7 @@ from meander.place.engine import Engine
 from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.nova.joined import NAMES, add_joined
 from meander.run.comparison import Comparison, compare
-from meander.run.connectors import sink_for, source_for
+from meander.run.connectors import check_connectors, sink_for, source_for
 from meander.run.connectors.base import Outlet, Surroundings
 from meander.run.connectors.options import Options
 from meander.run.host import Host, HostOptions, HostStatus
@@ -61,6 +61,19 @@ class RunReport:
     checks: Mapping[str, Comparison]
     unchecked: str | None
     results: Mapping[str, int]
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What was asked for and did not happen, in sentences; nothing if the run did all of it."""
+        taken_in = self.status.ingest.rows if self.status.ingest else 0
+        lost, double = (sum(getattr(c, name) for c in self.checks.values()) for name in ("lost", "double"))
+        found = [
+            (bool(taken_in and not self.status.totals.steps), "no slot has made a step"),
+            (not self.drained, "not everything that was taken in came out in time"),
+            (bool(lost or double), f"{lost} results are lost, {double} double"),
+            (not self.status.healthy, "something is wrong with the host"),
+        ]
+        return tuple(sentence for is_so, sentence in found if is_so)
 
 
 def plan_queries(
@@ -133,6 +146,13 @@ def late_targets(catalog: Catalog, folder: Path | None = None) -> dict[OperatorI
     return found
 
 
+def check_plan(plan: Plan, base: Path) -> None:
+    """Raises InputError for sources and sinks that could not be opened, before Spark starts."""
+    streams = {s for s, _ in plan.installation.ingest}
+    sinks = [o.target for o in (*plan.outlets, *plan.late)]
+    check_connectors((plan.catalog.streams[s] for s in streams), sinks, Surroundings(base, base))
+
+
 def run_embedded(
     spark: SparkSession,
     plan: Plan,
@@ -156,6 +176,7 @@ def run_embedded(
         host.install(plan.installation)
         host.start()
         host.warm_up()
+        host.wait_for_slots()
         host.deliver((*plan.outlets, *plan.late), around, sinks)
         host.feed(streams.values(), around, recordings)
         with StatusFile(base, host.status) as shown:

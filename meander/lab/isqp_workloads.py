@@ -255,3 +255,57 @@ def mixed(
             names.append(query.id)
             found.append([QueryAdded(0, query)])
     return found
+
+
+# -------------------------------------------------------------------- large independent deltas
+
+
+@dataclass(frozen=True, slots=True)
+class Meshes:
+    """Worlds side by side without a link between them: sensors with two edges each, edges in a row, and a cloud.
+
+    With few slots at sensors and edges a whole query does not fit near its sources, and placing it is hard.
+    """
+
+    meshes: int
+    sensors: int
+    slots: int
+    """Of a sensor and an edge."""
+
+    def catalog(self, seed: int = 0) -> Catalog:
+        rng = np.random.default_rng(seed)
+        nodes: list[Node] = []
+        links: list[Link] = []
+        streams: dict[str, Stream] = {}
+        edges = max(2, self.sensors // 2)
+        for m in range(self.meshes):
+            nodes.append(Node(f"cloud-{m}", NodeKind.CLOUD, MANY_SLOTS))
+            for e in range(edges):
+                nodes.append(Node(f"edge-{m}-{e}", NodeKind.EDGE, self.slots))
+                links.append(Link(f"edge-{m}-{e}", f"cloud-{m}", float(rng.uniform(5, 20))))
+                if e:
+                    links.append(Link(f"edge-{m}-{e - 1}", f"edge-{m}-{e}", float(rng.uniform(1, 6))))
+            for k in range(self.sensors):
+                sensor, stream = f"sensor-{m}-{k}", f"stream-{m}-{k}"
+                nodes.append(Node(sensor, NodeKind.SENSOR, self.slots))
+                links += [Link(sensor, f"edge-{m}-{e % edges}", float(rng.uniform(1, 3))) for e in (k, k + 1)]
+                streams[stream] = Stream(stream, SCHEMA, "time1", (sensor,), rate_tps=float(rng.uniform(50, 150)))
+        sinks = {f"sink-{m}": SinkTarget(f"sink-{m}", f"cloud-{m}") for m in range(self.meshes)}
+        return Catalog(Topology.of(nodes, links), streams, sinks)
+
+    def queries(self, number: int) -> list[Query]:
+        """One query for each mesh: a filter on every sensor, unions two by two, and a threshold that is its own."""
+        return [self._query(m, number) for m in range(self.meshes)]
+
+    def _query(self, mesh: int, number: int) -> Query:
+        build = _Plan()
+        tops = []
+        for k in range(self.sensors):
+            source = build.add(Source(f"stream-{mesh}-{k}", SCHEMA, "time1"))
+            tops.append(build.add(Filter(call(">", _column("n"), literal(13 + number))), source))
+        while len(tops) > 1:
+            pairs = [tops[i : i + 2] for i in range(0, len(tops), 2)]
+            tops = [build.add(Union(), *pair) if len(pair) > 1 else pair[0] for pair in pairs]
+        top = build.add(Filter(call("<", _column("o"), literal(number))), tops[0])
+        build.add(Sink(f"sink-{mesh}", ("m", "n", "o")), build.add(_KEPT, top))
+        return Query(QueryId(f"mesh-{mesh}-{number}"), build.plan())

@@ -100,3 +100,20 @@ def instance(
         points, np.zeros(nodes), np.full(nodes, UNLIMITED) if unlimited else capacity, rows + 1, tps,
         rows[::2].copy(), rows[1::2].copy(), np.zeros(sources // 2, dtype=np.int32), matrix_ms,
     )  # fmt: skip
+
+
+def crossed(points: Floats, seed: int = 0, level: int = 10) -> JoinProblem:
+    """Two sources on the left, each joined with all on the right: joins at one node share what arrives there.
+
+    The first node is the sink; about a third of the nodes are sources.
+    """
+    rng = np.random.default_rng(seed)
+    nodes = len(points)
+    right = max(2, nodes // 3 - 2)
+    sources = 2 + right
+    tps = rates(sources, rng)
+    i, j = np.divmod(np.arange(2 * right, dtype=np.int32), np.int32(right))
+    return JoinProblem(
+        points, np.zeros(nodes), capacities(nodes, sources, level, rng), np.arange(1, sources + 1, dtype=np.int32), tps,
+        i.astype(np.int32), (2 + j).astype(np.int32), np.zeros(2 * right, dtype=np.int32),
+    )  # fmt: skip

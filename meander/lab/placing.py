@@ -106,10 +106,12 @@ def _planned(setting: Setting, name: QueryId, text: str) -> Query:
     return Query(name, query.plan, query.demands)
 
 
-def engine_of(setting: Setting, chosen: Mechanism, *, amenders: int, control: str, seed: int) -> Engine:
-    """An engine that nothing runs on yet."""
-    catalog = Catalog(setting.topology, setting.streams, setting.sinks)
-    return Engine(catalog, chosen, amenders=amenders, control=control, seed=seed)
+def engine_of(
+    setting: Setting, chosen: Mechanism, *, amenders: int, control: str, seed: int, detour: float | None = None
+) -> Engine:
+    """An engine that nothing runs on yet; a `detour` goes before the topology's."""
+    catalog = Catalog(setting.topology, setting.streams, setting.sinks, detour=setting.resilience.detour)
+    return Engine(catalog, chosen, amenders=amenders, control=control, seed=seed, detour=detour)
 
 
 def batches_of(events: Iterable[ChangeEvent], size: int | None) -> Iterator[list[ChangeEvent]]:

@@ -56,7 +56,7 @@ class Rehearsal:
         if report.unplaced:
             operator, reason = next(iter(report.unplaced.items()))
             raise InputError(f"operator {operator} could not be placed: {reason}")
-        self.deployer.note([m.operator for m in report.moves], report.rerouted)
+        self.deployer.note(report.difference.operators, report.difference.rerouted)
         begun, rerouted = self.deployer.begin()
         for each in begun:
             self.deployer.finished(each.number)

@@ -21,15 +21,17 @@ from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
+from meander.model.operators import Sink
 from meander.model.streams import Stream
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
 from meander.run.comparison import Comparison
-from meander.run.connectors import sink_for, source_for
+from meander.run.connectors import check_connectors, sink_for, source_for
 from meander.run.connectors.base import Outlet, Surroundings
 from meander.run.connectors.latency import Latency, Percentiles
 from meander.run.host import Host, HostOptions, HostStatus
+from meander.run.migration import state_strategy
 from meander.run.recording import RecordedSink, Recording
 from meander.serve.adaptation import Adaptation, per_query
 from meander.serve.loop import Applied, Loop
@@ -63,6 +65,8 @@ class ReplayOptions:
     """
     adapt: bool = False
     """Whether queries switch mechanisms when their demands are not met; `mechanism` is the first one then."""
+    detour: float | None = None
+    """How long a detour may be before operators follow; None for what the topology says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,24 @@ class ReplayReport:
         return float(np.quantile(values, share)) if values else float("nan")
 
     @property
+    def faults(self) -> tuple[str, ...]:
+        """What was asked for and did not happen, in sentences; nothing if the replay did all of it."""
+        taken_in = self.status.ingest.rows if self.status.ingest else 0
+        given = self.status.delivery.rows if self.status.delivery else 0
+        expected = None if self.unchecked is not None else sum(c.expected for c in self.checks.values())
+        found = [
+            (bool(self.unfinished), f"{self.unfinished} moments of change did not take effect"),
+            (bool(self.refused), f"{len(self.refused)} moments of change were refused"),
+            (not taken_in, "no tuple came in, so nothing was tried"),
+            (bool(taken_in and not self.status.totals.steps), "no slot has made a step"),
+            (bool(taken_in and not given and expected != 0), f"no results, although {taken_in:,} tuples came in"),
+            (not self.drained, "not everything that was taken in came out in time"),
+            (bool(self.lost or self.double), f"{self.lost} results are lost, {self.double} double"),
+            (not self.status.healthy, "something is wrong with the host"),
+        ]
+        return tuple(sentence for is_so, sentence in found if is_so)
+
+    @property
     def lost(self) -> int:
         return sum(c.lost for c in self.checks.values())
 
@@ -150,9 +172,10 @@ def replay_live(
 ) -> ReplayReport:
     """Runs the queries, feeds the events by their time, drains and checks. Bad events raise before Spark is busy."""
     groups = _groups(setting, options)
-    catalog = Catalog(setting.topology, {n: _fed(s, options) for n, s in setting.streams.items()}, dict(setting.sinks))
+    streams = {n: _fed(s, options) for n, s in setting.streams.items()}
+    catalog = Catalog(setting.topology, streams, dict(setting.sinks), detour=setting.resilience.detour)
     chosen = per_query(options.mechanism) if options.adapt else mechanism(options.mechanism)
-    engine = Engine(catalog, chosen)
+    engine = Engine(catalog, chosen, detour=options.detour)
     host = Host(HostOptions(directory, options.slots, patience_ms=setting.resilience.patience_ms), spark)
     loop = Loop(
         catalog,
@@ -169,6 +192,18 @@ def replay_live(
     finally:
         host.stop()
         engine.close()
+
+
+def check_replay(setting: Setting, base: Path, options: ReplayOptions) -> None:
+    """Raises InputError for what could not be replayed, before Spark starts."""
+    mechanism(options.mechanism)
+    for name in (options.protocol, *options.in_turn):
+        protocol(name)
+    if options.strategy is not None:
+        state_strategy(options.strategy)
+    streams = [_fed(s, options) for s in setting.streams.values()]
+    sinks = {o.name for q in setting.queries for o in q.plan.operators.values() if isinstance(o, Sink)}
+    check_connectors(streams, (setting.sinks[name] for name in sinks), Surroundings(base, base))
 
 
 def _groups(setting: Setting, options: ReplayOptions) -> list[tuple[float, list[ChangeEvent]]]:
@@ -252,6 +287,7 @@ class _Run:
         if self.adaptation is not None:
             self.adaptation.watch(wall_clock_ms())
         self.host.warm_up()
+        self.host.wait_for_slots()
         for outlet in self.loop.outlets():
             self._add(outlet)
         self.host.deliver(self.outlets.values(), self.around, self.sinks)

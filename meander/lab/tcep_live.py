@@ -232,7 +232,7 @@ def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool 
         loop.apply([QueryAdded(0, query) for query in scene.wanted()])
         for query in scene.wanted():
             report = place_again(engine, query.id, scene.source)
-            loop.follow([m.operator for m in report.moves], report, loop.clock())
+            loop.follow((), report, loop.clock())
         if loop.waiting():
             operator, reason = next(iter(loop.waiting().items()))
             raise InputError(f"operator {operator} could not be placed: {reason}")

@@ -18,14 +18,14 @@ from meander.lang.topology_writer import lines_of, write_whole
 from meander.lang.yaml_fields import check_keys, number, rows, truth, whole, word, wrong
 from meander.lang.yaml_lines import Document, Item, Row, parse
 from meander.model.errors import InputError, unknown
-from meander.model.resilience import Resilience
+from meander.model.resilience import Resilience, check_detour
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology import UNLIMITED, NodeKind, Topology
 from meander.model.units import duration_ms, size_bytes
 
 DEFAULT_SLOTS: Mapping[NodeKind, int] = MappingProxyType({NodeKind.SENSOR: 4, NodeKind.EDGE: 16, NodeKind.CLOUD: 256})
 DEFAULT_LATENCY_MS = 1.0
-TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks", "replicas", "disconnected"})
+TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks", "replicas", "disconnected", "detour"})
 HOLD = "hold"
 NODE_KEYS = frozenset({"name", "kind", "slots", "capacity_tps", "memory", "memory_mb", "lon", "lat", "mobile"})
 LINK_KEYS = frozenset({"source", "target", "latency_ms", "bandwidth_mbps", "loss_percent", "directed"})
@@ -79,6 +79,8 @@ def _lines(contents: TopologyFile) -> Iterator[str]:
         yield f"replicas: {settings.replicas}\n"
     if settings.patience_ms is not None:
         yield f"disconnected: {settings.patience_ms} ms\n"
+    if settings.detour != usual.detour:
+        yield f"detour: {settings.detour:g}\n"
     yield from lines_of(contents.topology, contents.streams.values(), contents.sinks.values(), contents.losses)
 
 
@@ -108,7 +110,15 @@ def _resilience(document: Document) -> Resilience:
                 patience_ms = duration_ms(text)
             except InputError as error:
                 raise wrong(item, f"disconnected must be {HOLD} or a time such as 30s: {error.message}") from None
-    return Resilience(replicas, patience_ms)
+    detour = Resilience().detour
+    if "detour" in document.keys:
+        item = document.keys["detour"]
+        detour = number(item, "detour")
+        try:
+            check_detour(detour)
+        except InputError as error:
+            raise wrong(item, error.message) from None
+    return Resilience(replicas, patience_ms, detour)
 
 
 def _section(document: Document, what: str) -> list[Row]:

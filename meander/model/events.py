@@ -68,6 +68,7 @@ class CapacityChanged:
     node: str
     slots: int | None = None
     capacity_tps: float | None = None
+    memory_mb: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ class PlanOperator:
     rate_tps: float = 0.0
     """Tuples it emits per second."""
     row_bytes: int = 0
+    memory_mb: float = 0.0
+    """What it keeps in memory: window contents, partial aggregates, and a little for running at all."""
     state: OperatorState = OperatorState.TO_BE_PLACED
     readers: dict[OperatorId, None] = field(default_factory=dict)
     """Operators that take its output, in the order in which they came."""
@@ -84,6 +86,11 @@ class PlanOperator:
     def is_held(self) -> bool:
         """Whether somebody put it on its node by hand; sources and sinks are where they must be."""
         return self.pin is not None and self.slots > 0
+
+    @property
+    def charge(self) -> tuple[int, float, float]:
+        """Slots, tuples/s and MB that its node is charged; sources and sinks run where they are for nothing."""
+        return (self.slots, self.load_tps, self.memory_mb) if self.slots else (0, 0.0, 0.0)
 
     def become(self, state: OperatorState) -> None:
         """Checked change of state."""

@@ -37,6 +37,7 @@ class Fault(Enum):
     STRAY = "stray"
     TOO_FEW_SLOTS = "too few slots"
     TOO_MANY_TUPLES = "too many tuples"
+    TOO_LITTLE_MEMORY = "too little memory"
     TOO_LITTLE_BANDWIDTH = "too little bandwidth"
 
 
@@ -103,14 +104,15 @@ def _edge_faults(record: PlanOperator, plan: GlobalPlan, placement: Placement, t
             found.append(
                 Violation(Fault.BROKEN_ROUTE, f"{edge} has a route that does not lead from {ends}", record.id, here)
             )
-        elif not _is_live(route, topology):
+        elif not is_live(route, topology):
             found.append(
                 Violation(Fault.BROKEN_ROUTE, f"{edge} uses a link between {ends} that is gone", record.id, here)
             )
     return found
 
 
-def _is_live(route: Path, topology: Topology) -> bool:
+def is_live(route: Path, topology: Topology) -> bool:
+    """Whether all links of a route are there."""
     arcs = topology.arcs
     steps = zip(route.arcs, route.nodes, route.nodes[1:], strict=False)
     return len(route.arcs) == len(route.nodes) - 1 and all(
@@ -134,11 +136,14 @@ def _strays(plan: GlobalPlan, placement: Placement) -> list[Violation]:
 def _overloads(plan: GlobalPlan, placement: Placement, topology: Topology) -> list[Violation]:
     slots: defaultdict[NodeId, int] = defaultdict(int)
     load: defaultdict[NodeId, float] = defaultdict(float)
+    memory: defaultdict[NodeId, float] = defaultdict(float)
     traffic: defaultdict[int, float] = defaultdict(float)
     for operator, node in placement.nodes.items():
         if operator in plan.operators:
-            slots[node] += plan[operator].slots
-            load[node] += plan[operator].load_tps if plan[operator].slots else 0.0
+            own_slots, own_tps, own_mb = plan[operator].charge
+            slots[node] += own_slots
+            load[node] += own_tps
+            memory[node] += own_mb
     for (upstream, _), route in placement.routes.items():
         if upstream in plan.operators:
             for arc in route.arcs:
@@ -154,6 +159,11 @@ def _overloads(plan: GlobalPlan, placement: Placement, topology: Topology) -> li
         if tps > capacity * (1 + TOLERANCE):
             reason = f"node {topology.name(node)} takes in {tps:g} tuples/s, but can take {capacity:g}"
             found.append(Violation(Fault.TOO_MANY_TUPLES, reason, node=node))
+    for node, used_mb in memory.items():
+        owned_mb = float(topology.nodes.memory_mb[node])
+        if used_mb > owned_mb * (1 + TOLERANCE):
+            reason = f"node {topology.name(node)} needs {used_mb:g} MB of memory, but has {owned_mb:g}"
+            found.append(Violation(Fault.TOO_LITTLE_MEMORY, reason, node=node))
     for arc, used_mbps in traffic.items():
         width = float(topology.arcs.bandwidth_mbps[arc])
         if used_mbps > width * (1 + TOLERANCE):

@@ -1,8 +1,10 @@
-"""What a deployment does about nodes that fail and links that are away."""
+"""What a deployment does about nodes that fail or move and links that are away."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from meander.model.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +15,14 @@ class Resilience:
     """On how many of the next nodes towards the cloud a node's last commit has copies; 0 for upstream backup."""
     patience_ms: int | None = None
     """How long event time waits for an input that is cut off; None for as long as that takes."""
+    detour: float = 1.5
+    """How many times as long as after a fresh placement data may be on its way before operators move after it."""
+
+    def __post_init__(self) -> None:
+        check_detour(self.detour)
+
+
+def check_detour(detour: float) -> None:
+    """Raises for a detour that no placement could keep."""
+    if not detour >= 1:
+        raise InputError(f"detour must be at least 1, the length of a way without one, not {detour:g}")

@@ -152,6 +152,8 @@ class Topology:
         self.nodes = NodeColumns(0)
         self.arcs = ArcColumns(0)
         self.version = 0
+        self.has_narrow_links = False
+        """Whether some link has, or once had, limited bandwidth; if not, every path can carry everything."""
         self._names = NodeNames()
         self._paths = PathCache()
 
@@ -200,6 +202,7 @@ class Topology:
             part = slice(half * links, (half + 1) * links)
             arcs.tail[part], arcs.tip[part] = (tails, tips) if half == 0 else (tips, tails)
             arcs.latency_ms[part], arcs.bandwidth_mbps[part], arcs.alive[part] = latency_ms, bandwidth_mbps, True
+        topology.has_narrow_links = bool(links) and bool(np.min(bandwidth_mbps) < UNLIMITED)
         used = slice(0, arcs.count)
         thread_lists(arcs.tail[used], nodes.out_head, arcs.out_next, arcs.out_prev)
         thread_lists(arcs.tip[used], nodes.in_head, arcs.in_next, arcs.in_prev)
@@ -398,9 +401,16 @@ class Topology:
             self._remove_arc(arc)
         self.version += 1
 
-    def set_capacity(self, node: NodeId, *, slots: int | None = None, capacity_tps: float | None = None) -> None:
+    def set_capacity(
+        self,
+        node: NodeId,
+        *,
+        slots: int | None = None,
+        capacity_tps: float | None = None,
+        memory_mb: float | None = None,
+    ) -> None:
         """Changes what a node can hold."""
-        for what, value in (("slots", slots), ("capacity_tps", capacity_tps)):
+        for what, value in (("slots", slots), ("capacity_tps", capacity_tps), ("memory_mb", memory_mb)):
             if value is not None:
                 if not value >= 0:
                     raise InputError(f"node {self.name(node)!r}: {what} must not be negative, but is {value}")
@@ -412,6 +422,7 @@ class Topology:
         n, a = self.nodes, self.arcs
         a.tail[arc], a.tip[arc], a.alive[arc] = tail, tip, True
         a.latency_ms[arc], a.bandwidth_mbps[arc] = latency_ms, bandwidth_mbps
+        self.has_narrow_links = self.has_narrow_links or bandwidth_mbps < UNLIMITED
         _push(arc, tail, n.out_head, a.out_next, a.out_prev)
         _push(arc, tip, n.in_head, a.in_next, a.in_prev)
         n.out_degree[tail] += 1

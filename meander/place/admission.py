@@ -78,9 +78,9 @@ class _Foresight:
                 if not any(self._has_link(*pair) for pair in pairs):
                     raise InputError(f"no link {a!r} to {b!r}; it was removed already or never added")
                 self.links.update(dict.fromkeys(pairs, False))
-            case CapacityChanged(node=name, slots=slots, capacity_tps=tps):
+            case CapacityChanged(node=name, slots=slots, capacity_tps=tps, memory_mb=memory):
                 self._need_node(name)
-                for what, value in (("slots", slots), ("capacity_tps", tps)):
+                for what, value in (("slots", slots), ("capacity_tps", tps), ("memory_mb", memory)):
                     if value is not None and not value >= 0:
                         raise InputError(f"node {name!r}: {what} must not be negative, but is {value}")
             case RateChanged(stream=name, rate_tps=rate, node=producer):

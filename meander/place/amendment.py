@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from meander.model.global_plan import OperatorState, PlanOperator
+from meander.model.global_plan import OperatorState
 from meander.model.ids import NodeId, OperatorId
 from meander.model.path_cache import Path
 from meander.model.placement import Edge, mbps
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
+from meander.place.gain import gains
 from meander.place.mechanisms.base import Mechanism
+from meander.place.mechanisms.packing import Packing
 from meander.place.problem import Flow, Need, Problem, Proposal
 from meander.place.room import Room
 
@@ -35,6 +37,10 @@ class Draft:
     """Whether the mechanism chose a node without room: wrong, or somebody else was faster."""
     proposal: Proposal | None = None
     """What the mechanism said, if it was asked."""
+    proposed: dict[Edge, Path] = field(default_factory=dict)
+    """Paths over which the mechanism connected its operators."""
+    broken: bool = False
+    """Whether the mechanism raised an error."""
 
 
 def draft(catalog: Catalog, delta: Delta, mechanism: Mechanism, room: Room, seed: int) -> Draft:
@@ -48,9 +54,14 @@ def draft(catalog: Catalog, delta: Delta, mechanism: Mechanism, room: Room, seed
     return result
 
 
+def draft_packed(catalog: Catalog, delta: Delta, mechanism: Mechanism, room: Room, seed: int) -> Draft:
+    """As `draft`, but whatever fits will do, on nodes that the mechanism allows: for when its own choice failed."""
+    return draft(catalog, delta, Packing(mechanism), room, seed)
+
+
 def removal_only(catalog: Catalog, delta: Delta, room: Room, reason: str) -> Draft:
     """The first phase alone: what a delta that cannot be placed still gives back."""
-    result = Draft(room)
+    result = Draft(room, broken=True)
     _release(catalog, delta, result)
     for operator in delta.operators:
         if catalog.plan[operator].state is not OperatorState.TO_BE_REMOVED:
@@ -67,7 +78,8 @@ def _release(catalog: Catalog, delta: Delta, result: Draft) -> None:
         if node is None:
             continue
         result.lifted.append(operator)
-        room.take(node, -record.slots, -_load(record))
+        slots, load, memory = record.charge
+        room.take(node, -slots, -load, -memory)
         for edge in plan.edges_of(operator):
             route = placement.routes.get(edge)
             if route is not None and edge not in result.lifted_routes:
@@ -75,33 +87,30 @@ def _release(catalog: Catalog, delta: Delta, result: Draft) -> None:
                 room.take_traffic(route.arcs, -mbps(plan[edge[0]]))
 
 
-def _load(record: PlanOperator) -> float:
-    """Sources and sinks run where they are and are not charged."""
-    return record.load_tps if record.slots else 0.0
-
-
 def _place(
     catalog: Catalog, delta: Delta, wanted: list[OperatorId], mechanism: Mechanism, result: Draft, seed: int
 ) -> None:
     plan = catalog.plan
     _pin(catalog, wanted, result)
-    if len(result.nodes) + len(result.unplaced) == len(wanted):
+    if len(result.nodes) + len(result.unplaced) == len(wanted) and not mechanism.metadata.routes_all:
         return
     fixed = {o: catalog.placement.nodes[o] for o in delta.boundary if plan[o].state is OperatorState.PLACED}
     fixed.update(result.nodes)
     free = _placeable(catalog, wanted, fixed, result)
-    if not free:
+    everything = mechanism.metadata.routes_all
+    if not free and not everything:
         return
     members = {*free, *fixed}
+    moving = set(wanted) if everything else set()
     flows = tuple(
         Flow(upstream, o, plan[upstream].rate_tps, mbps(plan[upstream]))
         for o in members
         for upstream in dict.fromkeys(plan[o].inputs)
-        if upstream in members and (o in free or upstream in free)
+        if upstream in members and (o in free or upstream in free or o in moving or upstream in moving)
     )
     ends = {o for f in flows for o in (f.upstream, f.reader)}
     problem = Problem(
-        free={o: Need(plan[o].slots, plan[o].load_tps) for o in free},
+        free={o: Need(*plan[o].charge) for o in free},
         pinned={o: n for o, n in fixed.items() if o in ends},
         flows=flows,
         topology=catalog.topology,
@@ -109,8 +118,12 @@ def _place(
         seed=seed,
         space=catalog.space,
         former={o: catalog.placement.nodes[o] for o in free if o in catalog.placement.nodes},
+        waiting=frozenset(wanted).difference(catalog.placement.nodes) if everything else frozenset(),
     )
     proposal = result.proposal = mechanism.place(problem)
+    result.proposed = problem.routes
+    if delta.optional and not gains(problem, proposal.nodes):
+        proposal.nodes, proposal.unplaced = dict(problem.former), {}
     _accept(catalog, free, mechanism, proposal, result)
 
 
@@ -124,13 +137,13 @@ def _accept(
         if node is None:
             silence = f"mechanism {mechanism.name} found no node for it"
             result.unplaced[operator] = proposal.unplaced.get(operator, silence)
-        elif not result.room.fits(node, record.slots, record.load_tps):
+        elif not result.room.fits(node, *record.charge):
             name = catalog.topology.name(node)
             result.unplaced[operator] = f"mechanism {mechanism.name} chose node {name}, which has no room for it"
             result.overtaken = True
         else:
             result.nodes[operator] = node
-            result.room.take(node, record.slots, record.load_tps)
+            result.room.take(node, *record.charge)
 
 
 def _pin(catalog: Catalog, wanted: list[OperatorId], result: Draft) -> None:
@@ -143,9 +156,9 @@ def _pin(catalog: Catalog, wanted: list[OperatorId], result: Draft) -> None:
             result.unplaced[operator] = f"its node {catalog.topology.name(record.pin)} is gone"
         elif not record.slots:
             result.nodes[operator] = record.pin
-        elif result.room.fits(record.pin, record.slots, record.load_tps):
+        elif result.room.fits(record.pin, *record.charge):
             result.nodes[operator] = record.pin
-            result.room.take(record.pin, record.slots, record.load_tps)
+            result.room.take(record.pin, *record.charge)
         else:
             result.unplaced[operator] = f"its node {catalog.topology.name(record.pin)} has no room for it"
 
@@ -178,6 +191,8 @@ def _route(catalog: Catalog, delta: Delta, wanted: list[OperatorId], result: Dra
     for operator in wanted:
         if operator in fresh:
             edges.update(dict.fromkeys(plan.edges_of(operator)))
+    if result.proposed:
+        edges = {**dict.fromkeys(e for e in result.proposed if e in edges), **edges}
     for edge in edges:
         upstream, reader = edge
         start = fresh.get(upstream) if upstream in fresh or upstream in lifted else staying.get(upstream)
@@ -185,7 +200,9 @@ def _route(catalog: Catalog, delta: Delta, wanted: list[OperatorId], result: Dra
         if start is None or goal is None or start == goal:
             continue
         need = mbps(plan[upstream])
-        path = room.path(start, goal, need)
+        path = result.proposed.get(edge)
+        if path is None or (path.nodes[0], path.nodes[-1]) != (start, goal) or not room.carries(path.arcs, need):
+            path = room.path(start, goal, need)
         if path is None:
             names = f"{topology.name(start)} to {topology.name(goal)}"
             result.unrouted[edge] = f"no path with {need:g} Mbit/s left leads from {names}"
@@ -211,7 +228,8 @@ def _withdraw_unrouted(catalog: Catalog, wanted: set[OperatorId], result: Draft)
         node = result.nodes.pop(operator)
         record = plan[operator]
         result.unplaced[operator] = reason
-        room.take(node, -record.slots, -_load(record))
+        slots, load, memory = record.charge
+        room.take(node, -slots, -load, -memory)
         for edge in plan.edges_of(operator):
             result.unrouted.pop(edge, None)
             route = result.routes.pop(edge, None)

@@ -26,21 +26,19 @@ from meander.model.events import (
 from meander.model.global_plan import OperatorState, RunningQuery
 from meander.model.ids import NodeId, OperatorId
 from meander.model.operators import Source
-from meander.model.path_cache import Path
 from meander.model.placement import Edge, mbps
 from meander.model.plan import Query
 from meander.model.topology import UNLIMITED
 from meander.place.admission import admit
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.detour import Ways, followers
+from meander.place.eviction import leaving
 from meander.place.physical import Preparation
 from meander.place.sharing import add_query, estimate, remove_query
 
-DETOUR = 2.0
-"""A broken edge is only re-routed when the new path takes at most this many times the old latency."""
-
-SLACK_MS = 1.0
-"""... or at most this much longer."""
+MOST_JUDGED = 32
+"""Operators on a node that got a link whose ways are compared with what the link makes possible."""
 
 
 @dataclass
@@ -49,7 +47,10 @@ class Applicator:
 
     catalog: Catalog
     log: ChangeLog
-    broken: dict[Edge, tuple[Path, str]] = field(default_factory=dict)
+    broken: dict[Edge, str] = field(default_factory=dict)
+    """Edges that lost their route in this batch, and why."""
+    joined: dict[NodeId, str] = field(default_factory=dict)
+    """Nodes that got a link in this batch, and which."""
     preparation: Preparation = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,15 +85,16 @@ class Applicator:
                 ends = topology.id(link.source), topology.id(link.target)
                 topology.connect([ends] if link.directed else [ends, ends[::-1]], link)
                 self.catalog.ledger.grow()
+                self.joined.update(dict.fromkeys(ends, f"link {link.source} to {link.target} added"))
             case LinkRemoved(source=a, target=b, directed=directed):
                 ends = topology.id(a), topology.id(b)
                 pairs = [ends] if directed else [ends, ends[::-1]]
                 arcs = [arc for pair in pairs if (arc := topology.arc(*pair)) is not None]
                 self._break_arcs(arcs, f"link {a} to {b} removed")
                 topology.disconnect(arcs)
-            case CapacityChanged(node=name, slots=slots, capacity_tps=tps):
+            case CapacityChanged(node=name, slots=slots, capacity_tps=tps, memory_mb=memory):
                 resized = topology.id(name)
-                topology.set_capacity(resized, slots=slots, capacity_tps=tps)
+                topology.set_capacity(resized, slots=slots, capacity_tps=tps, memory_mb=memory)
                 self._evict_overload(resized, f"capacity of node {name} changed")
             case RateChanged():
                 self._change_rate(event)
@@ -127,52 +129,80 @@ class Applicator:
         """Takes down every route over these arcs, before the arcs go."""
         for arc in arcs:
             for edge in tuple(self.catalog.on_arc.get(arc, ())):
-                path = self.catalog.release_route(edge)
-                if path is not None and edge not in self.broken:
-                    self.broken[edge] = (path, cause)
+                if self.catalog.release_route(edge) is not None:
+                    self.broken.setdefault(edge, cause)
 
     def _judge_broken_edges(self) -> None:
-        """Re-route an edge whose ends stay and still have a good path; otherwise its movable end must move."""
+        """Re-route an edge whose ends stay and whose way stays short enough; otherwise operators on the way move."""
+        if not self.broken and not self.joined:
+            return
+        ways = Ways(self.catalog)
+        self._shorten(ways)
         broken, self.broken = self.broken, {}
-        plan, topology, nodes = self.catalog.plan, self.catalog.topology, self.catalog.placement.nodes
         reroute: dict[str, list[Edge]] = {}
-        for edge, (old, cause) in broken.items():
-            if any(o not in plan.operators or plan[o].state is not OperatorState.PLACED for o in edge):
+        for edge, cause in broken.items():
+            if not self._stays(edge):
                 continue  # one end is being placed or removed anyway, and takes its edges along
-            path = topology.path(nodes[edge[0]], nodes[edge[1]])
-            movable = [o for o in reversed(edge) if plan[o].pin is None]
-            limit = max(old.latency_ms * DETOUR, old.latency_ms + SLACK_MS) if movable else UNLIMITED
-            if path is not None and path.latency_ms <= limit:
-                reroute.setdefault(cause, []).append(edge)
-            else:
+            if ways.latency_ms(edge) == UNLIMITED:
+                movable = [o for o in reversed(edge) if self.catalog.plan[o].pin is None]
                 self._invalidate(movable[:1] or edge[1:], cause)
+                ways.forget()
+                continue
+            reroute.setdefault(self._follows(ways, edge, cause), []).append(edge)
         for cause, edges in reroute.items():
-            self.log.write((), edges, cause)
+            self.log.write((), [e for e in edges if self._stays(e)], cause)
+
+    def _stays(self, edge: Edge) -> bool:
+        plan = self.catalog.plan
+        return all(o in plan.operators and plan[o].state is OperatorState.PLACED for o in edge)
+
+    def _follows(self, ways: Ways, edge: Edge, cause: str) -> str:
+        """Makes operators move if a way over the edge is too long; says why the edge takes another route."""
+        detour, over = self.catalog.detour, ways.over(edge)
+        worst = max(over, key=lambda w: w.excess_ms(detour), default=None)
+        if worst is None:
+            return cause
+        if worst.excess_ms(detour) > 0:
+            moving = followers(ways, edge, [w for w in over if w.excess_ms(detour) > 0], detour)
+            if moving:
+                why = f"{cause}; {worst.described(detour, stays=False)}"
+                self._invalidate(moving, why, optional=True)
+                ways.forget()
+                return why
+        longest = max(over, key=lambda w: w.through_ms - w.fresh_ms)
+        return f"{cause}; {longest.described(detour, stays=True)}" if longest.ratio > 1.005 else cause
+
+    def _shorten(self, ways: Ways) -> None:
+        """A device that got another link may reach what it feeds much faster: such edges are routed anew."""
+        joined, self.joined = self.joined, {}
+        catalog, detour = self.catalog, self.catalog.detour
+        for node, cause in joined.items():
+            there = catalog.on_node.get(node, ())
+            if len(there) > MOST_JUDGED:
+                continue
+            pinned = [o for o in there if catalog.plan[o].pin is not None]
+            routed = {e for o in pinned for e in catalog.plan.edges_of(o) if e in catalog.placement.routes}
+            for edge in sorted(routed):
+                if not self._stays(edge):
+                    continue
+                if any(w.excess_ms(detour) > 0 for w in ways.over(edge)):
+                    catalog.release_route(edge)
+                    self.broken.setdefault(edge, cause)
+        ways.forget()
 
     # ---------------------------------------------------------------- load
 
-    def _invalidate(self, operators: Iterable[OperatorId], cause: str) -> None:
+    def _invalidate(self, operators: Iterable[OperatorId], cause: str, *, optional: bool = False) -> None:
+        """Marks operators to be placed anew; `optional` ones may also stay where they are."""
         found = list(operators)
         for operator in found:
             if self.catalog.plan[operator].state is OperatorState.PLACED:
                 self.catalog.plan[operator].become(OperatorState.TO_BE_REPLACED)
-        self.log.write(found, (), cause)
+        self.log.write(found, (), cause, optional=optional)
 
     def _evict_overload(self, node: NodeId, cause: str) -> None:
-        """Marks operators for re-placement until the rest fits: the heaviest first, pinned ones only if they must."""
-        ledger, plan, limits = self.catalog.ledger, self.catalog.plan, self.catalog.topology.nodes
-        slots = int(ledger.slots[node]) - int(limits.slots[node])
-        tps = float(ledger.load_tps[node]) - float(limits.capacity_tps[node])
-        movable = [o for o in self.catalog.on_node.get(node, ()) if plan[o].slots]
-        leaving: list[OperatorId] = []
-        for operator in sorted(movable, key=lambda o: (plan[o].pin is not None, -plan[o].load_tps, o)):
-            if slots <= 0 and tps <= 0:
-                break
-            if plan[operator].state is OperatorState.PLACED:
-                leaving.append(operator)
-            slots -= plan[operator].slots
-            tps -= plan[operator].load_tps
-        self._invalidate(leaving, cause)
+        """Marks operators for re-placement until the rest fits."""
+        self._invalidate(leaving(self.catalog, node), cause)
 
     def _change_rate(self, event: RateChanged) -> None:
         """New source rates flow downstream; nodes and links that no longer suffice shed operators."""
@@ -204,14 +234,14 @@ class Applicator:
         touched: dict[OperatorId, None] = {}
         for operator in _downstream_order(catalog, sources):
             record = plan[operator]
-            load, traffic = record.load_tps, mbps(record)
+            load, memory, traffic = record.load_tps, record.memory_mb, mbps(record)
             estimate(catalog, record)
-            if (load, traffic) == (record.load_tps, mbps(record)):
+            if (load, memory, traffic) == (record.load_tps, record.memory_mb, mbps(record)):
                 continue
             touched[operator] = None
             node = catalog.placement.nodes.get(operator)
             if node is not None and record.slots:
-                catalog.ledger.add(node, 0, record.load_tps - load)
+                catalog.ledger.add(node, 0, record.load_tps - load, record.memory_mb - memory)
             for reader in record.readers:
                 catalog.ledger.add_traffic(self._arcs((operator, reader)), mbps(record) - traffic)
         return list(touched)

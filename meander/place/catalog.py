@@ -14,11 +14,15 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import NodeId, OperatorId
 from meander.model.path_cache import Path
 from meander.model.placement import Edge, Placement, mbps
+from meander.model.resilience import Resilience
 from meander.model.signature import Signature
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology import Topology
 from meander.place.costspace.space import CostSpace
+from meander.place.difference import Difference, Recorder
 from meander.place.room import Ledger
+
+DETOUR = Resilience().detour
 
 
 class Sharing(Enum):
@@ -41,6 +45,8 @@ class Catalog:
     placement: Placement = field(default_factory=Placement)
     space: CostSpace | None = None
     sharing: Sharing = Sharing.PARTIAL
+    detour: float = DETOUR
+    """How many times as long as after a fresh placement data may be on its way before operators move after it."""
     ledger: Ledger = field(init=False)
     running: dict[Signature, OperatorId] = field(default_factory=dict, init=False)
     """The index that sharing looks up: which operator computes this already?"""
@@ -48,6 +54,8 @@ class Catalog:
     on_arc: dict[int, set[Edge]] = field(default_factory=dict, init=False)
     rates_tps: dict[tuple[str, str], float] = field(default_factory=dict, init=False)
     """Rates of single producers that differ from their stream's."""
+    recorder: Recorder = field(default_factory=Recorder, init=False)
+    """What was touched since the last difference was taken."""
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.topology)
@@ -61,12 +69,14 @@ class Catalog:
 
     def put(self, operator: OperatorId, node: NodeId) -> None:
         """Notes that the operator runs there. The ledger was charged by the amender."""
+        self.recorder.operator(operator, self.placement.nodes.get(operator))
         self.placement.nodes[operator] = node
         self.on_node.setdefault(node, set()).add(operator)
 
     def lift(self, operator: OperatorId) -> NodeId | None:
         """Notes that the operator runs nowhere; returns where it ran."""
         node = self.placement.nodes.pop(operator, None)
+        self.recorder.operator(operator, node)
         if node is not None:
             there = self.on_node[node]
             there.discard(operator)
@@ -74,13 +84,19 @@ class Catalog:
                 del self.on_node[node]
         return node
 
+    def wait(self, operator: OperatorId) -> None:
+        """Notes that the operator was looked at and found no place."""
+        self.recorder.operator(operator, self.placement.nodes.get(operator))
+
     def put_route(self, edge: Edge, path: Path) -> None:
+        self.recorder.route(edge, self.placement.routes.get(edge))
         self.placement.routes[edge] = path
         for arc in path.arcs:
             self.on_arc.setdefault(arc, set()).add(edge)
 
     def lift_route(self, edge: Edge) -> Path | None:
         path = self.placement.routes.pop(edge, None)
+        self.recorder.route(edge, path)
         for arc in path.arcs if path else ():
             users = self.on_arc[arc]
             users.discard(edge)
@@ -94,6 +110,10 @@ class Catalog:
         if path is not None:
             self.ledger.add_traffic(path.arcs, -mbps(self.plan[edge[0]]))
         return path
+
+    def difference(self) -> Difference:
+        """How the catalog differs from what it was when this was last asked."""
+        return self.recorder.take(self.plan, self.placement)
 
     def names(self, nodes: Mapping[OperatorId, NodeId]) -> dict[OperatorId, str]:
         return {operator: self.topology.name(node) for operator, node in nodes.items()}

@@ -7,12 +7,14 @@ into deltas, which can then be amended in any order and at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from meander.model.global_plan import GlobalPlan, OperatorState
 from meander.model.ids import OperatorId
 from meander.model.placement import Edge
+
+_PLACED = OperatorState.PLACED
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class Entry:
     operators: frozenset[OperatorId]
     edges: frozenset[Edge]
     cause: str
+    optional: bool = False
+    """The operators could also stay where they are, if moving gains nothing."""
 
 
 @dataclass(slots=True)
@@ -35,6 +39,8 @@ class Delta:
     boundary: tuple[OperatorId, ...]
     """Operators that border on it and stay put."""
     causes: tuple[str, ...]
+    optional: bool = False
+    """All operators could also stay where they are."""
 
     @property
     def touched(self) -> int:
@@ -52,10 +58,23 @@ class ChangeLog:
     entries: list[Entry] = field(default_factory=list)
     waiting: list[Entry] = field(default_factory=list)
 
-    def write(self, operators: Iterable[OperatorId], edges: Iterable[Edge], cause: str) -> None:
-        entry = Entry(frozenset(operators), frozenset(edges), cause)
+    def write(
+        self, operators: Iterable[OperatorId], edges: Iterable[Edge], cause: str, *, optional: bool = False
+    ) -> None:
+        entry = Entry(frozenset(operators), frozenset(edges), cause, optional)
         if entry.operators or entry.edges:
             self.entries.append(entry)
+
+    def tidy(self, plan: GlobalPlan) -> None:
+        """Drops from the waiting entries what is placed or gone, and names every operator once."""
+        seen: set[OperatorId] = set()
+        kept: list[Entry] = []
+        for entry in self.waiting:
+            rest = {o for o in entry.operators - seen if (r := plan.operators.get(o)) and r.state is not _PLACED}
+            seen |= rest
+            if rest or entry.edges:
+                kept.append(Entry(frozenset(rest), entry.edges, entry.cause))
+        self.waiting = kept
 
     def take(self, plan: GlobalPlan, *, retry: bool) -> list[Entry]:
         """All entries to work on now; with `retry` the waiting ones as well, otherwise only those they border on."""
@@ -69,12 +88,20 @@ class ChangeLog:
         return fresh
 
 
-def deltas(plan: GlobalPlan, entries: Iterable[Entry]) -> list[Delta]:
+def delta_of(plan: GlobalPlan, members: Iterable[OperatorId], causes: tuple[str, ...]) -> Delta:
+    """A delta of exactly these operators."""
+    found = sorted(members)
+    return replace(_delta(plan, found, {o: [] for o in found}), causes=causes)
+
+
+def deltas(plan: GlobalPlan, entries: Sequence[Entry]) -> list[Delta]:
     """Merges dependent entries. Near-linear in the size of the entries."""
     groups = _Groups()
     edges: dict[Edge, str] = {}
     causes: dict[OperatorId, list[str]] = {}
+    firm: set[OperatorId] = set()
     operators, placed = plan.operators, OperatorState.PLACED
+    some_optional = any(entry.optional for entry in entries)
     for entry in entries:
         first: OperatorId | None = None
         for operator in entry.operators:
@@ -84,6 +111,8 @@ def deltas(plan: GlobalPlan, entries: Iterable[Entry]) -> list[Delta]:
             first = operator if first is None else first
             groups.join(first, operator)
             causes.setdefault(operator, []).append(entry.cause)
+            if some_optional and not entry.optional:
+                firm.add(operator)
             for upstream in record.inputs:
                 if operators[upstream].state is not placed:
                     groups.join(operator, upstream)
@@ -92,6 +121,8 @@ def deltas(plan: GlobalPlan, entries: Iterable[Entry]) -> list[Delta]:
                     groups.join(operator, reader)
         edges.update((e, entry.cause) for e in entry.edges if _exists(plan, e))
     found = [_delta(plan, members, causes) for members in groups.sets()]
+    if some_optional:
+        found = [d if firm.intersection(d.operators) else replace(d, optional=True) for d in found]
     loose = ((edge, cause) for edge, cause in edges.items() if edge[0] not in groups and edge[1] not in groups)
     return found + [Delta((), (edge,), edge, (cause,)) for edge, cause in loose]
 

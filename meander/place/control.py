@@ -190,15 +190,15 @@ CONTROLS: dict[str, type[Control]] = {c.name: c for c in (Optimistic, Pessimisti
 
 def still_fits(ledger: Ledger, room: Room) -> bool:
     """Whether what the view takes is still there. Giving back always fits."""
-    for node, slots, load in room.node_changes:
-        if (slots > 0 or load > 0) and not ledger.fits(node, slots, load):
+    for node, slots, load, memory in room.node_changes:
+        if (slots > 0 or load > 0 or memory > 0) and not ledger.fits(node, slots, load, memory):
             return False
     return all(used <= 0 or ledger.carries(arc, used) for arc, used in room.arc_changes.items())
 
 
 def charge(ledger: Ledger, room: Room) -> None:
     """Makes the view's changes true. The caller holds the locks."""
-    for node, slots, load in room.node_changes:
-        ledger.add(node, slots, load)
+    for node, slots, load, memory in room.node_changes:
+        ledger.add(node, slots, load, memory)
     for arc, used in room.arc_changes.items():
         ledger.mbps[arc] += used

@@ -8,6 +8,7 @@ writer. What could not be placed stays in the change log and is tried again.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,12 +20,16 @@ from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.global_plan import GlobalPlan, OperatorState
 from meander.model.ids import NodeId, OperatorId
 from meander.model.placement import Edge
-from meander.place.amendment import Draft, draft, removal_only
+from meander.model.resilience import check_detour
+from meander.place.amenders import by_cores, check_amenders
+from meander.place.amendment import Draft, draft, draft_packed, removal_only
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog, Delta, Entry, deltas
-from meander.place.control import CONTROLS, Effort
+from meander.place.control import CONTROLS, Effort, charge
 from meander.place.costspace.upkeep import follow
+from meander.place.difference import Difference
+from meander.place.escalation import Escalation
 from meander.place.mechanisms.base import Mechanism
 from meander.place.room import Room
 from meander.place.sharing import forget
@@ -34,6 +39,10 @@ ROUNDS = 2
 
 WORTH_SHARING = 64
 """A batch with fewer operators is amended by the caller: waking threads would take longer."""
+
+LARGE = 12
+"""Free operators from which a delta is left to an amender when its mechanism's solver leaves Python's lock: it may
+take many milliseconds, while a smaller one takes less than one, most of it with the lock held."""
 
 Widening = Callable[[GlobalPlan, list[Entry]], list[Entry]]
 
@@ -71,13 +80,25 @@ class BatchReport:
     """What a batch changed and what it took."""
 
     events: int
+    difference: Difference = field(default_factory=Difference)
+    """All that is not what it was: what has to be deployed."""
     moves: list[Move] = field(default_factory=list)
     rerouted: list[Edge] = field(default_factory=list)
+    """Edges that take another route although both ends stay where they are."""
     unplaced: dict[OperatorId, str] = field(default_factory=dict)
+    """Operators that were looked at and have no place now, with the reason."""
+    causes: dict[OperatorId, str] = field(default_factory=dict)
+    """Why operators were looked at."""
+    route_causes: dict[Edge, str] = field(default_factory=dict)
+    """Why edges between operators that stay were routed anew."""
     results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(Result, 0))
     deltas: int = 0
     touched: int = 0
     """Operators that amending looked at."""
+    widened_tries: int = 0
+    """Deltas that were tried again with more of their surroundings."""
+    widened: int = 0
+    """... and placed more that way."""
     aborts: int = 0
     messages: int = 0
     message_bytes: int = 0
@@ -86,6 +107,24 @@ class BatchReport:
     amend_s: float = 0.0
     lock_s: float = 0.0
     validation_s: float = 0.0
+
+    def complete(self, difference: Difference) -> None:
+        """Tells what the batch came to, from the difference that it made."""
+        self.difference, self.unplaced = difference, dict(difference.waiting)
+        why = self.causes.get
+        self.moves = [Move(o, None, node, why(o, "")) for o, node in difference.gained.items()]
+        self.moves += [Move(o, here, there, why(o, "")) for o, (here, there) in difference.moved.items()]
+        self.moves += [Move(o, node, None, why(o, "")) for o, node in difference.lost.items()]
+        self.moves += [Move(o, n, None, why(o, "")) for o, n in difference.removed.items() if n is not None]
+        if difference.rerouted:
+            busy = frozenset(difference.operators)
+            routes = difference.rerouted.items()
+            self.rerouted = [edge for edge, path in routes if path is not None and busy.isdisjoint(edge)]
+
+    @property
+    def reroutes(self) -> dict[str, int]:
+        """Why edges between operators that stay take another route, with how many do."""
+        return dict(Counter(self.route_causes.get(edge, "") for edge in self.rerouted))
 
     @property
     def total_s(self) -> float:
@@ -110,20 +149,31 @@ class Engine:
         catalog: Catalog,
         mechanism: Mechanism,
         *,
-        amenders: int = 1,
+        amenders: int | None = 1,
         control: str = "optimistic",
         seed: int = 0,
         widening: Widening | None = None,
         worth_sharing: int = WORTH_SHARING,
+        detour: float | None = None,
     ) -> None:
         if control not in CONTROLS:
             raise unknown("concurrency control", control, CONTROLS)
+        check_amenders(amenders)
+        if detour is not None:
+            check_detour(detour)
+            catalog.detour = detour
         self.catalog, self.mechanism = catalog, mechanism
         self.log = ChangeLog()
         self.applicator = Applicator(catalog, self.log)
         self.control = CONTROLS[control](catalog, seed)
-        self.seed, self.amenders, self.widening, self.worth_sharing = seed, amenders, widening, worth_sharing
-        self._pool = ThreadPoolExecutor(amenders, "amender") if amenders > 1 else None
+        self.escalation = Escalation(catalog)
+        self.amenders = by_cores() if amenders is None else amenders
+        """Threads that place at the same time; when they were not asked for by number, only where that pays."""
+        self.seed, self.widening, self.worth_sharing = seed, widening, worth_sharing
+        self.listener: Callable[[Difference], None] | None = None
+        """Who runs what is placed here, and has to be told every difference, whoever asked for the batch."""
+        self._asked_for = amenders is not None
+        self._pool = ThreadPoolExecutor(self.amenders, "amender") if self.amenders > 1 else None
         self._batch = 0
 
     def close(self) -> None:
@@ -137,6 +187,7 @@ class Engine:
         self.applicator.apply(events)
         if self.mechanism.metadata.needs_cost_space:
             follow(self.catalog, events, self.seed + self._batch)
+        self.escalation.heed(events)
         applied = time.perf_counter()
         only_additions = all(isinstance(e, QueryAdded) for e in events)
         entries = self.log.take(self.catalog.plan, retry=not only_additions)
@@ -151,6 +202,11 @@ class Engine:
             if not entries:
                 break
         self.log.waiting.extend(entries)
+        if self.log.waiting and self.widening is None:
+            self._escalate(report)
+        report.complete(self.catalog.difference())
+        if self.listener is not None:
+            self.listener(report.difference)
         report.apply_s, report.merge_s = applied - started, merge_s
         report.amend_s = time.perf_counter() - applied - merge_s
         self._batch += 1
@@ -159,10 +215,32 @@ class Engine:
     # ---------------------------------------------------------------- amending
 
     def _amend_all(self, found: list[Delta]) -> list[Amended]:
-        small = sum([len(delta.operators) for delta in found]) < self.worth_sharing
-        if self._pool is None or len(found) < 2 or small:
+        shared = self._shared(found)
+        if self._pool is None or len(shared) < 2:
             return [self._amend_alone(delta) for delta in found]
-        return list(self._pool.map(self._amend, found))
+        first = set(range(len(found))).difference(shared)
+        done = {at: self._amend_alone(found[at]) for at in sorted(first)}  # while nobody else is at work
+        shared.sort(key=lambda at: -len(found[at].operators))  # what may take longest begins
+        done.update(zip(shared, self._pool.map(self._amend, [found[at] for at in shared]), strict=True))
+        return [done[at] for at in range(len(found))]
+
+    def _shared(self, found: list[Delta]) -> list[int]:
+        """Which deltas amenders should work on at the same time."""
+        if self._pool is None or len(found) < 2:
+            return []
+        if self._asked_for and sum([len(delta.operators) for delta in found]) >= self.worth_sharing:
+            return list(range(len(found)))
+        if not self.mechanism.metadata.leaves_lock:
+            return []
+        return [at for at, delta in enumerate(found) if self._pays(delta)]
+
+    def _pays(self, delta: Delta) -> bool:
+        """Whether a delta is large, and its solver lets others compute meanwhile."""
+        if len(delta.operators) < LARGE:
+            return False
+        plan, gone = self.catalog.plan, OperatorState.TO_BE_REMOVED
+        free = [o for o in delta.operators if plan[o].pin is None and plan[o].state is not gone]
+        return len(free) >= LARGE and self.mechanism.leaves_lock_for(free)
 
     def _amend_alone(self, delta: Delta) -> Amended:
         """One delta after the other: nobody interferes, so nothing is locked or checked twice."""
@@ -180,6 +258,41 @@ class Engine:
         except Exception as error:  # a mechanism that breaks must not take the engine with it
             reason = f"mechanism {self.mechanism.name} failed: {error}"
             return removal_only(self.catalog, delta, Room(self.catalog.ledger), reason)
+
+    # ---------------------------------------------------------------- widening
+
+    def _escalate(self, report: BatchReport) -> None:
+        """What found no place is tried again with more of its surroundings. Nobody else amends meanwhile."""
+
+        def trial(delta: Delta, solver: bool) -> bool:
+            return self._widened(delta, solver, report)
+
+        self.escalation.pursue(deltas(self.catalog.plan, self.log.waiting), trial)
+        self.log.tidy(self.catalog.plan)
+
+    def _widened(self, delta: Delta, solver: bool, report: BatchReport) -> bool:
+        """Takes a wider draft if it places more and everything that runs goes on running; otherwise changes nothing."""
+        catalog, plan = self.catalog, self.catalog.plan
+        running = [o for o in delta.operators if plan[o].state is OperatorState.PLACED]
+        for operator in running:
+            plan[operator].become(OperatorState.TO_BE_REPLACED)
+        report.widened_tries += 1
+        room = Room(catalog.ledger)
+        if solver:
+            result = draft_packed(catalog, delta, self.mechanism, room, self.seed + self._batch)
+        else:
+            result = self._draft(delta, room)
+        better = len(result.nodes) > len(running) and all(o in result.nodes for o in running)
+        if result.overtaken or result.unrouted or not better:
+            for operator in running:
+                plan[operator].become(OperatorState.PLACED)
+            return False
+        charge(catalog.ledger, result.room)
+        for operator in result.unplaced:
+            result.unplaced[operator] = plan[operator].reason or result.unplaced[operator]
+        report.widened += 1
+        self._note(Amended(delta, result, NO_EFFORT, outcome_of(result)), report, [])
+        return True
 
     # ---------------------------------------------------------------- noting
 
@@ -201,11 +314,12 @@ class Engine:
         cause = "; ".join(delta.causes)
         for edge in result.lifted_routes:
             catalog.lift_route(edge)
-        former = {operator: catalog.lift(operator) for operator in result.lifted}
+        for operator in result.lifted:
+            catalog.lift(operator)
         for operator in delta.operators:
             record = plan[operator]
             node = result.nodes.get(operator)
-            before = former.get(operator)
+            report.causes[operator] = cause
             if record.state is OperatorState.TO_BE_REMOVED:
                 gone.append(operator)
             elif node is not None:
@@ -215,13 +329,13 @@ class Engine:
             else:
                 if record.state is OperatorState.TO_BE_REPLACED:
                     record.become(OperatorState.TO_BE_PLACED)
-                record.reason = report.unplaced[operator] = result.unplaced[operator]
-            if before != node:
-                report.moves.append(Move(operator, before, node, cause))
+                record.reason = result.unplaced[operator]
+                catalog.wait(operator)
         for edge, path in result.routes.items():
             catalog.put_route(edge, path)
-        if delta.edges:
-            report.rerouted.extend(e for e in delta.edges if e in result.routes)
+        if delta.edges or delta.optional:
+            report.route_causes.update(dict.fromkeys(result.routes, cause))
+        self.escalation.trust(delta.operators, not (result.broken or result.overtaken))
         if result.unplaced:
             self._keep_waiting(delta, result, cause)
         self._count(amended, report)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from meander.model.ids import NodeId, OperatorId
+from meander.model.path_cache import Path
 from meander.model.topology import Topology
 from meander.place.costspace.space import CostSpace
 from meander.place.room import Room
@@ -28,6 +29,7 @@ class Need:
 
     slots: int
     load_tps: float
+    memory_mb: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Problem:
     space: CostSpace | None = None
     former: Mapping[OperatorId, NodeId] = field(default_factory=dict)
     """Where operators ran before, if they did: a mechanism may prefer to stay."""
+    waiting: frozenset[OperatorId] = frozenset()
+    """Operators, free or pinned, that run nowhere yet: leaving one of them out costs nothing that runs."""
+    routes: dict[tuple[OperatorId, OperatorId], Path] = field(default_factory=dict)
+    """Paths of the flows that were connected so far. Their bandwidth is taken from the room."""
 
     @cached_property
     def inputs(self) -> dict[OperatorId, list[Flow]]:
@@ -63,11 +69,65 @@ class Problem:
 
     def fits(self, operator: OperatorId, node: NodeId) -> bool:
         need = self.free[operator]
-        return self.room.fits(node, need.slots, need.load_tps)
+        return self.room.fits(node, need.slots, need.load_tps, need.memory_mb)
+
+    def connect(
+        self, operator: OperatorId, node: NodeId, placed: Mapping[OperatorId, NodeId], *, every: bool = True
+    ) -> bool:
+        """Routes all flows between the operator on this node and neighbours that have one; takes nothing if it cannot.
+
+        Without `every`, one of the readers is enough: a reader that cannot be reached does not stop the others.
+        """
+        if not self.topology.has_narrow_links:
+            return True  # any path will do, and candidates have one
+        cut = served = 0
+        for flow in self.inputs[operator]:
+            start = placed.get(flow.upstream)
+            if start is not None and start != node and not self._route(flow, start, node):
+                self.disconnect((operator,))
+                return False
+        for flow in self.outputs[operator]:
+            goal = placed.get(flow.reader)
+            if goal is None:
+                continue
+            if goal == node or self._route(flow, node, goal):
+                served += 1
+            else:
+                cut += 1
+        if cut and (every or not served):
+            self.disconnect((operator,))
+            return False
+        return True
+
+    def connect_all(self, nodes: Mapping[OperatorId, NodeId]) -> bool:
+        """Routes all flows of operators that were placed together; takes nothing if it cannot."""
+        placed = dict(self.pinned)
+        for operator, node in nodes.items():
+            if not self.connect(operator, node, placed):
+                self.disconnect(nodes)
+                return False
+            placed[operator] = node
+        return True
+
+    def disconnect(self, operators: Iterable[OperatorId]) -> None:
+        """Gives back what was taken for flows of these operators."""
+        for operator in operators:
+            for flow in (*self.inputs[operator], *self.outputs[operator]):
+                path = self.routes.pop((flow.upstream, flow.reader), None)
+                if path is not None:
+                    self.room.take_traffic(path.arcs, -flow.mbps)
+
+    def _route(self, flow: Flow, start: NodeId, goal: NodeId) -> bool:
+        path = self.room.path(start, goal, flow.mbps)
+        if path is None:
+            return False
+        self.routes[flow.upstream, flow.reader] = path
+        self.room.take_traffic(path.arcs, flow.mbps)
+        return True
 
     def take(self, operator: OperatorId, node: NodeId) -> None:
         need = self.free[operator]
-        self.room.take(node, need.slots, need.load_tps)
+        self.room.take(node, need.slots, need.load_tps, need.memory_mb)
 
 
 @dataclass(slots=True)

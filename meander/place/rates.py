@@ -1,4 +1,4 @@
-"""Estimates of how many tuples flow, from source rates and what each kind of operator lets through.
+"""Estimates of how many tuples flow and how much memory they take, from source rates and the kinds of operators.
 
 They are starting values until measured rates arrive; what matters to placement is their order, not their digits.
 """
@@ -6,6 +6,7 @@ They are starting values until measured rates arrive; what matters to placement 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as ListOf
 
 from meander.model.operators import (
     Conjunction,
@@ -17,8 +18,9 @@ from meander.model.operators import (
     WindowJoin,
 )
 from meander.model.schema import Kind, Schema
+from meander.model.windows import Count, PairWindow, Session, Sliding, Tumbling, Within
 from meander.place.nova.split import share_of
-from meander.place.room import in_steps
+from meander.place.room import in_memory_steps, in_steps
 
 _PASSES: dict[type, float] = {
     Filter: 0.5,
@@ -29,6 +31,10 @@ _PASSES: dict[type, float] = {
     Sequence: 0.2,
 }
 _BYTES = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.FLOAT: 4, Kind.DATE: 4, Kind.STRING: 24, Kind.BINARY: 64, Kind.ARRAY: 64}
+KEEPING: frozenset[type] = frozenset({WindowAggregate, WindowJoin, Conjunction, Sequence})
+"""Operators that keep tuples or rows."""
+STATELESS_MB = 1 / 16
+"""What an operator takes for running at all."""
 HIDDEN_BYTES = 24
 """Event time and watermark that travel with every tuple."""
 
@@ -44,3 +50,28 @@ def output_rate_tps(operator: Operator, input_rates_tps: Iterable[float]) -> flo
 def row_bytes(schema: Schema) -> int:
     """Size of a tuple on the wire."""
     return HIDDEN_BYTES + sum(_BYTES.get(f.type.kind, 8) for f in schema)
+
+
+def memory_mb(operator: Operator, inputs: ListOf[tuple[float, int]], output: tuple[float, int]) -> float:
+    """What the operator keeps, from the rates (tuples/s) and row sizes (bytes) of its inputs and its output.
+
+    Joins, conjunctions and sequences keep the tuples of their window, aggregates one row per window and key.
+    """
+    arriving = sum(rate * size for rate, size in inputs)
+    kept = 0.0
+    match operator:
+        case WindowJoin(window=window, lateness_ms=late) | Conjunction(window=window, lateness_ms=late):
+            kept = arriving * (_span_ms(window) + late) / 1000
+        case Sequence(within_ms=span, lateness_ms=late):
+            kept = arriving * (span + late) / 1000
+        case WindowAggregate(window=Count(size=count)):
+            kept = count * sum(size for _, size in inputs)
+        case WindowAggregate(window=Session(gap_ms=span), lateness_ms=late):
+            kept = output[0] * output[1] * (span + late) / 1000
+        case WindowAggregate(window=Tumbling(size_ms=span) | Sliding(size_ms=span), lateness_ms=late):
+            kept = output[0] * output[1] * (span + late) / 1000
+    return in_memory_steps(STATELESS_MB + kept / 1e6)
+
+
+def _span_ms(window: PairWindow) -> int:
+    return window.ms if isinstance(window, Within) else window.size_ms

@@ -7,6 +7,7 @@ zero, whatever the order. The ledger does not lock; `control` decides who may to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from meander.model.topology import Topology
 
 _T = TypeVar("_T", bound=np.generic)
 RATE_STEP = 1 / 1024
+MEMORY_STEP = 1 / 1024
 
 
 def in_steps(rate_tps: float) -> float:
@@ -26,37 +28,47 @@ def in_steps(rate_tps: float) -> float:
     return round(rate_tps / RATE_STEP) * RATE_STEP
 
 
+def in_memory_steps(memory_mb: float) -> float:
+    """The memory rounded up to a step that adds up exactly."""
+    return ceil(memory_mb / MEMORY_STEP) * MEMORY_STEP
+
+
 class Ledger:
-    """Slots and tuples/s used on every node, Mbit/s used on every arc."""
+    """Slots, tuples/s and memory used on every node, Mbit/s used on every arc."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.slots = np.zeros(len(topology.nodes.alive), dtype=np.int32)
         self.load_tps = np.zeros(len(topology.nodes.alive), dtype=np.float64)
+        self.memory_mb = np.zeros(len(topology.nodes.alive), dtype=np.float64)
         self.mbps = np.zeros(len(topology.arcs.alive), dtype=np.float64)
 
     def grow(self) -> None:
         """Follows the topology's columns after nodes or links were added."""
         self.slots = _longer(self.slots, len(self.topology.nodes.alive))
         self.load_tps = _longer(self.load_tps, len(self.topology.nodes.alive))
+        self.memory_mb = _longer(self.memory_mb, len(self.topology.nodes.alive))
         self.mbps = _longer(self.mbps, len(self.topology.arcs.alive))
 
-    def fits(self, node: NodeId, slots: int, load_tps: float) -> bool:
+    def fits(self, node: NodeId, slots: int, load_tps: float, memory_mb: float = 0.0) -> bool:
         nodes = self.topology.nodes
         return bool(
             nodes.alive[node]
             and self.slots[node] + slots <= nodes.slots[node]
             and self.load_tps[node] + load_tps <= nodes.capacity_tps[node]
+            and self.memory_mb[node] + memory_mb <= nodes.memory_mb[node]
         )
 
     def carries(self, arc: int, mbps: float) -> bool:
         return bool(self.mbps[arc] + mbps <= self.topology.arcs.bandwidth_mbps[arc])
 
-    def add(self, node: NodeId, slots: int, load_tps: float) -> None:
+    def add(self, node: NodeId, slots: int, load_tps: float, memory_mb: float = 0.0) -> None:
         """Takes (or, with negative amounts, gives back). Going below zero is a bug, never input."""
         self.slots[node] += slots
         self.load_tps[node] += load_tps
-        if self.slots[node] < 0 or self.load_tps[node] < 0:
+        if memory_mb:
+            self.memory_mb[node] += memory_mb
+        if self.slots[node] < 0 or self.load_tps[node] < 0 or self.memory_mb[node] < 0:
             raise InputError(f"more was given back on node {self.topology.name(node)} than was taken")
 
     def add_traffic(self, arcs: tuple[int, ...], mbps: float) -> None:
@@ -74,9 +86,10 @@ class Room:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.topology = ledger.topology
-        self._seen: dict[NodeId, tuple[int, float]] = {}
+        self._seen: dict[NodeId, tuple[int, float, float]] = {}
         self._slots: dict[NodeId, int] = {}
         self._load_tps: dict[NodeId, float] = {}
+        self._memory_mb: dict[NodeId, float] = {}
         self._mbps: dict[int, float] = {}
 
     def copy(self) -> Room:
@@ -84,23 +97,27 @@ class Room:
         other = Room(self.ledger)
         other._seen = self._seen
         other._slots, other._load_tps, other._mbps = self._slots.copy(), self._load_tps.copy(), self._mbps.copy()
+        other._memory_mb = self._memory_mb.copy()
         return other
 
-    def _used(self, node: NodeId) -> tuple[int, float]:
-        """Slots and tuples/s that others use there."""
+    def _used(self, node: NodeId) -> tuple[int, float, float]:
+        """Slots, tuples/s and memory that others use there."""
         seen = self._seen.get(node)
         if seen is None:
-            seen = self._seen[node] = int(self.ledger.slots[node]), float(self.ledger.load_tps[node])
+            ledger = self.ledger
+            seen = int(ledger.slots[node]), float(ledger.load_tps[node]), float(ledger.memory_mb[node])
+            self._seen[node] = seen
         return seen
 
-    def fits(self, node: NodeId, slots: int, load_tps: float) -> bool:
+    def fits(self, node: NodeId, slots: int, load_tps: float, memory_mb: float = 0.0) -> bool:
         """Whether the node still has this much room."""
         nodes = self.topology.nodes
-        used_slots, used_tps = self._used(node)
+        used_slots, used_tps, used_mb = self._used(node)
         return bool(
             nodes.alive[node]
             and used_slots + (slots + self._slots.get(node, 0)) <= nodes.slots[node]
             and used_tps + (load_tps + self._load_tps.get(node, 0.0)) <= nodes.capacity_tps[node]
+            and used_mb + (memory_mb + self._memory_mb.get(node, 0.0)) <= nodes.memory_mb[node]
         )
 
     def free_slots(self, node: NodeId) -> int:
@@ -111,6 +128,13 @@ class Room:
 
     def free_tps(self, node: NodeId) -> float:
         return float(self.topology.nodes.capacity_tps[node]) - self._used(node)[1] - self._load_tps.get(node, 0.0)
+
+    def free_mb(self, node: NodeId) -> float:
+        return float(self.topology.nodes.memory_mb[node]) - self._used(node)[2] - self._memory_mb.get(node, 0.0)
+
+    def free_mbps(self, arc: int) -> float:
+        limit = float(self.topology.arcs.bandwidth_mbps[arc])
+        return limit - float(self.ledger.mbps[arc]) - self._mbps.get(arc, 0.0)
 
     def carries(self, arcs: tuple[int, ...], mbps: float) -> bool:
         used, limit, own = self.ledger.mbps, self.topology.arcs.bandwidth_mbps, self._mbps
@@ -123,19 +147,21 @@ class Room:
             return found
         return self.topology.search(start, goal, mbps, self.ledger.mbps, self._mbps)
 
-    def take(self, node: NodeId, slots: int, load_tps: float) -> None:
-        if slots or load_tps:
+    def take(self, node: NodeId, slots: int, load_tps: float, memory_mb: float = 0.0) -> None:
+        if slots or load_tps or memory_mb:
             self._slots[node] = self._slots.get(node, 0) + slots
             self._load_tps[node] = self._load_tps.get(node, 0.0) + load_tps
+            self._memory_mb[node] = self._memory_mb.get(node, 0.0) + memory_mb
 
     def take_traffic(self, arcs: tuple[int, ...], mbps: float) -> None:
         for arc in arcs:
             self._mbps[arc] = self._mbps.get(arc, 0.0) + mbps
 
     @property
-    def node_changes(self) -> list[tuple[NodeId, int, float]]:
-        """What this view took on each node it touched: slots and tuples/s."""
-        return [(n, slots, self._load_tps[n]) for n, slots in self._slots.items()]
+    def node_changes(self) -> list[tuple[NodeId, int, float, float]]:
+        """What this view took on each node it touched: slots, tuples/s and memory."""
+        load, memory = self._load_tps, self._memory_mb
+        return [(n, slots, load[n], memory[n]) for n, slots in self._slots.items()]
 
     @property
     def touched_nodes(self) -> Iterable[NodeId]:

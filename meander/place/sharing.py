@@ -14,7 +14,7 @@ from meander.model.ids import OperatorId
 from meander.model.operators import Sink, Source, output_schema, with_renamed_inputs
 from meander.place.catalog import Catalog, Sharing
 from meander.place.physical import PhysicalPlan, PreparedQuery
-from meander.place.rates import output_rate_tps
+from meander.place.rates import KEEPING, STATELESS_MB, memory_mb, output_rate_tps
 from meander.place.room import in_steps
 
 Matches = dict[OperatorId, OperatorId]
@@ -120,6 +120,7 @@ def forget(catalog: Catalog, gone: list[OperatorId]) -> None:
     """Drops operators that hold nothing any more from the plan and the index."""
     for operator in gone:
         record = catalog.plan[operator]
+        catalog.recorder.operator(operator, catalog.placement.nodes.get(operator))
         record.become(OperatorState.REMOVED)
         if catalog.running.get(record.signature) == operator:
             del catalog.running[record.signature]
@@ -127,15 +128,20 @@ def forget(catalog: Catalog, gone: list[OperatorId]) -> None:
 
 
 def estimate(catalog: Catalog, record: PlanOperator) -> None:
-    """Sets the operator's load and rate from its inputs'."""
+    """Sets the operator's load, rate and memory from its inputs'."""
     spec = record.spec
     if isinstance(spec, Source):
         assert spec.node is not None
         record.rate_tps = in_steps(catalog.source_rate_tps(spec.stream, spec.node))
         return
-    rates = [catalog.plan[i].rate_tps for i in record.inputs]
+    below = [catalog.plan[i] for i in record.inputs]
+    rates = [b.rate_tps for b in below]
     record.load_tps = in_steps(sum(rates))
     record.rate_tps = 0.0 if isinstance(spec, Sink) else output_rate_tps(spec, rates)
+    record.memory_mb = STATELESS_MB
+    if type(spec) in KEEPING:
+        sizes = [(b.rate_tps, b.row_bytes) for b in below]
+        record.memory_mb = memory_mb(spec, sizes, (record.rate_tps, record.row_bytes))
 
 
 def _pin(catalog: Catalog, record: PlanOperator) -> None:

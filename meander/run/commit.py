@@ -1,7 +1,7 @@
 """Commits: everything one step changes, applied as a whole or not at all.
 
-A commit is plain data. Its parts take effect in this order: channels added or rewired, positions consumed, tuples
-passed through, state dropped, state appended, channels appended to, counters and notes, state renamed, fragments
+A commit is plain data. Its parts take effect in this order: channels added or rewired, forked, positions consumed,
+tuples passed through, state dropped, state appended, channels appended to, counters and notes, state renamed, fragments
 retired, channels removed, state copied, what was consumed forgotten. So dropping and appending the same partition
 replaces it, a fragment can hand its state over and end, and a channel can be emptied and removed in one commit.
 """
@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
+from meander.deploy.freezing import Fork
+from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, ChannelSpec, Int64s, int64s
 
@@ -47,6 +49,10 @@ def slot_note(fragment: int) -> str:
 
 class CommitConflictError(Exception):
     """A commit contradicts what is committed already. Nothing of it took effect."""
+
+
+REFUSED = (InputError, CommitConflictError, pa.ArrowException)
+"""What the store says to a commit that does not fit: nothing of it took effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,8 @@ class Commit:
     """The version each fragment ran as. A version below one that has committed is refused."""
     add: tuple[ChannelSpec, ...] = ()
     rewire: tuple[Rewire, ...] = ()
+    forks: tuple[Fork, ...] = ()
+    """Channels that hold from now on what waits in others; nothing is written twice."""
     remove: tuple[RemoveChannel, ...] = ()
     consumed: Mapping[ChannelId, int] = field(default_factory=dict)
     """Position up to which each channel has been processed; what lies before it is let go."""

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from meander.run.exchange.base import Int64s
+from meander.run.failures import reason_of
 from meander.run.frames import AFTER, BEGIN, FRAGMENT
 from meander.run.journal import JournalError
 from meander.run.operators.state import StateTable
@@ -79,6 +78,9 @@ class Compaction:
         self.store, self.routing, self.runner = store, routing, runner
         self.options = options or CompactionOptions()
         self.metrics = CompactionMetrics()
+        self._found: list[str] = []
+        self._problems: list[str] = []
+        """What went wrong in this pass, and in the one before."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -86,13 +88,28 @@ class Compaction:
         """One pass: merges what is crowded, the most crowded first; says how many partitions became one piece."""
         started = time.perf_counter()
         epoch = self.store.state.epoch
+        self._problems, self._found = self._found, []
         tasks = self._tasks()
-        done = sum(self._run(task, epoch) for task in tasks)
+        done = sum(self._try(task, epoch) for task in tasks)
+        self.metrics.problem = self._found[0] if self._found else None
         if tasks:
             self.metrics.passes += 1
             self.metrics.partitions += done
             self.metrics.seconds += time.perf_counter() - started
         return done
+
+    def _try(self, task: _Task, epoch: int) -> int:
+        """Merges what belongs to a task; what cannot be merged stays as it was, and keeps nobody else waiting."""
+        try:
+            return self._run(task, epoch)
+        except JournalError:
+            raise
+        except Exception as error:
+            problem = f"state of fragment {task.keys[0].fragment}: {reason_of(error)}"
+            if problem not in self._problems:
+                _log.warning("compaction is put off: %s", problem)
+            self._found.append(problem)
+            return 0
 
     def _tasks(self) -> list[_Task]:
         fewest = min(self.options.merged_pieces, self.options.joined_pieces)
@@ -143,9 +160,8 @@ class Compaction:
         while not self._stopping.wait(self.options.interval_s):
             try:
                 self.tick()
-                self.metrics.problem = None
-            except (JournalError, PySparkException, Py4JError, OSError) as error:  # the pieces are as good as they were
-                self.metrics.problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            except Exception as error:  # the pieces are as good as they were
+                self.metrics.problem = reason_of(error)
                 _log.warning("compaction is put off: %s", self.metrics.problem)
 
     def stop(self) -> None:

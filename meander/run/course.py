@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from meander.deploy import freezing
 from meander.deploy.contexts import Handover, Reconfiguration
 from meander.deploy.fragments import Change, Channel
+from meander.deploy.freezing import Fork
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.run.installation import OUTSIDE, Installation
 from meander.run.migration import StateMove
@@ -19,6 +21,8 @@ from meander.run.wavefront import STATES_PER_STAGE
 STAGING = 1 << 40
 """State that arrives waits under a fragment number from here on until its reconfiguration takes effect."""
 MOST_HANDOVERS = 10_000
+REBUILT = 1 << 30
+"""State that is built anew is so under a number from here on: steps count fragments in 32 bits."""
 
 
 @dataclass
@@ -36,6 +40,8 @@ class Course:
     """While its plans are made ready: no marker is under way then."""
     problem: str | None = None
     """Why it is taken back, from the first attempt to do so on."""
+    frozen: set[FragmentId] = field(default_factory=set)
+    """Old fragments that are paused: they stay where their last commit left them."""
     windows_s: float = 0.0
     """How long the windows that had begun need at least, if event time runs like the clock."""
 
@@ -57,9 +63,23 @@ class Course:
         arrived = all(h in self.moves and self.moves[h].done for h in self.travelling)
         return self.drained is not None and arrived
 
+    @property
+    def forks(self) -> list[Fork]:
+        """Channels here that begin with what frozen fragments had not consumed."""
+        return freezing.forks(self.reconfiguration.change, self.frozen)
+
+    @property
+    def skipped(self) -> list[Channel]:
+        """Channels here in which what frozen fragments had not consumed is for nobody."""
+        return freezing.skipped(self.reconfiguration.change, self.frozen)
+
     def staging(self, handover: Handover) -> FragmentId:
         place = self.reconfiguration.handovers.index(handover)
         return FragmentId(STAGING + self.number * MOST_HANDOVERS + place)
+
+    def rebuilt(self, handover: Handover) -> FragmentId:
+        """Under which number the state of an old fragment is built anew, for one operator of it."""
+        return FragmentId(REBUILT + (self.staging(handover) - STAGING) % REBUILT)
 
     def keys(self, handover: Handover) -> dict[int, int]:
         """Old to new numbers of the state tables of an operator that is handed over."""

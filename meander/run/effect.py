@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from meander.deploy.freezing import Fork
 from meander.deploy.records import channel_to_json, fragment_to_json
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.backup import base_of, has_state
+from meander.run.backup import has_state
+from meander.run.bases import base_of
 from meander.run.commit import Commit, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
 from meander.run.course import Course, gone_ports
 from meander.run.frames import END
@@ -26,6 +28,8 @@ def effect(courses: Sequence[Course], store: Store, paths: Paths, *, backed_up: 
     add: dict[ChannelId, Any] = {}
     rewire: list[Rewire] = []
     remove: list[RemoveChannel] = []
+    forks: list[Fork] = []
+    consumed: dict[ChannelId, int] = {}
     renames: list[StateRename] = []
     drops: list[StateDrop] = []
     retire: list[FragmentId] = []
@@ -43,6 +47,8 @@ def effect(courses: Sequence[Course], store: Store, paths: Paths, *, backed_up: 
             rewire += [Rewire(p, None, sender=f.fragment) for p in results if p in known]
         remove += [RemoveChannel(c.id, discard=True) for c in course.reconfiguration.closed.values()]
         remove += [RemoveChannel(p, discard=True) for p in gone_ports(course)]
+        forks += course.forks
+        consumed |= {c.id: store.exchange.behind_marker(c.id, course.number) for c in course.skipped}
         renames += _renames(course)
         drops += _drops(course, renames)
         retire += [f for f in course.old if f not in new]
@@ -57,7 +63,9 @@ def effect(courses: Sequence[Course], store: Store, paths: Paths, *, backed_up: 
     return Commit(
         add=tuple(add.values()),
         rewire=tuple(rewire),
+        forks=tuple(forks),
         remove=tuple(remove),
+        consumed=consumed,
         state_drops=tuple(drops),
         state_renames=tuple(renames),
         retire=tuple(retire),

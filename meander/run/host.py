@@ -2,7 +2,8 @@
 
 It owns the store, the slots, the routing table, ingest and delivery. Installing, removing or rebinding fragments
 changes the routing table and the channels; the streaming queries of the slots run on. A fragment whose data breaks
-its expressions is paused with the reason, while all others go on.
+its expressions is paused with the reason, while all others go on; one that failed through no fault of its data is tried
+again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -21,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.model.clock import wall_clock_ms
-from meander.model.errors import InputError
+from meander.model.errors import InputError, OutsideError
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.streams import Stream
 from meander.run.commit import Commit
@@ -32,6 +34,7 @@ from meander.run.exchange.base import ChannelAppend
 from meander.run.frames import END
 from meander.run.ingest import Ingest, IngestMetrics, IngestOptions
 from meander.run.installation import Installation
+from meander.run.java_errors import said
 from meander.run.journal import JournalError
 from meander.run.prepared import PreparedRunner
 from meander.run.rebinding.bindings import Bindings
@@ -39,7 +42,7 @@ from meander.run.rebinding.options import RebindingOptions
 from meander.run.rebinding.rebinder import Rebinder
 from meander.run.routing import Installed, Routing
 from meander.run.runner import Runner
-from meander.run.session import has_ended
+from meander.run.session import has_ended, limits_of, own_session
 from meander.run.slot import OnBatch, Slot
 from meander.run.step import MOST_ROWS, Stepper
 from meander.run.store import Store, StoreOptions, StoreStats
@@ -51,10 +54,14 @@ SWITCH_S = 0.0005
 """After so long a thread that computes lets others have the interpreter; 5 ms by default, and a step gives it away, to
 Spark or to a file, a hundred times: beside a thread that places operators it would wait that long each time."""
 RETRY_S = 0.5
-IDLE_S = 0.05
+IDLE_S = POLL_S = 0.05
+SLOTS_START_S = 300.0
+"""How long slots may take to start before nobody waits for them any more."""
 LET_THROUGH_S = 0.05
 LONGEST_PAUSE_S, MOST_DOUBLINGS = 30.0, 6
 """How long a slot waits at most that was started again and again without a batch in between."""
+FEW_TUPLES = 1_000
+"""Fragments for which no more tuples wait have caught up."""
 STEPS_PER_BATCH = 1000
 """Steps in one micro-batch at most; a step's number is its batch's id times this, plus its place in the batch."""
 
@@ -121,6 +128,12 @@ class HostStatus:
     """Fragments that were given to another slot, because of the load."""
     ingest: IngestMetrics | None
     delivery: DeliveryMetrics | None
+    halted: str | None = None
+    """What keeps everything here from running, if something does."""
+    limits: tuple[str, ...] = ()
+    """Settings that Spark was started with by somebody else and that Meander would have otherwise, with the costs."""
+    behind: tuple[FragmentId, ...] = ()
+    """Fragments for which more than a few tuples wait."""
 
 
 class Host:
@@ -133,13 +146,13 @@ class Host:
         runner: Runner | None = None,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self.options, self.spark = options, spark
+        self.options, self._given_spark = options, spark
         self.store = Store.open(options.directory / "store", options.store, clock=clock)
         self.routing = Routing(options.slots)
-        self._prepared = TieredRunner(PreparedRunner(spark))
-        self.stepper = Stepper(
-            self.store, self.routing, runner or self._prepared, options.most_rows, options.patience_ms
-        )
+        self._own_runner: TieredRunner | None = None
+        if runner is None:
+            runner = self._own_runner = TieredRunner(PreparedRunner(self.spark))
+        self.stepper = Stepper(self.store, self.routing, runner, options.most_rows, options.patience_ms)
         self.compaction = Compaction(self.store, self.routing, self.stepper.runner, options.compaction)
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.rebinder: Rebinder | None = None
@@ -164,6 +177,11 @@ class Host:
         self._waker = threading.Thread(target=self._wake_slots, name="waker", daemon=True)
         self._counting = threading.Lock()
 
+    @cached_property
+    def spark(self) -> SparkSession:
+        """Meander's own session; nobody asks Spark for one before something runs on it."""
+        return own_session(self._given_spark)
+
     # ---------------------------------------------------------------- life
 
     def start(self) -> None:
@@ -172,13 +190,31 @@ class Host:
         for slot in self.slots:
             try:
                 slot.start(self.spark, self._batch_of(slot))
-            except PySparkException as error:
-                _log.warning("slot %d starts over: %s", slot.number, error)
-                slot.revive(self.spark, self._batch_of(slot))
+            except (PySparkException, Py4JError) as error:
+                _log.warning("slot %d did not start and is tried again: %s", slot.number, error)
+                slot.trouble = said(error)
         self._waker.start()
         self.compaction.start()
         if self.rebinder is not None:
             self.rebinder.start()
+
+    def wait_for_slots(self, timeout_s: float = SLOTS_START_S) -> None:
+        """Waits until every slot has done a first batch, however long a busy machine takes for that.
+
+        Raises OutsideError when a slot does not get there: without it nothing would come out.
+        """
+        deadline = time.monotonic() + timeout_s
+        for slot in self.slots:
+            slot.wake()
+        while waiting := [slot for slot in self.slots if not slot.has_run]:
+            if time.monotonic() >= deadline or self.ended is not None:
+                slot = waiting[0]
+                reason = self.ended or slot.failure or slot.trouble or "Spark is still starting it"
+                raise OutsideError(
+                    f"slot {slot.number} did not begin to run within {timeout_s:g} s: {reason}; see that this machine "
+                    "has cores and memory to spare, and try again"
+                )
+            time.sleep(POLL_S)
 
     def install(self, installation: Installation) -> None:
         """Opens the channels and begins to run the fragments, while everything else runs on.
@@ -334,7 +370,8 @@ class Host:
             slot.stop()
         if self.delivery is not None:
             self.delivery.stop()
-        self._prepared.close()
+        if self._own_runner is not None:
+            self._own_runner.close()
         self.store.close()
 
     # ---------------------------------------------------------------- steps
@@ -417,6 +454,7 @@ class Host:
             return
         self.waits_for_disk = None
         _log.warning("slot %d starts over: %s", slot.number, slot.failure)
+        slot.trouble = slot.failure or slot.trouble
         slot.again_at = now + min(LONGEST_PAUSE_S, RETRY_S * 2 ** min(slot.revivals, MOST_DOUBLINGS))
         try:
             slot.revive(self.spark, self._batch_of(slot))
@@ -426,20 +464,29 @@ class Host:
     def _wake_slots(self) -> None:
         """Wakes each slot whose fragments have something to read, until the host stops or cannot go on."""
         while not self._stopping.is_set() and self.ended is None:
-            seen = self.store.commits
+            seen, failed = self.store.commits, False
+            for slot in self.slots:
+                try:
+                    self._tend(slot)
+                except Exception:  # must not keep other slots from going on
+                    failed = True
+                    self.ended = self._end()
+                    if self.ended is not None:
+                        return
+                    _log.exception("waking slot %d failed; it is tried again", slot.number)
             try:
-                for slot in self.slots:
-                    if not slot.is_alive:
-                        self._revive(slot)
-                    if not slot.is_busy and self.stepper.has_work(slot.number):
-                        slot.wake()
                 self.ended = self.store.broken
-                self.store.wait(seen, self._pause_s())
+                self.store.wait(seen, RETRY_S if failed else self._pause_s())
             except Exception:  # this thread must not end while anything else goes on
-                self.ended = self._end()
-                if self.ended is None:
-                    _log.exception("waking slots failed; it is tried again")
-                    self._stopping.wait(RETRY_S)
+                _log.exception("waiting for work failed; it is tried again")
+                self._stopping.wait(RETRY_S)
+
+    def _tend(self, slot: Slot) -> None:
+        """Starts a slot again that has ended; wakes one that has something to do."""
+        if not slot.is_alive:
+            self._revive(slot)
+        if not slot.is_busy and self.stepper.has_work(slot.number):
+            slot.wake()
 
     def _end(self) -> str | None:
         """Why nothing can go on before this process is started again."""
@@ -459,9 +506,20 @@ class Host:
     def status(self) -> HostStatus:
         stats = self.store.stats()
         problems = [
-            f"slot {s.number} ended: {s.failure or 'stopped'}" for s in self.slots if s.query and not s.is_alive
+            f"slot {s.number} ended: {s.failure or s.trouble or 'stopped'}"
+            for s in self.slots
+            if (s.query or s.trouble) and not s.is_alive
         ]
-        problems += [f"fragment {f} is paused: {reason}" for f, reason in self.routing.paused.items()]
+        problems += [
+            f"slot {s.number} was started {s.revivals} times and did nothing since: {s.trouble}"
+            for s in self.slots
+            if s.is_alive and s.revivals > 1
+        ]
+        halted = next((p for p in (*problems, self.waits_for_disk, self.ended) if p is not None), None)
+        problems += [
+            f"fragment {f} {'is paused' if pause.until is None else 'waits'}: {pause.reason}"
+            for f, pause in self.routing.pauses.items()
+        ]
         ingest = self.ingest.metrics() if self.ingest else None
         delivery = self.delivery.metrics() if self.delivery else None
         streams = ingest.streams.items() if ingest else ()
@@ -471,10 +529,12 @@ class Host:
         problems += [f"outlet {name} is paused: {o.paused}" for name, o in outlets if o.paused]
         problems += [each for each in (self.waits_for_disk, self.ended) if each is not None]
         problems += [problem for trouble in self.troubles for problem in trouble()]
-        exchange, pending = self.store.exchange, 0
+        exchange, pending = self.store.exchange, dict[ChannelId, int]()
         for channel in exchange.channels():
             with suppress(InputError):  # a channel may end between two looks
-                pending += exchange.counters(channel).pending_tuples
+                pending[channel] = exchange.counters(channel).pending_tuples
+        running = self.routing.fragments.values()
+        behind = [f.fragment for f in running if sum(pending.get(p, 0) for p in f.ports) > FEW_TUPLES]
         return HostStatus(
             healthy=not problems,
             problems=tuple(problems),
@@ -483,11 +543,14 @@ class Host:
             fragments=len(self.routing.fragments),
             paused=dict(self.routing.paused),
             totals=replace(self.totals),
-            pending_tuples=pending,
+            behind=tuple(behind),
+            pending_tuples=sum(pending.values()),
             state_bytes=stats.state_bytes,
             store=stats,
             compaction=replace(self.compaction.metrics),
             rebindings=0 if self.rebinder is None else self.rebinder.moves,
             ingest=ingest,
             delivery=delivery,
+            halted=halted,
+            limits=limits_of(self.spark),
         )

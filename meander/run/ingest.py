@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +80,8 @@ class Ingest:
         }
         self._lock = threading.RLock()
         self._ticks = self._paused_ticks = self._refused = 0
+        self._told: set[str] = set()
+        """What was refused and told already."""
         self._batch = (store.last_batch(WRITER) or 0) + 1
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -126,16 +128,43 @@ class Ingest:
         if not waiting:
             return 0
         if (self._store.last_batch(WRITER) or 0) < self._batch:
-            appends = [a for a in (f.append() for f in waiting) if a is not None]
-            notes = {key: value for f in waiting for key, value in f.notes().items()}
             try:
-                self._store.commit(Commit(WRITER, self._batch, appends=tuple(appends), notes=notes))
-            except (JournalError, CommitConflictError, InputError) as error:
+                self._store.commit(self._whole(waiting))
+            except JournalError as error:
                 self._refused += 1
                 _log.warning("tuples wait, because a commit was refused: %s", error)
                 return 0
+            except (CommitConflictError, InputError) as error:
+                self._refused += 1
+                waiting = self._commit_what_fits(waiting, str(error))
         self._batch += 1
         return sum(f.settle() for f in waiting)
+
+    def _whole(self, feeds: Iterable[Feed], known: Collection[ChannelId] | None = None) -> Commit:
+        found = list(feeds)
+        appends = [a for a in (f.append(known) for f in found) if a is not None]
+        notes = {key: value for f in found for key, value in f.notes().items()}
+        return Commit(WRITER, self._batch, appends=tuple(appends), notes=notes)
+
+    def _commit_what_fits(self, feeds: Iterable[Feed], reason: str) -> list[Feed]:
+        """Leaves out channels that do not exist, and streams that do not fit even so; says which streams did."""
+        known, fitting = set(self._store.exchange.channels()), list[Feed]()
+        for feed in feeds:
+            try:
+                self._store.check(self._whole([feed], known))
+            except (CommitConflictError, InputError) as error:
+                reason = str(error)
+            else:
+                fitting.append(feed)
+        if reason not in self._told:
+            _log.warning("some tuples wait or are for nobody, because a commit was refused: %s", reason)
+            self._told.add(reason)
+        if fitting:
+            try:
+                self._store.commit(self._whole(fitting, known))
+            except (JournalError, CommitConflictError, InputError):
+                return []
+        return fitting
 
     # Thread
 

@@ -124,12 +124,12 @@ def install(
 
 
 def _bound(plan: GlobalPlan, fragment: Fragment) -> Bound:
-    """The fragment's template; looks at its operators and their neighbours, not at the rest of the plan."""
-    readers = [r for o in fragment.operators for r in plan[o].readers]
-    inputs = {o: plan[o].inputs for o in (*fragment.operators, *readers)}
+    """The fragment's template. What a fragment emits is part of it: whoever else reads its operators by now, such as a
+    query that waits to begin, must not change how its state is numbered when it starts again."""
+    inputs = {o: plan[o].inputs for o in fragment.operators}
     near = {*inputs, *(i for o in fragment.operators for i in plan[o].inputs)}
     operators = {o: plan[o].spec for o in near}
-    return bind(operators, inputs, fragment.operators, {o: plan[o].schema for o in near})
+    return bind(operators, inputs, fragment.operators, {o: plan[o].schema for o in near}, fragment.outputs)
 
 
 def _late_outputs(plan: GlobalPlan, sink: OperatorId) -> list[LateOutput]:

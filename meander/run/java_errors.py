@@ -1,8 +1,17 @@
-"""What Java says when something failed there: the innermost exception, without its stack."""
+"""What Java says when something failed there: the exceptions behind an error, the innermost one, and what it says."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+MOST_CAUSES = 20
+
+
+class JavaError(NamedTuple):
+    """One exception of a chain of causes: the name of its class, without the package, and its message."""
+
+    name: str
+    message: str
 
 
 def said(error: Exception) -> str:
@@ -18,8 +27,26 @@ def innermost(error: Exception) -> str:
     return type(error).__name__ if java is None else str(java.getClass().getSimpleName())
 
 
+def causes(error: BaseException) -> list[JavaError]:
+    """The exceptions of Java behind an error, the outermost first; none if it has none or Java has ended."""
+    found: list[JavaError] = []
+    java = _origin(error)
+    try:
+        while java is not None and len(found) < MOST_CAUSES:
+            found.append(JavaError(str(java.getClass().getSimpleName()), str(java.getMessage() or "")))
+            java = java.getCause()
+    except Exception:  # Java may end while it is asked: what was found is all there is
+        return found
+    return found
+
+
 def _cause(error: Exception) -> Any:
-    java = getattr(error, "java_exception", None)
+    java = _origin(error)
     while java is not None and java.getCause() is not None:
         java = java.getCause()
     return java
+
+
+def _origin(error: BaseException) -> Any:
+    """The exception of Java that PySpark or Py4J made an error of."""
+    return getattr(error, "java_exception", None) or getattr(error, "_origin", None)

@@ -30,6 +30,7 @@ from meander.run.frames import (
     positions,
     with_hidden,
 )
+from meander.run.session import active, own_session
 from meander.run.stage_nodes import Edge, rows_of
 from meander.run.template import Bound, bind, output_table
 
@@ -61,13 +62,14 @@ def answer(
     spark: SparkSession, plan: QueryPlan, inputs: Mapping[str, pa.Table], disorder_ms: Mapping[str, int] | int = 0
 ) -> Answer:
     """The rows of each sink with their hidden columns, and how many tuples were late for each operator."""
-    bound = bind(plan.operators, plan.inputs)
+    bound, spark = bind(plan.operators, plan.inputs), own_session(spark)
     tables: dict[Edge, pa.Table] = {}
     for number, operator_id in enumerate(bound.ports):
         source = plan.operators[operator_id]
         assert isinstance(source, Source)
         tables[Edge(port=number)] = _entered(source, inputs, disorder_ms)
-    late = run_to_the_end(spark, bound, tables)
+    with active(spark):
+        late = run_to_the_end(spark, bound, tables)
     sinks: dict[str, pa.Table] = {}
     for operator_id, edge in zip(bound.outputs, bound.template.outputs, strict=True):
         sink = plan.operators[operator_id]

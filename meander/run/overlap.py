@@ -14,6 +14,7 @@ join like any fragment of a failed node.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,8 +31,10 @@ from meander.run.backup import has_state
 from meander.run.commit import Commit, Rewire
 from meander.run.course import Course
 from meander.run.effect import effect
+from meander.run.failures import reason_of
 from meander.run.frames import BEGIN, END, TS
 from meander.run.host import Host
+from meander.run.journal import JournalError
 from meander.run.operators.pairs import Pairs
 from meander.run.operators.time_window import TimeWindow
 from meander.run.past import with_former
@@ -39,6 +42,7 @@ from meander.run.paths import Paths
 from meander.run.routing import Installed, Wire
 from meander.run.wavefront import STATES_PER_STAGE
 
+_log = logging.getLogger(__name__)
 NEVER, FOREVER = BEGIN // 2, END // 2
 """Before and after all times that tuples can have: streams that have not begun, or have ended."""
 NODE_GONE = "its node is gone"
@@ -117,15 +121,36 @@ class Overlaps:
 
     def poll(self, is_ready: Callable[[Course], bool], *, backed_up: bool) -> list[Course]:
         """Forks what is ready and joins what is complete; gives the courses that ended."""
-        ready = [o for o in self._overlaps.values() if not o.is_forked and is_ready(o.course)]
+        fresh = [o for o in self._overlaps.values() if not o.is_forked and o.course.problem is None]
+        ready = [o for o in fresh if is_ready(o.course)]
         if ready:
-            self._fork(ready, backed_up)
+            self._try_fork(ready, backed_up)
         done = [o for o in self._overlaps.values() if o.is_forked and self._is_complete(o)]
         if done:
             self._join(done, backed_up)
         return [o.course for o in done]
 
+    def broken(self) -> list[Course]:
+        """Those that cannot begin: they are to be aborted."""
+        return [o.course for o in self._overlaps.values() if not o.is_forked and o.course.problem is not None]
+
     # ---------------------------------------------------------------- the fork
+
+    def _try_fork(self, overlaps: list[Overlap], backed_up: bool) -> None:
+        """Forks overlaps, together; if that is impossible, one by one, without the one that cannot."""
+        try:
+            self._fork(overlaps, backed_up)
+        except JournalError:
+            raise
+        except Exception as error:
+            if any(o.is_forked for o in overlaps):
+                raise
+            if len(overlaps) > 1:
+                for overlap in overlaps:
+                    self._try_fork([overlap], backed_up)
+                return
+            _log.exception("overlap %d cannot begin", overlaps[0].course.number)
+            overlaps[0].course.problem = f"it could not begin: {reason_of(error)}"
 
     def _fork(self, overlaps: list[Overlap], backed_up: bool) -> None:
         store = self.host.store

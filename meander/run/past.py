@@ -12,7 +12,7 @@ which do, are only used where plan and host live and end together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -44,6 +44,12 @@ def forget(plan: GlobalPlan, fragments: Iterable[Fragment]) -> None:
     """Lets go of what will not run any more."""
     for fragment in fragments:
         plan.former.pop((fragment.id, fragment.version), None)
+
+
+def keep_only(plan: GlobalPlan, versions: Collection[Version]) -> None:
+    """Lets go of what the end of a host kept from beginning."""
+    for version in plan.former.keys() - versions:
+        del plan.former[version]
 
 
 def bounds_of(plan: GlobalPlan) -> dict[Version, Bound]:

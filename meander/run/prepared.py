@@ -25,12 +25,13 @@ from pyspark.sql import SparkSession
 from meander.run.cutting import cut, has_plain_key, worth_cutting
 from meander.run.driver_plan import DriverPlans
 from meander.run.executors.runner import ExecutorsRunner, has_executors
+from meander.run.failures import reason_of
 from meander.run.lean import Lean, is_lean
 from meander.run.narrow import Narrow
 from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder
 from meander.run.process import is_running
 from meander.run.runner import PlainRunner, Ran, Task
-from meander.run.session import usable_cores
+from meander.run.session import active, usable_cores
 from meander.run.template import Stage
 from meander.run.twins import twins_of
 from meander.run.two_rounds import PLAIN, are_plain, first_round, second_round, takes_two_rounds
@@ -87,8 +88,11 @@ class PreparedRunner:
     def warm_up(self, stages: Iterable[Stage]) -> None:
         """Prepares plans ahead of their first batch, by running them over nothing. Those that ran before are ready."""
         for stage in {s.key: s for s in stages}.values():
-            if not self.is_warm([stage]):
-                self.run(stage, [schema.empty_table() for schema in stage.frame_schemas])
+            try:
+                if not self.is_warm([stage]):
+                    self.run(stage, [schema.empty_table() for schema in stage.frame_schemas])
+            except Exception as error:  # its first batch will say so too, and nobody else's plan has to wait for it
+                _log.warning("a plan cannot be prepared: %s", reason_of(error))
 
     def is_warm(self, stages: Iterable[Stage]) -> bool:
         """Whether all of these ran before, or need no preparation."""
@@ -196,9 +200,10 @@ class PreparedRunner:
             if idle:
                 return idle.pop()
             self._plans = plans = self._plans or DriverPlans(self.spark)
-        if travelling is not None:
-            return PreparedPlan(self.spark, plans, travelling.plan, travelling.schemas)
-        return PreparedPlan(self.spark, plans, lambda frames: stage.plan(frames), stage.frame_schemas)
+        with active(self.spark):
+            if travelling is not None:
+                return PreparedPlan(self.spark, plans, travelling.plan, travelling.schemas)
+            return PreparedPlan(self.spark, plans, lambda frames: stage.plan(frames), stage.frame_schemas)
 
 
 @dataclass(frozen=True)

@@ -18,31 +18,37 @@ from typing import Any
 
 from meander.deploy.contexts import Handover, Reconfiguration
 from meander.deploy.control import control_of
-from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment
+from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Fragment
 from meander.deploy.records import (
     change_to_json,
     channel_to_json,
     deployment_from,
     reconfiguration_from_json,
 )
+from meander.model.errors import InputError
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.run.backup import Backup
-from meander.run.commit import Commit, RemoveChannel, Rewire
+from meander.run.commit import REFUSED, Commit, RemoveChannel, Rewire
 from meander.run.course import Course, cut_from_the_start, gone_ports, to_be_drained
 from meander.run.effect import effect, forgotten, reconfiguration_note
 from meander.run.exchange.base import ChannelAppend
+from meander.run.exchange.flight_proof import HOME
+from meander.run.failures import Cause, reason_of
+from meander.run.freezer import freeze, pauses_after
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE, install
 from meander.run.journal import JournalError
 from meander.run.migration import Job, MoveState, StateMove, state_strategy
+from meander.run.migration.migration_query import MIGRATION_QUERY
 from meander.run.overlap import NODE_GONE, Overlaps
-from meander.run.past import bounds_of, forget, remember, with_former
+from meander.run.past import bounds_of, forget, keep_only, remember, with_former
 from meander.run.paths import Paths
 from meander.run.rebinding.bindings import first_slot
-from meander.run.routing import Wire
+from meander.run.rebuilding import kept_input, remove_rebuilt
+from meander.run.routing import Pause, Wire
 from meander.run.template import Bound
-from meander.run.work import drained_note
+from meander.run.work import FROZEN, drained_note
 
 _log = logging.getLogger(__name__)
 TIMEOUT_S = 60.0
@@ -82,10 +88,16 @@ class Outcome:
     """Whether operators ran at both places for a while."""
     closed: tuple[ChannelId, ...] = ()
     """Result channels that nobody writes to any more."""
+    not_at_once: bool = False
+    """Whether it would fail again if it were tried again at once: nothing has changed that made it fail."""
 
     @property
     def makespan_s(self) -> float:
         return self.contexts_s + self.markers_s + self.state_s + self.waiting_s
+
+
+class _NoEffectError(Exception):
+    """The commit in which a change takes effect is impossible. Nothing has happened."""
 
 
 class Reconfigurator:
@@ -115,9 +127,12 @@ class Reconfigurator:
         """Fragments that may go on, as their nodes are there."""
         self.overlaps = Overlaps(host, plan, paths, clock, self._stand_in)
         self._preparer = ThreadPoolExecutor(1, "preparer")
+        self._has_copies = bool(replicas)
+        """Whether the state of a node that is gone is elsewhere."""
         self.backup: Backup | None = None
-        if not replicas:
-            self.backup = Backup(host.store, host.routing, host.stepper.runner, clock)
+        if not replicas or self._strategy.needs_input:
+            runner, idle_timeout_ms = host.stepper.runner, host.options.patience_ms
+            self.backup = Backup(host.store, host.routing, runner, clock, idle_timeout_ms)
 
     @property
     def under_way(self) -> tuple[int, ...]:
@@ -133,7 +148,7 @@ class Reconfigurator:
         started = self._clock()
         numbers = [deployment.next_fragment, deployment.next_channel, next_number]
         self.host.store.commit(Commit(notes={NUMBERS: numbers}))
-        courses = [self._course(r, started) for r in reconfigurations]
+        courses = [c for r in reconfigurations if (c := self._begun(r, started)) is not None]
         for course in courses:
             remember(self.plan, course.installation.fragments, course.reconfiguration.change.fragments_after)
         beside = [c for c in courses if c.reconfiguration.protocol.overlaps]
@@ -146,6 +161,19 @@ class Reconfigurator:
         self._mark_prepared()
         for course in fresh:  # plans that are new to Spark take a while: nobody waits for that
             course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
+
+    def _begun(self, reconfiguration: Reconfiguration, started: float) -> Course | None:
+        """What a reconfiguration will do; one whose fragments cannot be bound is aborted, and nobody else is."""
+        try:
+            course = self._course(reconfiguration, started)
+            self.host.is_prepared(course.installation.fragments)
+        except JournalError:
+            raise
+        except Exception as error:
+            _log.exception("reconfiguration %d cannot begin", reconfiguration.number)
+            self._happened.append(_never_begun(reconfiguration.number, f"it could not begin: {reason_of(error)}"))
+            return None
+        return course
 
     def _course(
         self,
@@ -252,16 +280,49 @@ class Reconfigurator:
         for course in list(self._courses.values()):
             if course.preparing is not None:
                 continue
-            problem = self._advance(course)
+            problem, not_at_once = self._advanced(course)
             if problem is not None:
-                self._happened.append(self.abort(course.number, problem))
+                outcome = self.abort(course.number, problem)
+                self._happened.append(replace(outcome, not_at_once=not_at_once))
             elif course.is_complete:
                 ready.append(course)
         if ready:
-            self._happened += self._take_effect(ready)
+            self._let_happen(ready)
         ended = self.overlaps.poll(self._is_ready, backed_up=self.backup is not None)
+        for course in self.overlaps.broken():
+            outcome = self.abort(course.number, course.problem or "it could not begin")
+            self._happened.append(replace(outcome, not_at_once=True))
         self._happened += [self._overlapped(course) for course in ended]
         return self._all_happened()
+
+    def _let_happen(self, courses: Sequence[Course]) -> None:
+        """Lets courses take effect, together; if that is impossible, one by one, and aborts the one that cannot."""
+        try:
+            self._happened += self._take_effect(courses)
+        except _NoEffectError as error:
+            if len(courses) > 1:
+                for course in courses:
+                    self._let_happen([course])
+                return
+            _log.exception("reconfiguration %d cannot take effect", courses[0].number)
+            reason = f"it could not take effect: {error}"
+            self._happened.append(replace(self.abort(courses[0].number, reason), not_at_once=True))
+
+    def _advanced(self, course: Course) -> tuple[str | None, bool]:
+        """What keeps a course from going on, and whether it would do so again at once."""
+        try:
+            r = course.reconfiguration
+            if course.drained is None and course.problem is None:
+                frozen, stuck = freeze(self.host, r.change, r.marker, course.old)
+                course.frozen |= frozen
+                if stuck is not None:
+                    return stuck, True
+            return self._advance(course), False
+        except JournalError:
+            raise
+        except Exception as error:
+            _log.exception("reconfiguration %d cannot go on", course.number)
+            return f"it could not go on: {reason_of(error)}", True
 
     def _all_happened(self) -> list[Outcome]:
         """What nobody has been told yet: also of a look that ended early, such as for want of room on the disk."""
@@ -314,10 +375,13 @@ class Reconfigurator:
             course.drained = self._clock()
         for handover in course.travelling:
             if handover not in course.moves and handover.source in routing.drained:
-                move = self._move(course, handover)
-                if move is not None:
-                    course.moves[handover] = move
-                    move.start()
+                try:
+                    move = self._move(course, handover)
+                    if move is not None:
+                        move.start()
+                        course.moves[handover] = move
+                except InputError as error:
+                    return str(error)
         for move in course.moves.values():
             if not self._background:
                 move.poll()
@@ -341,28 +405,27 @@ class Reconfigurator:
         job = Job(store, handover.source, store, staging, f"reconfiguration {course.number}", keys, hops)
         chosen = course.reconfiguration.strategy
         strategy = self._strategy if chosen is None else state_strategy(chosen)
+        if strategy.needs_input:
+            kept = kept_input(course, handover, self.host, self.paths, self.backup)
+            if kept is None:
+                _log.warning("a sender of fragment %d is cut off: its state moves as it is", handover.source)
+                strategy = MIGRATION_QUERY
+            job = replace(job, replay=kept)
         return strategy.begin(job, background=self._background)
 
     # ---------------------------------------------------------------- ending
 
     def _take_effect(self, courses: Sequence[Course]) -> list[Outcome]:
         """One commit for everything that changes, then the routing table, each sender being between two steps."""
-        host, routing = self.host, self.host.routing
+        host = self.host
         closed = [c for course in courses for c in course.reconfiguration.closed.values()]
+        fed = host.ingest_channels
         host.stop_feeding({p for course in courses for p in gone_ports(course)})
-        alone = [course.reconfiguration for course in courses if not course.old]
-        known = {c.sender for r in alone for c in r.opened.values() if c.sender in routing.fragments}
-        with self._boundaries({c.sender for c in closed} | known):
-            host.store.commit(effect(courses, host.store, self.paths, backed_up=self.backup is not None))
-            gone = {f for course in courses for f in course.old}
-            added = [routing.as_bound(f) for course in courses for f in course.installation.fragments]
-            routing.exchange(gone - {f.fragment for f in added}, added)
-            wires = self._without(c for c in closed if c.sender not in gone)
-            for r in alone:  # fragments that stay and had no marker to put in feed them from now on
-                wires = self._with(wires, r)
-            if wires:
-                routing.rewire(wires)
-            host.store.state.begin_epoch()
+        try:
+            self._commit_effect(courses, closed)
+        except (JournalError, _NoEffectError):
+            host.take_in(fed)
+            raise
         for course in courses:
             host.take_in(course.installation.ingest)
             forget(self.plan, course.reconfiguration.change.fragments_before.values())
@@ -370,6 +433,34 @@ class Reconfigurator:
         host.wake()
         ended = self._clock()
         return [self._outcome(course, ended) for course in courses]
+
+    def _commit_effect(self, courses: Sequence[Course], closed: Sequence[Channel]) -> None:
+        host, routing = self.host, self.host.routing
+        alone = [course.reconfiguration for course in courses if not course.old]
+        known = {c.sender for r in alone for c in r.opened.values() if c.sender in routing.fragments}
+        with self._boundaries({c.sender for c in closed} | known):
+            try:
+                change = effect(courses, host.store, self.paths, backed_up=self.backup is not None)
+            except Exception as error:
+                raise _NoEffectError(reason_of(error)) from error
+            try:
+                host.store.commit(change)
+            except REFUSED as error:
+                raise _NoEffectError(reason_of(error)) from error
+            gone = {f for course in courses for f in course.old}
+            added = [routing.as_bound(f) for course in courses for f in course.installation.fragments]
+            pauses: dict[FragmentId, Pause] = {}
+            for course in courses:
+                pauses |= pauses_after(host, course.reconfiguration.change, course.frozen)
+            routing.exchange(gone - {f.fragment for f in added}, added, pauses)
+            wires = self._without(c for c in closed if c.sender not in gone)
+            for r in alone:  # fragments that stay and had no marker to put in feed them from now on
+                wires = self._with(wires, r)
+            if wires:
+                routing.rewire(wires)
+            for course in courses:
+                self._stop_gone(course.reconfiguration.change.fragments_after.values())
+            host.store.state.begin_epoch()
 
     def abort(self, number: int, reason: str) -> Outcome:
         """Takes a reconfiguration back: what ran before goes on from where it stopped."""
@@ -392,6 +483,7 @@ class Reconfigurator:
             if wires:
                 self.host.routing.rewire(wires)
             self.host.routing.go_on(number)
+            self._stop_gone(r.change.fragments_before.values())
         self.host.wake()
         _log.warning("reconfiguration %d was taken back: %s", number, reason)
         return self._given_up(course, reason)
@@ -460,7 +552,7 @@ class Reconfigurator:
         with self.host.between_steps(stopped):
             for fragment in stopped:
                 self.host.routing.pause(fragment, f"{GONE}: {self.paths.topology.name(node)}")
-        if self.backup is not None:
+        if self.backup is not None and not self._has_copies:
             self.backup.lose(stopped)
         copies = list(self.paths.stand_ins.get(node, ()))
         self.host.store.commit(Commit(notes={_gone_note(node): copies}))
@@ -470,13 +562,24 @@ class Reconfigurator:
         self._let_back(dict.fromkeys(fragments, node))
         self.host.store.commit(Commit(notes={_gone_note(node): None}))
 
+    def _stop_gone(self, fragments: Iterable[Fragment]) -> None:
+        """Fragments of nodes that are gone stop (again): a copy stood in for what lay before a marker, for no more."""
+        topology, routing = self.paths.topology, self.host.routing
+        for fragment in fragments:
+            if not topology.is_alive(fragment.node) and fragment.id in routing.fragments:
+                routing.pause(fragment.id, f"{GONE}: {topology.name(fragment.node)}")
+
     def _stand_in(self, fragments: Iterable[FragmentId]) -> None:
         """Fragments of a node that is gone go on: it is back, or a copy does what they have to do before a marker."""
         for fragment in fragments:
             if self.host.routing.paused.get(fragment, "").startswith(GONE):
-                if self.backup is not None and self.backup.is_lost(fragment):
-                    self.backup.rebuild(self.host.routing.fragments[fragment])
-                self.host.routing.resume(fragment)
+                try:
+                    if self.backup is not None and self.backup.is_lost(fragment):
+                        self.backup.rebuild(self.host.routing.fragments[fragment])
+                except InputError as error:  # it would fail again: it waits until somebody resumes it
+                    self.host.routing.pause(fragment, Pause(str(error), Cause.DATA))
+                else:
+                    self.host.routing.resume(fragment)
 
     def recover(self, slots: Mapping[FragmentId, int] | None = None) -> tuple[Deployment, list[Reconfiguration], int]:
         """Installs what the store says ran here, and takes up what was under way.
@@ -492,6 +595,8 @@ class Reconfigurator:
         channels = {k: c for k, c in deployment.channels.items() if any(map(self.runs_here, (c.sender, c.receiver)))}
         installation = install(plan, here, channels, bindings, delays, self.late, known)
         self.host.install(installation)
+        if self.backup is not None:
+            self.backup.adopt()
         self._recover_failures(deployment)
         found = [
             reconfiguration_from_json(int(key.rsplit(" ", 1)[1]), data, plan)
@@ -503,9 +608,12 @@ class Reconfigurator:
             course.marked = started
             routing.rewire(self._with({}, r))
             routing.wait_for(r.marker)
-            routing.drain({f: r.number for f in course.old if store.note(drained_note(r.number, f))})
+            done = {f: note for f in course.old if (note := store.note(drained_note(r.number, f)))}
+            course.frozen = {f for f, note in done.items() if note == FROZEN}
+            routing.drain(dict.fromkeys(done, r.number))
             for handover in r.handovers:  # what had begun to arrive begins again
                 store.commit(Commit(retire=(course.staging(handover),)))
+                remove_rebuilt(course, handover, store)
             self._courses[r.number] = course
             deployment.apply(r.change)
             self._stand_in(course.old)
@@ -513,6 +621,8 @@ class Reconfigurator:
             deployment.apply(r.change)
             self._stand_in(r.change.fragments_before)
             found.append(r)
+        kept = [*deployment.fragments.values(), *(f for r in found for f in r.change.fragments_before.values())]
+        keep_only(self.plan, {(f.id, f.version) for f in kept})
         saved = store.note(NUMBERS) or [1, 1, 1]
         deployment.next_fragment = max(deployment.next_fragment, saved[0])
         deployment.next_channel = max(deployment.next_channel, saved[1])
@@ -522,6 +632,10 @@ class Reconfigurator:
         """What the store says about what runs."""
         store = self.host.store
         return deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
+
+    def site_of(self, fragment: FragmentId) -> str:
+        """The site that runs a fragment; all run on this host unless there are others."""
+        return HOME
 
     def runs_here(self, fragment: FragmentId) -> bool:
         """Whether a fragment is this host's to run; some may be those of others."""
@@ -536,6 +650,10 @@ class Reconfigurator:
             for fragment in deployment.fragments.values():
                 if fragment.node == node:
                     self.host.routing.pause(fragment.id, f"{GONE}: {self.paths.topology.name(node)}")
+
+
+def _never_begun(number: int, reason: str) -> Outcome:
+    return Outcome(number, reason, 0.0, 0.0, 0.0, 0, 0, 0, 0, not_at_once=True)
 
 
 def _gone_note(node: NodeId) -> str:

@@ -36,6 +36,7 @@ class Content(TypedDict, total=False):
     """How many; the pairs themselves in journals of before they were among the numbers."""
     add: list[list[Any]]
     rewire: list[list[Any]]
+    forks: list[list[int]]
     remove: list[list[int]]
     consumed: int
     passed: list[int]
@@ -147,6 +148,8 @@ def _structure(commit: Commit, content: Content) -> None:
         content["add"] = [[a.channel, a.sender, a.receiver, a.delay_ms] for a in commit.add]
     if commit.rewire:
         content["rewire"] = [[r.channel, r.receiver, r.delay_ms, r.is_cut, r.sender, r.keeps] for r in commit.rewire]
+    if commit.forks:
+        content["forks"] = [[f.channel, f.of] for f in commit.forks]
     if commit.remove:
         content["remove"] = [[r.channel, int(r.discard)] for r in commit.remove]
     if commit.retire:

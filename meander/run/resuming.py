@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from meander.model.ids import OperatorId
 from meander.run.host import Host
-from meander.run.overlap import NODE_GONE
 
 
-def resume(host: Host, name: str | None = None) -> list[str]:
+def resume(host: Host, name: str | None = None, operators: Collection[OperatorId] = ()) -> list[str]:
     """Tries again what is paused on a host, or only what has a name; says what that was.
 
-    A name is that of a stream or of a query, whose outlets are meant, or such as `fragment 7`. Fragments of nodes that
-    are gone wait for their nodes.
+    A name is that of a stream or of a query, whose outlets are meant and the fragments of its `operators`, or such as
+    `fragment 7`. Fragments of nodes that are gone wait for their nodes.
     """
     found: list[str] = []
     if (ingest := host.ingest) is not None:
@@ -23,8 +25,10 @@ def resume(host: Host, name: str | None = None) -> list[str]:
         for outlet in outlets:
             delivery.resume(outlet)
         found += [f"outlet {outlet}" for outlet in outlets]
-    for fragment, reason in host.routing.paused.items():
-        if name in (None, f"fragment {fragment}") and not reason.startswith(NODE_GONE):
+    wanted, installed = set(operators), host.routing.fragments
+    for fragment, pause in host.routing.pauses.items():
+        mine = fragment in installed and not wanted.isdisjoint(installed[fragment].bound.members.operators)
+        if pause.cause is not None and (mine or name in (None, f"fragment {fragment}")):
             host.routing.resume(fragment)
             found.append(f"fragment {fragment}")
     host.wake()

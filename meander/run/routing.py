@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from meander.deploy.markers import Marker
 from meander.model.errors import InputError, unknown
-from meander.model.ids import ChannelId, FragmentId
+from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.run.exchange.base import Int64s
+from meander.run.failures import Cause
 from meander.run.template import Bound, Template
 
 
@@ -63,6 +64,24 @@ class Installed:
     """Who wants late tuples, by stage and by input of its operator with memory. Mostly nobody."""
     is_beside: bool = False
     """Whether it runs beside the fragments that it will replace: they count what is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a fragment does not run for the time being."""
+
+    reason: str
+    cause: Cause | None = None
+    """Whose failure it is; None if nothing failed here, such as for a fragment of a node that is gone."""
+    operators: frozenset[OperatorId] = frozenset()
+    """The operators that failed; empty if nobody could find out."""
+    until: float | None = None
+    """When it is tried again, in seconds of the stepper's clock; None if somebody has to resume it."""
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether it goes on only when somebody resumes it: data broke an expression, or a function raised."""
+        return self.cause is Cause.DATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +146,8 @@ class Routing:
         self._depths: dict[FragmentId, int] | None = {}
         self.paused: dict[FragmentId, str] = {}
         """Fragments that do not run for the time being, with the reason."""
+        self.pauses: dict[FragmentId, Pause] = {}
+        """The same, with all that is known about it."""
         self.awaiting: dict[FragmentId, Marker] = {}
         """Fragments that stop at the marker of a reconfiguration."""
         self.drained: dict[FragmentId, int] = {}
@@ -142,8 +163,16 @@ class Routing:
         """Adds fragments, or puts new versions in the place of old ones."""
         self.exchange((), fragments)
 
-    def exchange(self, gone: Iterable[FragmentId], added: Iterable[Installed]) -> None:
-        """Puts fragments in the place of others, all at the same moment; those that ended a wait go on."""
+    def exchange(
+        self,
+        gone: Iterable[FragmentId],
+        added: Iterable[Installed],
+        pauses: Mapping[FragmentId, Pause] | None = None,
+    ) -> None:
+        """Puts fragments in the place of others, all at the same moment; those that ended a wait go on.
+
+        `pauses` are those of fragments that are added; those that their ids had before are over. Without it they stay.
+        """
         fresh = {f.fragment: f for f in added}
         for each in fresh.values():
             self._check(each)
@@ -154,6 +183,8 @@ class Routing:
             self.awaiting = {f: marker for f, marker in self.awaiting.items() if f not in both}
             self.drained = {f: n for f, n in self.drained.items() if f not in both}
             self.fresh = (self.fresh - out) | frozenset(fresh)
+            if pauses is not None:
+                self.pauses = {**{f: pause for f, pause in self.pauses.items() if f not in both}, **pauses}
             self._replace({**kept, **fresh})
 
     def wait_for(self, marker: Marker) -> None:
@@ -227,16 +258,31 @@ class Routing:
         found = self._fragments
         return tuple(sorted({found[f].slot for f in fragments if f in found}))
 
-    def pause(self, fragment: FragmentId, reason: str) -> None:
+    def pause(self, fragment: FragmentId, why: Pause | str) -> None:
         """Takes a fragment out of the steps; its channels keep what arrives."""
+        self.pause_all([fragment], why)
+
+    def pause_all(self, fragments: Iterable[FragmentId], why: Pause | str) -> None:
+        pause = Pause(why) if isinstance(why, str) else why
         with self._lock:
-            self.paused = {**self.paused, fragment: reason}
+            self.pauses = {**self.pauses, **dict.fromkeys(fragments, pause)}
             self._replace(self._fragments, rewired=False)
 
     def resume(self, fragment: FragmentId) -> None:
+        self.resume_all([fragment])
+
+    def resume_all(self, fragments: Iterable[FragmentId]) -> None:
+        back = set(fragments)
         with self._lock:
-            self.paused = {f: reason for f, reason in self.paused.items() if f != fragment}
+            self.pauses = {f: pause for f, pause in self.pauses.items() if f not in back}
             self._replace(self._fragments, rewired=False)
+
+    def resume_due(self, now: float) -> None:
+        """Lets fragments go on whose time has come to be tried again."""
+        if self.pauses:
+            due = [f for f, pause in self.pauses.items() if pause.until is not None and pause.until <= now]
+            if due:
+                self.resume_all(due)
 
     def groups(self, slot: int) -> tuple[Group, ...]:
         """What a slot runs in one step, in dataflow order."""
@@ -256,7 +302,8 @@ class Routing:
         self._fragments, self._groups = fragments, None
         if rewired:
             self._depths = None
-        self.paused = {f: reason for f, reason in self.paused.items() if f in fragments}
+        self.pauses = {f: pause for f, pause in self.pauses.items() if f in fragments}
+        self.paused = {f: pause.reason for f, pause in self.pauses.items()}
         self.version += 1
 
     def _grouped(self) -> dict[int, tuple[Group, ...]]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from meander.run.frames import frame
+from meander.run.session import active
 from meander.run.template import Stage
 
 
@@ -76,7 +77,9 @@ class PlainRunner(OneByOne):
         return True
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
-        return stage.plan([frame(self.spark, t) for t in tables]).toArrow()
+        with active(self.spark):
+            return stage.plan([frame(self.spark, t) for t in tables]).toArrow()
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
-        return stage.late([frame(self.spark, t) for t in tables]).toArrow()
+        with active(self.spark):
+            return stage.late([frame(self.spark, t) for t in tables]).toArrow()

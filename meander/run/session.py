@@ -4,20 +4,24 @@ A batch of a slot is a few thousand tuples, so what counts is not parallelism bu
 exchanges that one partition does not need and of committing to the checkpoint. `settings` is the whole list.
 On this machine everything stays on the loopback interface: a session starts without a network and on hosts whose own
 name does not resolve. Executors on other machines have to reach the driver, so there Spark chooses its address, or
-`spark.driver.host` says it.
+`spark.driver.host` says it. Where Spark runs already, Meander is a guest there: see `guest_session`.
 """
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pyspark
 from py4j.protocol import Py4JError
+from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.model.errors import OutsideError
+from meander.run.guest_session import GuestSession, guest_of
 from meander.run.java import java_home_for_spark
 from meander.run.java_errors import said
 
@@ -31,6 +35,7 @@ JAVA_OPTIONS = (
 
 
 PLAIN_FILES = "spark.hadoop.fs.file.impl"
+CODE_CACHE_ENTRIES = 2_000
 LEAST_HEAP_MB, MOST_HEAP_MB = 2_000, 8_000
 
 
@@ -66,6 +71,8 @@ def settings(app_name: str, cores: int, memory: str | None = None) -> dict[str, 
         # Plans are prepared once and run again: no broadcast of a first batch, no shuffle where one partition will do.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
+        # Room for the classes of all plans that a host keeps prepared; with less, steps compile them again and again.
+        "spark.sql.codegen.cache.maxEntries": str(CODE_CACHE_ENTRIES),
         # A busy machine takes its time to start a Python worker.
         "spark.python.authenticate.socketTimeout": "60s",
         # A batch travels inside its task's description.
@@ -86,6 +93,11 @@ def is_on_this_machine(master: str) -> bool:
     return master.startswith(("local", f"spark://{LOOPBACK}:", "spark://localhost:"))
 
 
+_own: SparkSession | None = None
+"""The session of this process that is Meander's, if there is one: it has started Spark, or is a guest."""
+_choosing = threading.RLock()
+
+
 def start_session(
     app_name: str,
     *,
@@ -93,31 +105,74 @@ def start_session(
     memory: str | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The Spark session of this process, started if there is none; a running one is returned as it is.
+    """Meander's Spark session in this process, started if Spark does not run here; one that runs is returned as it is.
 
-    `cores` defaults to the cores this process may use, `memory` to a quarter of the machine's; `extra` settings win
-    over :func:`settings`. Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on, and
+    Where somebody else has started Spark it is a session of its own beside theirs, which stays as it is. `cores`
+    defaults to the cores this process may use, `memory` to a quarter of the machine's; `extra` settings win over
+    :func:`settings`. Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on, and
     OutsideError when Spark does not start there.
     """
-    if (running := SparkSession.getActiveSession()) is not None:
-        return running
-    conf = settings(app_name, cores or usable_cores(), memory) | dict(extra or {})
-    here = is_on_this_machine(conf["spark.master"])
-    conf = (ON_THIS_MACHINE if here else {}) | conf
-    if conf["spark.master"].startswith("yarn") and PLAIN_FILES not in (extra or {}):
-        conf.pop(PLAIN_FILES)  # YARN hands files out by a file system that tells its scheme
-    _prepare_environment(here=here)
-    builder = SparkSession.builder
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    try:
-        return builder.getOrCreate()
-    except (Py4JError, PySparkException) as error:
-        cause = said(error).rstrip(".")
-        raise OutsideError(
-            f"Spark does not start on {conf['spark.master']}: {cause}; see that it can be reached from here and takes "
-            "these settings"
-        ) from error
+    global _own
+    with _choosing:
+        conf = settings(app_name, cores or usable_cores(), memory) | dict(extra or {})
+        if (running := running_session()) is not None:
+            return own_session(running, conf)
+        here = is_on_this_machine(conf["spark.master"])
+        conf = (ON_THIS_MACHINE if here else {}) | conf
+        if conf["spark.master"].startswith("yarn") and PLAIN_FILES not in (extra or {}):
+            conf.pop(PLAIN_FILES)  # YARN hands files out by a file system that tells its scheme
+        _prepare_environment(here=here)
+        builder = SparkSession.builder
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        try:
+            _own = builder.getOrCreate()
+        except (Py4JError, PySparkException) as error:
+            cause = said(error).rstrip(".")
+            raise OutsideError(
+                f"Spark does not start on {conf['spark.master']}: {cause}; see that it can be reached from here and "
+                "takes these settings"
+            ) from error
+        return _own
+
+
+def running_session() -> SparkSession | None:
+    """A session of the Spark that runs in this process, in whichever thread it was started."""
+    context = SparkContext._active_spark_context
+    if context is None or context._jsc is None:
+        return None
+    found = SparkSession._instantiatedSession
+    return found if found is not None and found.sparkContext is context else SparkSession(context)
+
+
+def own_session(spark: SparkSession, wanted: Mapping[str, str] | None = None) -> SparkSession:
+    """The session that Meander works on: the given one if Meander has started Spark, else one of its own beside it.
+
+    `wanted` are the settings of that one, if it has to be made.
+    """
+    global _own
+    with _choosing:
+        if isinstance(spark, GuestSession):
+            return spark
+        if _own is None or _own.sparkContext._jsc is None or _own.sparkContext is not spark.sparkContext:
+            _own = guest_of(spark, wanted or settings("meander", usable_cores()))
+        return _own if isinstance(_own, GuestSession) else spark
+
+
+def active(spark: SparkSession) -> AbstractContextManager[None]:
+    """Inside, this thread's Spark goes by the settings of Meander's own session, also beside a user's."""
+    return spark.as_active() if isinstance(spark, GuestSession) else nullcontext()
+
+
+def leave_alone(spark: SparkSession) -> None:
+    """Undoes what PySpark changes in a user's Spark when it calls back for a batch of Meander's."""
+    if isinstance(spark, GuestSession):
+        spark.leave_rdds()
+
+
+def limits_of(spark: SparkSession) -> tuple[str, ...]:
+    """What cannot be set on a Spark that somebody else started, with what that costs."""
+    return spark.limits if isinstance(spark, GuestSession) else ()
 
 
 def has_ended(spark: SparkSession) -> bool:

@@ -24,11 +24,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.run.boundary import Boundary
 from meander.run.commit import Writer
+from meander.run.session import active, leave_alone
+from meander.run.slot_process import register
 
 SOURCE = "meander_slot"
 _NUMBER = struct.Struct("<q")
 ROOM_BYTES = 1_000_000
 """With less room on the disk a streaming query ends again at once."""
+
+LATE = ("failed to connect back", "worker to connect back", "CANNOT_OPEN_SOCKET")
+"""What Spark says when a Python process has not answered in time."""
 
 OnBatch = Callable[[int], None]
 
@@ -83,10 +88,14 @@ class Slot:
         self.boundary = Boundary()
         """Held while a step runs: whoever holds it knows that the slot is between two steps."""
         self.revivals = 0
+        self.trouble: str | None = None
+        """Why it was last started again, until a batch is done."""
         self.again_at = 0.0
         """When it may be started again, in seconds of the monotonic clock."""
         self.is_busy = False
         """Whether a micro-batch is open: it sees new work by itself."""
+        self.has_run = False
+        """Whether it has done a batch, so that nothing of its start is left to wait for."""
         self.query: StreamingQuery | None = None
         self._signal = self.directory / "signal"
         if not self._signal.exists():
@@ -108,32 +117,38 @@ class Slot:
 
     def start(self, spark: SparkSession, on_batch: OnBatch) -> None:
         """Starts the streaming query; `on_batch` gets the ids of its batches."""
-        spark.dataSource.register(SlotSource)
+        register(spark, SlotSource, self.directory.parent)
 
         def batch(_: DataFrame, batch_id: int) -> None:
             self.is_busy = True
+            leave_alone(spark)
             try:
                 on_batch(batch_id)
-                self.revivals, self.again_at = 0, 0.0
+                self.revivals, self.again_at, self.trouble, self.has_run = 0, 0.0, None, True
             finally:
                 self.is_busy = False
 
-        self.query = (
-            spark.readStream.format(SOURCE)
-            .option("signal", str(self._signal))
-            .load()
-            .writeStream.queryName(f"slot-{self.number}")
-            # On this machine's disk, whatever a cluster's own file system is.
-            .option("checkpointLocation", f"file:{(self.directory / 'checkpoint').absolute()}")
-            .foreachBatch(batch)
-            .start()
-        )
+        with active(spark):
+            self.query = (
+                spark.readStream.format(SOURCE)
+                .option("signal", str(self._signal))
+                .load()
+                .writeStream.queryName(f"slot-{self.number}")
+                # On this machine's disk, whatever a cluster's own file system is.
+                .option("checkpointLocation", f"file:{(self.directory / 'checkpoint').absolute()}")
+                .foreachBatch(batch)
+                .start()
+            )
 
     def revive(self, spark: SparkSession, on_batch: OnBatch) -> None:
-        """Starts over with an empty checkpoint when Spark cannot read what a crash left. The store knows the rest."""
+        """Starts over with an empty checkpoint when Spark cannot read what a crash left. The store knows the rest.
+
+        A process that was late is no reason for that: the query goes on with the batch that it was at.
+        """
         self.revivals += 1
-        shutil.rmtree(self.directory / "checkpoint", ignore_errors=True)
-        self.writer = self._writer()
+        if not any(sign in (self.failure or self.trouble or "") for sign in LATE):
+            shutil.rmtree(self.directory / "checkpoint", ignore_errors=True)
+            self.writer = self._writer()
         self.is_busy = False
         self.start(spark, on_batch)
 

@@ -4,49 +4,55 @@ For every group of fragments that have something to do: read what waits in their
 Spark, and collect what comes out. Everything a step changes (positions consumed, tuples appended, state) becomes one
 commit under (slot, batch id), so a step that is repeated after a crash has no second effect, and a step that failed
 half-way has none at all.
+
+Steps are bulkheads: an unexpected error of one group stops no other. Groups are run one by one, then halves of their
+fragments, until those are found that fail; they are paused with the reason, or tried again later if it was not their
+fault (`failures` tells which).
 """
 
 from __future__ import annotations
 
-import re
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
 import numpy as np
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from meander.deploy.markers import Marker
-from meander.model.errors import InputError
 from meander.model.ids import ChannelId
-from meander.run.commit import Writer, slot_writer
+from meander.run.bases import with_bases
+from meander.run.commit import REFUSED, Writer, slot_writer
+from meander.run.diagnosis import failing_operators
 from meander.run.emit import append_waiting, emit
 from meander.run.exchange.base import Int64s
+from meander.run.failures import Cause, Failure, failure_of
 from meander.run.frames import BEGIN, END, FRAGMENT, HIDDEN, positions
+from meander.run.journal import JournalError
 from meander.run.marks import Marks
 from meander.run.patience import Floors, Patience
 from meander.run.rebinding.bindings import Bindings
 from meander.run.rebinding.measures import Measures
 from meander.run.rebinding.requests import Requests
-from meander.run.routing import Group, Routing
+from meander.run.routing import Group, Pause, Routing
 from meander.run.runner import Runner
+from meander.run.setbacks import Setbacks
 from meander.run.stage_nodes import Edge
 from meander.run.store import Store
 from meander.run.wavefront import Wavefront
 from meander.run.work import Batch, StepReport, Work
 
+_log = logging.getLogger(__name__)
 MOST_ROWS = 1_000_000
 """Tuples that a step reads at most, over all channels of a group; the rest waits for the next step."""
 
 LEAST_ROWS = 100
 """Records that a step reads from a channel at least, however many channels it has to read."""
 
-OUT_OF_MEMORY = "OutOfMemoryError"
-INTERRUPTED = ("InterruptedException", "ClosedByInterruptException")
-"""What a job says whose streaming query is being stopped: that is nobody's mistake, and the step is not tried again."""
+Check = Callable[[Work], None]
+"""Raises when something is wrong with a commit as far as it has grown."""
 
 
 class Stepper:
@@ -59,8 +65,10 @@ class Stepper:
         runner: Runner,
         most_rows: int = MOST_ROWS,
         patience_ms: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store, self.routing, self.runner, self.most_rows = store, routing, runner, most_rows
+        self.setbacks = Setbacks(routing, clock)
         self.patience = Patience(store, patience_ms)
         self.requests = Requests(routing)
         self.measures: Measures | None = None
@@ -77,16 +85,26 @@ class Stepper:
         if last is not None and last >= batch_id:
             report.repeated = True
             return report
-        work = Work()
         self.requests.hand_over(slot)
         if self.bindings is not None:
             self.bindings.keep()
+        self.routing.resume_due(self.setbacks.clock())
         groups = self.routing.groups(slot)
-        downstream = frozenset().union(*(group.inputs for group in groups))
+        # Those that have to read in small portions are not handed all at once.
+        whole = (group.inputs for group in groups if not self.setbacks.reads_less(group.template.key))
+        downstream = frozenset[ChannelId]().union(*whole)
+        work = Work()
         self._run(groups, work, downstream, report)
         append_waiting(work)
         if work.versions:
-            self.store.commit(work.commit(writer, batch_id))
+            try:
+                self._commit(work, writer, batch_id)
+            except REFUSED as error:
+                _log.warning("a step cannot be committed as a whole (%s); its groups are looked at one by one", error)
+                report = StepReport(batch_id)
+                work = self._checked(groups, downstream, report, writer)
+                if work.versions:
+                    self._commit(work, writer, batch_id)
             if work.drained:
                 self.routing.drain(work.drained)
                 report.drained = len(work.drained)
@@ -95,14 +113,37 @@ class Stepper:
         report.seconds = time.perf_counter() - started
         return report
 
+    def _commit(self, work: Work, writer: Writer, batch_id: int) -> None:
+        commit = work.commit(writer, batch_id)
+        if self.patience.is_limited:
+            commit = with_bases(commit, self.routing.fragments, self.store)
+        self.store.commit(commit)
+
+    def _checked(
+        self, groups: Sequence[Group], downstream: frozenset[ChannelId], report: StepReport, writer: Writer
+    ) -> Work:
+        """The commit of groups, each of which fits: one whose positions or tuples the store refuses is left out."""
+
+        def check(grown: Work) -> None:
+            whole = grown.copy()
+            append_waiting(whole)
+            self.store.check(whole.commit(writer, report.batch_id))
+
+        work = Work()
+        for group in groups:
+            self._run([replace(group, after=())], work, downstream, report, check)
+        append_waiting(work)
+        return work
+
     def has_work(self, slot: int) -> bool:
         """Whether a step of the slot would do something."""
         try:
             return self._has_work(slot)
-        except InputError:  # a channel ended while this looked: the step will see what is left
+        except Exception:  # a channel ended while this looked, or a fragment is broken: the step will see which
             return True
 
     def _has_work(self, slot: int) -> bool:
+        self.routing.resume_due(self.setbacks.clock())
         exchange, groups = self.store.exchange, self.routing.groups(slot)
         if self.requests.are_waiting(slot):
             return True
@@ -124,11 +165,17 @@ class Stepper:
                 return True
         return False
 
-    def _run(self, groups: Sequence[Group], work: Work, downstream: frozenset[ChannelId], report: StepReport) -> None:
-        """Runs groups; when data breaks one, runs them one by one, then its fragments, and pauses those that fail.
+    # ---------------------------------------------------------------- running, and what fails
 
-        What does not fit into memory is tried again with less; steps stay smaller from then on.
-        """
+    def _run(
+        self,
+        groups: Sequence[Group],
+        work: Work,
+        downstream: frozenset[ChannelId],
+        report: StepReport,
+        check: Check | None = None,
+    ) -> None:
+        """Runs groups; what fails is run in smaller and smaller parts, until it is known who does."""
         trial, counted = work.copy(), replace(report)
 
         front = Wavefront(
@@ -141,26 +188,63 @@ class Stepper:
         )
         try:
             front.run(groups)
-        except (PySparkException, Py4JJavaError) as error:
-            if any(sign in str(error) for sign in INTERRUPTED):
+            if check is not None:
+                check(trial)
+        except JournalError:
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            if failure.cause is Cause.INTERRUPTED:
                 raise
-            if OUT_OF_MEMORY in str(error) and self.most_rows > LEAST_ROWS:
-                self.most_rows = max(LEAST_ROWS, self.most_rows // 4)
-                self._run(groups, work, downstream, report)
-            elif len(groups) > 1:
-                for group in groups:
-                    self._run([replace(group, after=())], work, downstream, report)
-            elif len(groups[0].fragments) > 1:
-                for fragment in groups[0].fragments:
-                    self._run([Group(groups[0].template, (fragment,))], work, downstream, report)
-            else:
-                self.routing.pause(groups[0].fragments[0].fragment, _reason(error))
+            for part in self._parts(groups, work, failure):
+                self._run(part, work, downstream, report, check)
             return
         work.take(trial)
         report.take(counted)
+        self.setbacks.did_well(f for batch in front.done for f in batch.fragments)
         if self.measures is not None:
             for batch in front.done:
                 self.measures.note_batch(batch, batch.seconds)
+
+    def _parts(self, groups: Sequence[Group], work: Work, failure: Failure) -> list[list[Group]]:
+        """What to run instead of groups that failed; for fragments whose failure it is, nothing."""
+        group, fragments = groups[0], groups[0].fragments
+        if len(groups) > 1:
+            return [[replace(each, after=())] for each in groups]
+        if failure.cause is Cause.MEMORY:
+            can_do_with_less = self.setbacks.read_less(group.template.key, self.most_rows, LEAST_ROWS)
+            if not group.inputs.isdisjoint(work.handed):  # it waits in channels, from which the next step reads less
+                return []
+            if can_do_with_less:
+                return [[group]]
+        if failure.cause is not Cause.DATA:
+            self.setbacks.put_off(fragments, failure)
+            return []
+        if len(fragments) > 1:
+            middle = len(fragments) // 2
+            return [[Group(group.template, half)] for half in (fragments[:middle], fragments[middle:])]
+        self._pause(group, work, failure)
+        return []
+
+    def _pause(self, group: Group, work: Work, failure: Failure) -> None:
+        """Takes a fragment out of the steps that data has broken, with the operators that it broke."""
+        (fragment,) = group.fragments
+        try:
+            batch = self._read(group, work.copy(), StepReport(0))
+            failing = frozenset() if batch is None else failing_operators(self.store.state, self.runner, batch)
+        except JournalError:
+            raise
+        except Exception as error:
+            other = failure_of(error)
+            if other.cause is Cause.INTERRUPTED:
+                raise
+            if other.cause is not Cause.DATA:
+                return self.setbacks.put_off([fragment], other)
+            failing = frozenset()
+        self.routing.pause(fragment.fragment, Pause(failure.reason, failure.cause, failing))
+        named = f" (operators {', '.join(map(str, sorted(failing)))})" if failing else ""
+        _log.warning("fragment %d%s is paused: %s", fragment.fragment, named, failure.reason)
+        return None
 
     # ---------------------------------------------------------------- reading
 
@@ -183,7 +267,8 @@ class Stepper:
         edges: dict[Edge, pa.Table] = {}
         ends: dict[int, Int64s] = {}
         floors = Floors(self.patience, fragments) if self.patience.is_limited else None
-        share = max(LEAST_ROWS, self.most_rows // (active.size * max(1, len(ports))))
+        most_rows = self.setbacks.most_rows(group.template.key, self.most_rows)
+        share = max(LEAST_ROWS, most_rows // (active.size * max(1, len(ports))))
         for p in ports:
             channels = group.ports[p] if is_whole else [f.ports[p] for f in fragments]
             starts = bounds[p][0][active]
@@ -225,7 +310,8 @@ class Stepper:
 
     def _active(self, group: Group, bounds: Mapping[int, tuple[Int64s, Int64s]], marks: Marks, work: Work) -> Int64s:
         """Places of the fragments that have something to do."""
-        waits = np.any([ends > starts for starts, ends in bounds.values()], axis=0)
+        nothing = np.zeros(len(group.fragments), np.bool_)  # also of fragments that nobody reads, which have no ports
+        waits = np.any([nothing, *(ends > starts for starts, ends in bounds.values())], axis=0)
         fresh, handed = self.routing.fresh, work.handed
         if not waits.all() and (fresh or handed or marks.markers or self.patience.is_limited):
             for i in np.flatnonzero(~waits).tolist():
@@ -256,11 +342,3 @@ def _as_frame(table: pa.Table, fragments: Int64s) -> pa.Table:
     names = [*HIDDEN, *positions(table.num_columns - len(HIDDEN))]
     numbers = pa.array(fragments.astype(np.int32), pa.int32())
     return table.rename_columns(names).add_column(0, FRAGMENT, numbers)
-
-
-def _reason(error: PySparkException | Py4JJavaError) -> str:
-    """What went wrong, without stack traces: the end of a Python traceback, the innermost cause, or the first line."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    python = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return [lines[0], *causes[-1:], *python[-1:]][-1]

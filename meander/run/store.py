@@ -153,6 +153,12 @@ class Store:
             self._tidy()
         return outcome
 
+    def check(self, commit: Commit) -> None:
+        """Raises what committing it would raise, apart from want of room; changes nothing."""
+        prepared = prepare(commit)
+        with self.lock:
+            self.views.check(prepared)
+
     def _write(self, prepared: Prepared) -> int:
         envelope = self.views.check(prepared)
         envelope["now"] = self.now_ms()

@@ -11,7 +11,7 @@ The driver's part: attach fragment and watermark to the rows (`Stage.reads`, `St
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -250,6 +250,23 @@ class Template:
 
 
 @dataclass(frozen=True)
+class Members:
+    """The operators that a template was made of, in dataflow order, with their inputs and what they emit."""
+
+    operators: Mapping[OperatorId, Operator]
+    inputs: Mapping[OperatorId, tuple[OperatorId, ...]]
+    schemas: Mapping[OperatorId, Schema]
+    """Of the inputs, too."""
+
+    def alone(self, operator: OperatorId) -> Bound:
+        """The template of one operator by itself, for somebody who reads it."""
+        below = self.inputs[operator]
+        inputs = {operator: below, OperatorId(-1): (operator,)}
+        schemas = {o: self.schemas[o] for o in (operator, *below)}
+        return bind({operator: self.operators[operator]}, inputs, [operator], schemas)
+
+
+@dataclass(frozen=True)
 class Bound:
     """A template with one fragment's ids: the operators behind its ports and outputs, and those with memory."""
 
@@ -258,6 +275,7 @@ class Bound:
     outputs: tuple[OperatorId, ...]
     stateful: Mapping[int, OperatorId]
     """The operator whose state a stage keeps, by stage number."""
+    members: Members
 
 
 def digest(*parts: object) -> str:
@@ -276,15 +294,18 @@ def bind(
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
     members: Iterable[OperatorId] | None = None,
     schemas: Mapping[OperatorId, Schema] | None = None,
+    read: Collection[OperatorId] | None = None,
 ) -> Bound:
     """The template of the members of a plan (all of them by default), bound to their ids.
 
-    With `schemas` of all members and their inputs the rest of the plan need not be there, except who reads members.
+    With `schemas` of all members and their inputs the rest of the plan need not be there, except who reads members;
+    with `read`, the members that others read, not even those.
 
     Ports are the operators outside that members read, and the sources among the members, whose tuples come from outside
     as well. Outputs are members that others read, and sinks.
     """
-    return _Binder(operators, inputs, frozenset(operators if members is None else members), schemas or {}).bound()
+    inside = frozenset(operators if members is None else members)
+    return _Binder(operators, inputs, inside, schemas or {}, read).bound()
 
 
 class _Binder:
@@ -296,6 +317,7 @@ class _Binder:
         inputs: Mapping[OperatorId, tuple[OperatorId, ...]],
         members: frozenset[OperatorId],
         schemas: Mapping[OperatorId, Schema],
+        read: Collection[OperatorId] | None,
     ) -> None:
         self.operators, self.inputs, self.members = operators, inputs, members
         self.schemas = dict(schemas)
@@ -305,9 +327,8 @@ class _Binder:
                 if operator_id in members:
                     readers[operator_id].append(reader)
         self.readers = readers
-        self.outputs = tuple(
-            m for m in sorted(members) if isinstance(operators[m], Sink) or any(r not in members for r in readers[m])
-        )
+        leaving = {m for m in members if any(r not in members for r in readers[m])} if read is None else set(read)
+        self.outputs = tuple(m for m in sorted(members) if isinstance(operators[m], Sink) or m in leaving)
         self.order = self._order()
         self.ports = tuple(
             dict.fromkeys(
@@ -366,7 +387,13 @@ class _Binder:
         outputs = tuple(self._edge(self._below_sink(o)) for o in self.outputs)
         ports = tuple(by_position(self.schema(p)) for p in self.ports)
         key = digest([as_text(p) for p in ports], [(s.reads, s.key) for s in stages], outputs)
-        return Bound(Template(key, ports, tuple(stages), outputs), self.ports, self.outputs, stateful)
+        template = Template(key, ports, tuple(stages), outputs)
+        return Bound(template, self.ports, self.outputs, stateful, self._members())
+
+    def _members(self) -> Members:
+        inputs = {o: self.inputs[o] for o in self.order}
+        near = dict.fromkeys((*self.order, *(i for below in inputs.values() for i in below)))
+        return Members({o: self.operators[o] for o in self.order}, inputs, {o: self.schema(o) for o in near})
 
     def schema(self, operator_id: OperatorId) -> Schema:
         """What an operator emits, under the names of the plan; outside of the members too."""

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from meander.deploy.freezing import Fork
 from meander.deploy.markers import Marker
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
@@ -98,6 +99,8 @@ class Views:
             self._known(rewire.channel, added)
             if rewire.delay_ms is not None and rewire.delay_ms < 0:
                 raise InputError(f"channel {rewire.channel}: delay_ms is {rewire.delay_ms}; it must not be negative")
+        for fork in commit.forks:
+            self._check_fork(fork, added)
         appended = {c for a in commit.appends for c in a.channels[a.lengths > 0].tolist()} if commit.remove else set()
         for forgetful in commit.forget:
             self._known(forgetful, added)
@@ -113,6 +116,14 @@ class Views:
                     "consume them first, or remove it with discard"
                 )
         return added
+
+    def _check_fork(self, fork: Fork, added: dict[int, int]) -> None:
+        self._known(fork.channel, added)
+        source, target = self.channels[fork.of], self.channels.by_id.get(fork.channel)
+        if source.schema != (added[fork.channel] if target is None else target.schema):
+            raise InputError(
+                f"channels {fork.channel} and {fork.of} differ in schema; one cannot hold what the other does"
+            )
 
     def _known(self, channel: ChannelId, added: dict[int, int]) -> None:
         if channel not in added:
@@ -263,6 +274,9 @@ class Views:
                 view.kept_from = (view.kept_from if view.keeps else view.head) if keeps else -1
                 if not keeps:
                     view.forget(self.payloads)
+
+        for channel, source in content.get("forks", ()):
+            self.channels.by_id[channel].become(self.channels.by_id[source], self.payloads)
 
     def _apply_progress(self, content: Content, numbers: Numbers) -> None:
         by_id, payloads = self.channels.by_id, self.payloads

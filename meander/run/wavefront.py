@@ -84,7 +84,7 @@ class Wavefront:
         started, each = time.perf_counter(), self._running[place]
         waves, each.tasks = each.batch.template.waves, []
         while not each.tasks and each.waves < len(waves):
-            tasks = (self._task(each.batch, stage) for stage in waves[each.waves])
+            tasks = (self.task(each.batch, stage) for stage in waves[each.waves])
             each.tasks = [task for task in tasks if task is not None]
             each.waves += 1
         if not each.tasks:
@@ -111,7 +111,7 @@ class Wavefront:
             if len(rows):
                 self.work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
 
-    def _task(self, batch: Batch, stage: Stage) -> Task | None:
+    def task(self, batch: Batch, stage: Stage) -> Task | None:
         """What the stage has to run over; without anything its output is empty."""
         tables = [self._input(batch, stage, edge) for edge in stage.reads]
         task = Task(stage, [*tables, *self._states(batch, stage, tables)])

@@ -19,6 +19,9 @@ from meander.run.routing import Group, Installed
 from meander.run.stage_nodes import Edge
 from meander.run.template import Template
 
+DRAINED, FROZEN = 1, 2
+"""How a fragment has done its part: up to the marker, or by staying where it was because it is paused."""
+
 
 def drained_note(reconfiguration: int, fragment: FragmentId) -> str:
     """Under which name the store remembers that a fragment has done its part."""
@@ -97,7 +100,7 @@ class Work:
             state_drops=tuple(self.drops),
             state_appends=tuple(self.states),
             counters=self.counters,
-            notes=self.notes | {drained_note(number, fragment): 1 for fragment, number in self.drained.items()},
+            notes=self.notes | {drained_note(number, fragment): DRAINED for fragment, number in self.drained.items()},
         )
 
 

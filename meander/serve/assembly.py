@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,9 @@ from meander.adapt.knowledge import Knowledge
 from meander.adapt.per_query import assign
 from meander.deploy.protocols import protocol
 from meander.lang.topology_file import TopologyFile
+from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
+from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
-from meander.place.sharing import forget
 from meander.run.connectors.base import Outlet, Surroundings
 from meander.run.connectors.latency import Latency
 from meander.run.host import Host
@@ -121,7 +122,7 @@ def assemble(
     if fresh:
         with ledger.transaction():
             ledger.save_topology(catalog.topology)
-    engine = ObservedEngine(catalog, per_query(options.mechanism))
+    engine = ObservedEngine(catalog, per_query(options.mechanism), amenders=options.amenders)
     loop = Loop(
         catalog,
         engine,
@@ -135,9 +136,15 @@ def assemble(
     knowledge = ledger_path.with_name(KNOWLEDGE)
     adaptation = _adaptation(loop, knowledge, options)
     outlets = Outlets(loop, host, ledger, around, options.sink_of)
-    teller = Teller(loop, adaptation, ledger, Board(loop), outlets, hub)
+    board = Board(loop)
+    board.memory = ledger
+    teller = Teller(loop, adaptation, ledger, board, outlets, hub)
     teller.traces = traces_from_environment()
     core = Core(teller)
+    core.validates = options.validate
+    adaptation.meter.flows = lambda: teller.measured.flows if teller.measured is not None else {}
+    adaptation.meter.held = teller.held
+    adaptation.meter.still_ms = lambda query: teller.still.get(query, (0, None))[0]
     _take_up(core, recovered, knowledge_of=ledger.mechanisms())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())
     _finish(core, Reader(world.streams, world.sinks))
@@ -173,11 +180,8 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
     history.close()
     _take_up_outlets(core)
     core.adaptation.restore()
-    loop.recover()
+    loop.recover(recovered.ghosts)
     core.adaptation.resume()
-    if recovered.ghosts:
-        forget(loop.catalog, recovered.ghosts)
-        loop.deployer.note(recovered.ghosts)
     teller.board.show_whole_topology()
 
 
@@ -205,7 +209,7 @@ def _finish(core: Core, reader: Reader) -> None:
     for number, values in waiting:
         try:
             changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
-            batch = core.apply(number, changes.events, {})
+            batch = core.apply(number, _still_there(loop.catalog.plan, changes.events), {})
             core.begin(batch)
         except Exception as error:  # a batch that cannot be applied must not keep everything else from running
             core.failed(f"applying batch {number}, which had been accepted,", error)
@@ -217,8 +221,21 @@ def _finish(core: Core, reader: Reader) -> None:
                 core.ledger.answered(key, *Form.of_json(form).answer(core, batch))
     if not waiting and (loop.engine.log.entries or loop.deployer.has_waiting_changes):
         report = loop.engine.run([])
-        loop.follow([m.operator for m in report.moves], report, loop.clock())
+        loop.follow((), report, loop.clock())
         core.follow()
+
+
+def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
+    """Without what is about queries that left in the same batch: they are gone already, everything else has to come."""
+    found: list[ChangeEvent] = []
+    for event in events:
+        match event:
+            case PlacementChanged(operator=operator) if operator not in plan.operators or not plan[operator].users:
+                continue
+            case DemandChanged(query=query) if query not in plan.queries:
+                continue
+        found.append(event)
+    return found
 
 
 def _first(core: Core, reader: Reader, texts: Mapping[str, str]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from meander.model.ids import FragmentId, NodeId, OperatorId, QueryId
 from meander.model.operators import describe, kind_of
-from meander.model.topology import NodeKind
+from meander.model.topology import Link, NodeKind
+from meander.serve.departed import Memory, merged
 from meander.serve.loop import Loop
 from meander.serve.measuring import Measured
 
@@ -63,6 +64,8 @@ class Board:
         self.loop = loop
         self.views = Views()
         self.why: dict[OperatorId, str] = {}
+        self.memory: Memory | None = None
+        """What removed nodes had, if somebody remembers."""
         self._users: dict[OperatorId, set[QueryId]] = {}
 
     def show(self, **changed: Any) -> None:
@@ -78,9 +81,15 @@ class Board:
         removed: list[str] = []
         added: list[Json] = []
         cut: list[Json] = []
+        forgotten = self.memory.forgotten_nodes() if self.memory is not None else set()
+        dropped: list[str] = []
         for node in nodes:
             entry = self._node(node)
             before = shown.get(entry["name"])
+            if not entry["alive"] and entry["name"] in forgotten:
+                if shown.pop(entry["name"], None) is not None:
+                    dropped.append(entry["name"])
+                continue
             if entry != before:
                 shown[entry["name"]] = entry
                 changed.append(entry)
@@ -94,7 +103,7 @@ class Board:
                 linked.pop(pair, None)
                 if now:
                     linked[pair] = now
-        if not (changed or added or cut):
+        if not (changed or added or cut or dropped):
             return None
         version = self.loop.catalog.topology.version
         self.show(version=version, nodes=shown, links=linked)
@@ -102,6 +111,7 @@ class Board:
             "version": version,
             "nodes_changed": changed,
             "nodes_removed": removed,
+            "nodes_forgotten": dropped,
             "links_added": added,
             "links_removed": cut,
         }
@@ -127,7 +137,12 @@ class Board:
             entry["capacity_tps"] = node.capacity_tps
         if node.lon is not None and node.lat is not None:
             entry |= {"x": node.lon, "y": node.lat}
-        return entry
+        return entry if entry["alive"] else entry | {"comes_back_with": self._remembered(node.name)}
+
+    def _remembered(self, name: str) -> list[Json]:
+        """The links that a removed node had."""
+        arcs = {} if self.memory is None else {(k.source, k.target): k for k in self.memory.arcs_of(name)}
+        return [_shown(link) for link in merged(arcs)]
 
     def _links(self, pair: Pair) -> tuple[Json, ...]:
         """The link between two nodes: one entry, or two when its directions differ."""
@@ -256,6 +271,12 @@ class Board:
                     pair = pair_of(a, b)
                     rates[pair] = rates.get(pair, 0.0) + tps
         return [{"a": topology.name(a), "b": topology.name(b), "tps": round(tps, 2)} for (a, b), tps in rates.items()]
+
+
+def _shown(link: Link) -> Json:
+    entry: Json = {"a": link.source, "b": link.target, "latency_ms": _rounded(link.latency_ms)}
+    entry |= {} if math.isinf(link.bandwidth_mbps) else {"bandwidth_mbps": _rounded(link.bandwidth_mbps)}
+    return entry | ({"directed": True} if link.directed else {})
 
 
 def pair_of(a: NodeId, b: NodeId) -> Pair:

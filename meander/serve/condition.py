@@ -1,119 +1,198 @@
-"""The condition of a query: does it run, does it wait, is it paused, and why."""
+"""The condition of a query and of the service: one definition, for the API, the page, the commands and the metrics.
+
+It is a function of plain facts: what is paused, what has no place or no route, what waits and is not taken, which
+demands are missed, and whether the sources give anything. `looking` gathers the facts; docs/operations.md has the same
+as a table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 
-from meander.model.ids import FragmentId, OperatorId
-from meander.model.operators import Source, describe
-from meander.run.host import HostStatus
-from meander.run.reconfigure import GONE
-from meander.serve.loop import Loop
+from meander.model.demands import Demand
+
+STALLED_MS = 10_000
+"""A query stalls when something could be read for so long and nothing was."""
+IDLE_MS = 10_000
+"""A query is idle when none of its sources has given anything for so long."""
+MOST_PROBLEMS = 50
+"""So many are named, of queries and of all else; how many more there are is said."""
+_SPANS = ((86_400_000, "day"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_STEPS = (1, 2, 5, 10, 20, 30)
+
+
+class Status(StrEnum):
+    """How a query is doing, the worst first."""
+
+    STOPPING = "stopping"
+    PAUSED = "paused"
+    WAITING = "waiting"
+    STALLED = "stalled"
+    VIOLATING = "violating"
+    IDLE = "idle"
+    RUNNING = "running"
+
+    @property
+    def is_problem(self) -> bool:
+        return self in (Status.PAUSED, Status.WAITING, Status.STALLED, Status.VIOLATING)
+
+    @property
+    def is_deployed(self) -> bool:
+        """Whether its operators run, however well."""
+        return self in (Status.RUNNING, Status.IDLE, Status.VIOLATING)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    status: str
-    """running, waiting, paused or stopping."""
+    status: Status
     reason: str | None = None
 
 
-RUNNING = Condition("running")
-STOPPING = Condition("stopping", "what is in flight is finished first")
+RUNNING = Condition(Status.RUNNING)
+STOPPING = Condition(Status.STOPPING, "what is in flight is finished first")
 
 
-def condition_of(
-    loop: Loop, operators: Iterable[OperatorId], outlets: Iterable[str], status: HostStatus | None
-) -> Condition:
-    """Of a query with these operators and outlets; the worst that is known."""
-    found = tuple(operators)
-    return (
-        _paused_sink(outlets, status)
-        or _paused_stream(loop, found, status)
-        or _paused_fragment(loop, found)
-        or _unplaced(loop, found)
-        or _not_deployed(loop, found)
-        or _cut_off(loop, found)
-        or RUNNING
-    )
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Tuples that could be read, and are not."""
+
+    where: str
+    """Before whom they wait."""
+    tuples: int
+    for_ms: int
 
 
-def _paused_sink(outlets: Iterable[str], status: HostStatus | None) -> Condition | None:
-    delivery = status.delivery if status else None
-    for name in outlets:
-        outlet = delivery.outlets.get(name) if delivery else None
-        if outlet is not None and outlet.paused:
-            return Condition("paused", f"its sink cannot take results ({name}): {outlet.paused}")
-    return None
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """What there is to know of a query. Reasons are sentences without a full stop, the most important one first."""
+
+    is_stopping: bool = False
+    paused: tuple[str, ...] = ()
+    """Why its data, its sink or a stream is paused until somebody resumes it."""
+    waiting: tuple[str, ...] = ()
+    """What it waits for: a place, a route, a node, the end of a change."""
+    stuck: tuple[Stuck, ...] = ()
+    missed: tuple[tuple[Demand, float], ...] = ()
+    """Demands that apply now and are not met, with what is measured."""
+    waits_for: str | None = None
+    """Whom its windows wait for, in words, if their time stands still although other sources go on."""
+    pending: int = 0
+    """Tuples on their way."""
+    quiet_ms: int | None = None
+    """How long none of its sources has given anything; None when that is not known."""
+    trouble: str | None = None
+    """What keeps everything on its host from running, if something does."""
 
 
-def _paused_stream(loop: Loop, operators: tuple[OperatorId, ...], status: HostStatus | None) -> Condition | None:
-    if status is None or status.ingest is None:
-        return None
-    plan = loop.catalog.plan
-    specs = (plan[o].spec for o in operators if o in plan.operators)
-    for stream in {spec.stream for spec in specs if isinstance(spec, Source)}:
-        metrics = status.ingest.streams.get(stream)
-        if metrics is not None and metrics.paused:
-            return Condition("paused", f"stream {stream} is paused: {metrics.paused}")
-    return None
+def query_condition(facts: QueryFacts) -> Condition:
+    """The worst that is known of a query, with the reason."""
+    if facts.is_stopping:
+        return STOPPING
+    if facts.paused:
+        return Condition(Status.PAUSED, _first(facts.paused))
+    if facts.waiting:
+        return Condition(Status.WAITING, _first(facts.waiting))
+    stuck = [each for each in facts.stuck if each.for_ms >= STALLED_MS]
+    if stuck:
+        longest = max(stuck, key=lambda each: each.for_ms)
+        what = f"{longest.tuples:,} {'tuple waits' if longest.tuples == 1 else 'tuples wait'} {longest.where}"
+        why = f"; {facts.trouble}" if facts.trouble else ""
+        return Condition(Status.STALLED, f"{what}, and for more than {span(longest.for_ms)} none was taken{why}")
+    if facts.missed:
+        words = [missed(demand, value) for demand, value in facts.missed]
+        return Condition(Status.VIOLATING, "; ".join([*words, *([facts.waits_for] if facts.waits_for else [])]))
+    if facts.quiet_ms is not None and facts.quiet_ms >= IDLE_MS and not facts.pending:
+        return Condition(Status.IDLE, f"its sources have given nothing for more than {span(facts.quiet_ms)}")
+    return RUNNING
 
 
-def _paused_fragment(loop: Loop, operators: tuple[OperatorId, ...]) -> Condition | None:
-    paused, owner = loop.host.routing.paused, loop.deployer.deployment.owner
-    for operator in operators if paused else ():
-        fragment = owner.get(operator)
-        reason = None if fragment is None else paused.get(fragment)
-        if reason is not None:
-            gone = reason.startswith(GONE)
-            return Condition("waiting" if gone else "paused", f"operator {operator}: {reason}")
-    return None
+@dataclass(frozen=True, slots=True)
+class ServiceFacts:
+    """What there is to know of a coordinator."""
+
+    is_ready: bool = True
+    is_stopping: bool = False
+    problems: tuple[str, ...] = ()
+    """Of the coordinator and its own host."""
+    sites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The problems of each site."""
+    queries: Mapping[str, Condition] = field(default_factory=dict)
 
 
-def _unplaced(loop: Loop, operators: tuple[OperatorId, ...]) -> Condition | None:
-    plan, nodes = loop.catalog.plan, loop.catalog.placement.nodes
-    for operator in operators:
-        if operator not in nodes and operator in plan.operators:
-            record = plan[operator]
-            why = record.reason or "no reason known"
-            return Condition("waiting", f"operator {operator} ({describe(record.spec)}) has no place: {why}")
-    return None
+@dataclass(frozen=True, slots=True)
+class ServiceCondition:
+    status: str
+    """starting, ok, degraded or stopping."""
+    problems: tuple[str, ...] = ()
+    queries: Mapping[str, int] = field(default_factory=dict)
+    """How many there are in each condition."""
 
 
-def _not_deployed(loop: Loop, operators: tuple[OperatorId, ...]) -> Condition | None:
-    owner = loop.deployer.deployment.owner
-    for operator in operators:
-        fragment = owner.get(operator)
-        if fragment is None or not (_runs(loop, fragment) or _moves(loop, operator)):
-            return Condition("waiting", "it is being deployed")
-    return None
+def service_condition(facts: ServiceFacts) -> ServiceCondition:
+    """Ok only when nothing is wrong with the hosts, and no query is paused, waiting, stalled or violating."""
+    counts = {status.value: 0 for status in Status}
+    for condition in facts.queries.values():
+        counts[condition.status.value] += 1
+    problems = list(facts.problems)
+    problems += [f"site {site}: {problem}" for site, found in facts.sites.items() for problem in found]
+    bad = ((name, c) for name, c in facts.queries.items() if c.status.is_problem)
+    worst = sorted(bad, key=lambda each: list(Status).index(each[1].status))
+    suffering = [f"query {name} is {c.status.value}: {c.reason}" for name, c in worst]
+    problems = [*_some(suffering, "queries"), *_some(problems, "problems")]
+    status = "starting" if not facts.is_ready else "degraded" if problems else "ok"
+    return ServiceCondition("stopping" if facts.is_stopping else status, tuple(problems), counts)
 
 
-def _runs(loop: Loop, fragment: FragmentId) -> bool:
-    """Whether a fragment has begun, here or at a site: what no change under way is about to begin has."""
-    if loop.reconfigurator.runs_here(fragment):
-        return fragment in loop.host.routing.fragments
-    changes = (each.change for each in loop.deployer.under_way.values())
-    return not any(fragment in c.fragments_after and fragment not in c.fragments_before for c in changes)
+def _some(problems: list[str], what: str) -> list[str]:
+    left = len(problems) - MOST_PROBLEMS
+    return problems if left <= 0 else [*problems[:MOST_PROBLEMS], f"and {left} more {what}"]
 
 
-def _moves(loop: Loop, operator: OperatorId) -> bool:
-    """Whether the operator runs in a fragment that is about to be replaced."""
-    return any(
-        operator in f.operators
-        for each in loop.deployer.under_way.values()
-        for f in each.change.fragments_before.values()
-    )
+def _first(reasons: tuple[str, ...]) -> str:
+    return reasons[0] if len(reasons) == 1 else f"{reasons[0]} (and {len(reasons) - 1} more)"
 
 
-def _cut_off(loop: Loop, operators: tuple[OperatorId, ...]) -> Condition | None:
-    deployment, mine = loop.deployer.deployment, set(operators)
-    fragments = {deployment.owner[o] for o in operators if o in deployment.owner}
-    for fragment in fragments:
-        for _, channel in deployment.channels_of(fragment):
-            if channel.is_cut and channel.receiver == fragment and channel.upstream in mine:
-                name = loop.catalog.topology.name
-                here, there = (name(deployment.fragments[f].node) for f in (channel.sender, channel.receiver))
-                return Condition("waiting", f"there is no way from {here} to {there} at the moment; tuples are kept")
-    return None
+def missed(demand: Demand, value: float) -> str:
+    """By how much a demand is missed.
+
+    >>> missed(Demand.of("latency", "<", "100 ms"), 1_734.0)
+    'latency < 100 ms is missed: 1730 ms, 17 times as much'
+    """
+    shown = f"{demand.core} is missed: {demand.show(float(f'{value:.3g}'))}"
+    if demand.comparison == "=" or not demand.bound or not value:
+        return shown
+    fold = demand.bound / value if demand.wants_more else value / demand.bound
+    if fold < 1.1:
+        return shown
+    times = f"{fold:,.0f}" if fold >= 10 else f"{fold:.2g}"
+    return f"{shown}, {times} times as {'little' if demand.wants_more else 'much'}"
+
+
+def span(ms: float) -> str:
+    """A time that has passed, in steps that grow: what is told again and again need not change every second.
+
+    >>> span(12_345), span(3_700_000)
+    ('10 s', '1 h')
+    """
+    for size, unit in _SPANS:
+        if ms >= size:
+            count = max(step for step in _STEPS if step <= max(1, ms // size))
+            return f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}"
+    return "0 s"
+
+
+def without_numbers(text: str | None) -> str:
+    """A reason in the words that stay the same while its figures change."""
+    return re.sub(r"\d[\d,.]*", "#", text or "")
+
+
+def conditions(queries: Iterable[Mapping[str, object]]) -> dict[str, Condition]:
+    """Conditions of queries as the read model shows them."""
+    found: dict[str, Condition] = {}
+    for query in queries:
+        reason = query.get("reason")
+        found[str(query["id"])] = Condition(Status(str(query["status"])), None if reason is None else str(reason))
+    return found

@@ -27,15 +27,16 @@ from meander.lang.topology_file import TopologyFile, load
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent
 from meander.model.streams import Stream
+from meander.place.amenders import check_amenders
 from meander.place.catalog import Catalog
 from meander.place.mechanisms import mechanism as find_mechanism
-from meander.run.connectors import sink_for, source_for
+from meander.run.connectors import check_connectors, sink_for, source_for
 from meander.run.connectors.base import Outlet, SinkConnector, SourceConnector, Surroundings
 from meander.run.connectors.latency import Latency
 from meander.run.host import Host, HostOptions
 from meander.run.journal import JournalError
 from meander.run.rebinding.options import USUAL, rebinding_by
-from meander.run.session import start_session
+from meander.run.session import own_session, start_session
 from meander.serve.assembly import Assembly, assemble
 from meander.serve.changes import Reader
 from meander.serve.history import History
@@ -49,6 +50,7 @@ from meander.serve.sites.records import State
 from meander.serve.spread.home_site import DoorOptions, HomeSite, Members
 from meander.serve.tls import Tls
 from meander.serve.tokens import Tokens
+from meander.sites.addresses import check_listen
 from meander.sites.protocol import HEARTBEAT_MS, PATIENCE_MS
 
 _log = logging.getLogger(__name__)
@@ -62,6 +64,8 @@ class Options:
 
     mechanism: str = "bottom_up"
     protocol: str = "isqd"
+    amenders: int | None = None
+    """Threads that place at the same time. None: one for each core, where the mechanism's solver leaves the lock."""
     slots: int = 1
     rebinding: str = USUAL
     """The policy by which fragments change slots when there are several, or `off`."""
@@ -94,11 +98,21 @@ class Options:
     """The Kafka broker that the own host shares with sites that use the same one."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings of Kafka's clients."""
+    validate: bool = False
+    """Whether what runs is compared with the catalog after every change; a difference is a problem in `health`."""
 
     def check(self) -> None:
         find_mechanism(self.mechanism)
         protocol(self.protocol)
+        check_amenders(self.amenders)
         rebinding_by(self.rebinding, self.slots)
+        if self.door is not None:
+            check_listen(self.door, "door")
+        if self.door_address is not None and not self.door_address.startswith(("grpc://", "grpc+tls://")):
+            raise InputError(
+                f"door_address {self.door_address!r} is no address that sites can use; write grpc://host:port, or "
+                "grpc+tls://host:port with a certificate"
+            )
 
 
 class Coordinator:
@@ -116,7 +130,7 @@ class Coordinator:
         """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""
         self.office = Office(home.ledger, reader, self._step_down, options.heartbeat_ms, options.patience_ms)
         self.service.has_sites(self.office.membership, self.office.auditor)
-        self._spark, self._own_spark = spark, spark is None
+        self._spark, self._own_spark = None if spark is None else own_session(spark), spark is None
         self._parts: Assembly | None = None
         self._host: Host | None = None
         self._home_site: HomeSite | None = None
@@ -132,6 +146,7 @@ class Coordinator:
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
+        parts.measuring.sites = self.office.membership.reports
         host = parts.host
         host.start()
         host.warm_up()
@@ -199,9 +214,11 @@ class Coordinator:
         door = DoorOptions(listen, options.door_address, pair, authority, *broker)
         members = Members(self.office.membership)
         home_site = self._home_site = HomeSite(members, self.token, self.world, door)
+        home_site.facts = self.office.membership.facts
         home_site.join(loop, host)
         membership = self.office.membership
-        self.service.resume_elsewhere = lambda name: home_site.resume(membership.present(), name)
+        self.service.inventories = lambda: home_site.inventories(membership.present())
+        self.service.resume_elsewhere = lambda name, operators: home_site.resume(membership.present(), name, operators)
 
         def heard(site: str, state: State) -> None:
             members.changed()
@@ -263,6 +280,14 @@ class Coordinator:
         """Applies change events as one batch; gives what came of it."""
         return self.service.wait(self.service.change(events))
 
+    def restore(self, nodes: Sequence[str]) -> dict[str, Any]:
+        """Brings removed nodes back as they were; gives what came of it."""
+        return self.service.wait(self.service.restore(nodes))
+
+    def forget(self, nodes: Sequence[str]) -> dict[str, Any]:
+        """Removed nodes are not wanted back."""
+        return self.service.wait(self.service.forget(nodes))
+
     def demands(self, query: str, demands: Sequence[str]) -> dict[str, Any]:
         return self.service.wait(self.service.demand(query, demands))
 
@@ -318,7 +343,9 @@ def running(
         else:
             create(directory, topology)
     with held(home):
-        coordinator = Coordinator(home, load(home.topology), chosen, spark)
+        world = load(home.topology)
+        check_connectors(world.streams.values(), (), Surroundings(home.results, home.host))
+        coordinator = Coordinator(home, world, chosen, spark)
         try:
             coordinator.start()
             yield coordinator

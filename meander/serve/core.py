@@ -36,7 +36,9 @@ from meander.model.events import (
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.admission import admit
 from meander.place.engine import BatchReport, Engine
+from meander.run.reconfigure import Outcome
 from meander.serve.board import pair_of
+from meander.serve.departed import Departure
 from meander.serve.ledger import Placing
 from meander.serve.measuring import Measured
 from meander.serve.problems import RefusedError, conflict
@@ -50,6 +52,8 @@ GATHER_S = 0.02
 """While changes keep coming, those of so much time become one batch: a batch costs more than a change."""
 FAILURE_SHOWN_S = 60.0
 """For so long a failure inside is a problem that `GET /health` names."""
+VALIDATING = 0.05
+"""The share of its time that the core spends at most on comparing what runs with the catalog."""
 MOST_AT_ONCE = 1_000
 """Events in one batch at most."""
 
@@ -83,10 +87,17 @@ class Core:
         """What went wrong inside, and when it last did."""
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
         """Told when another coordinator has taken over."""
+        self.on_measured: Callable[[], None] = lambda: None
+        """Called after new measures were shown."""
         self._queue: queue.SimpleQueue[Wish | Act | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self._placed: dict[OperatorId, tuple[NodeId, bool]] = {}
         """The node of each operator as the ledger has it, and whether it was put there by hand."""
+        self._unsaved: dict[OperatorId, None] = {}
+        """Operators that were placed, moved or removed since the ledger was last told."""
+        self.validates = False
+        """Whether what runs is compared with the catalog after every change."""
+        self._validated, self._validates_at = (0, 0), 0.0
         self._changed = 0.0
         """When the last batch was applied."""
         self._stopping = threading.Event()
@@ -122,7 +133,8 @@ class Core:
 
     def restore(self) -> None:
         """The ledger has the placements that the catalog has."""
-        self._placed = self._placings()
+        found = {o: self._placing(o) for o in self.loop.catalog.placement.nodes}
+        self._placed = {o: placing for o, placing in found.items() if placing is not None}
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -306,6 +318,7 @@ class Core:
         """Applies a batch that was accepted, and writes down what came of it; `begin` has to follow."""
         topology, now = self.loop.catalog.topology, self.clock()
         names, links = self._touched(events)
+        departure = Departure.of(topology, self.ledger, events)
         applied = self.loop.decide(events)
         self._told_reports()
         self.adaptation.note(events, now)
@@ -320,7 +333,8 @@ class Core:
             batch = Batch(number, applied, moves, len(fragments))
             self.ledger.save_nodes(topology, nodes)
             self.ledger.save_links(topology, pairs)
-            self._save_placements()
+            nodes |= {topology.known_id(name) for name in departure.note()}
+            self._save_placements([e.operator for e in events if isinstance(e, PlacementChanged)])
             self.ledger.applied(number, batch.in_numbers())
         self.teller.totals.batches += 1
         self.teller.totals.events += len(events)
@@ -381,26 +395,32 @@ class Core:
                     rates = self.loop.catalog.rates_tps
                     self.ledger.save_rates({key: rate for key, rate in rates.items() if key[0] == stream})
 
-    def _save_placements(self) -> None:
-        """Writes down how placements differ from what was written last."""
-        placings, why = self._placings(), self.teller.board.why
-        changed: dict[OperatorId, Placing | None] = {o: None for o in self._placed if o not in placings}
-        for operator, placing in placings.items():
+    def _save_placements(self, by_hand: Iterable[OperatorId] = ()) -> None:
+        """Writes down where operators are that are not what they were, and those that somebody moved or let go."""
+        why = self.teller.board.why
+        changed: dict[OperatorId, Placing | None] = {}
+        for operator in (*self._unsaved, *by_hand):
+            placing = self._placing(operator)
             if self._placed.get(operator) != placing:
-                changed[operator] = Placing(*placing, why.get(operator, ""))
+                changed[operator] = None if placing is None else Placing(*placing, why.get(operator, ""))
+                if placing is None:
+                    del self._placed[operator]
+                else:
+                    self._placed[operator] = placing
         self.ledger.save_placements(changed)
-        self._placed = placings
+        self._unsaved.clear()
 
-    def _placings(self) -> dict[OperatorId, tuple[NodeId, bool]]:
-        plan = self.loop.catalog.plan
-        return {o: (node, plan[o].is_held) for o, node in self.loop.catalog.placement.nodes.items()}
+    def _placing(self, operator: OperatorId) -> tuple[NodeId, bool] | None:
+        """Its node, and whether it was put there by hand; None when it has no place."""
+        node = self.loop.catalog.placement.nodes.get(operator)
+        return None if node is None else (node, self.loop.catalog.plan[operator].is_held)
 
     # ---------------------------------------------------------------- carrying on
 
     def carry_on(self) -> None:
         """What is under way goes on; what happened is told."""
         now = self.clock()
-        outcomes = self.loop.poll()
+        outcomes = self._polled()
         decided = self._adapted(now)
         self.follow()
         self.teller.reconfigurations(outcomes, now)
@@ -409,6 +429,31 @@ class Core:
             self.teller.gone(query)
         if self._measures:
             self.teller.measures(self._measures.pop())
+            self.on_measured()
+        if self.validates:
+            self._validate()
+
+    def _validate(self) -> None:
+        """Compares what runs with the catalog, once after each change, when nothing is on its way any more."""
+        deployer, batches = self.loop.deployer, (self.teller.totals.batches, self.loop.deployer.next_number)
+        started = time.monotonic()
+        if deployer.has_open_changes or batches == self._validated or started < self._validates_at:
+            return
+        self._validated = batches
+        self._check()
+        self._validates_at = time.monotonic() + (time.monotonic() - started) / VALIDATING
+
+    def _check(self) -> None:
+        for fault in self.loop.validate([outlet.channel for outlet in self.outlets.known.values()]):
+            self.failed("validation", RuntimeError(fault))
+
+    def _polled(self) -> list[Outcome]:
+        """What happened to changes; when looking at them fails, everything else here goes on."""
+        try:
+            return self.loop.poll()
+        except Exception as error:
+            self.failed("deploying", error)
+            return []
 
     def _adapted(self, now_ms: int) -> list[Decision]:
         """What the adaptation loop decided; when it fails, queries run on as they are placed."""
@@ -431,7 +476,10 @@ class Core:
 
     def _told_reports(self) -> list[BatchReport]:
         engine = self.loop.engine
-        return engine.told() if isinstance(engine, ObservedEngine) else []
+        found = engine.told() if isinstance(engine, ObservedEngine) else []
+        for report in found:
+            self._unsaved.update(dict.fromkeys(report.difference.operators))
+        return found
 
 
 def _query_of(event: ChangeEvent) -> str | None:

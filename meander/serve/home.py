@@ -24,6 +24,7 @@ from typing import Any
 
 from meander.lang.topology_file import load
 from meander.model.errors import InputError, unknown
+from meander.place.amenders import check_amenders
 from meander.run.process import is_running
 from meander.serve.tokens import Tokens
 
@@ -35,10 +36,12 @@ SETTINGS = """\
 # port = 8420
 # mechanism = "bottom_up" # how queries are placed at first
 # protocol = "isqd"       # how changes are deployed
+# amenders = 1            # threads that place at the same time; left out: one per core, where the mechanism can use it
 # adapt = true            # switch a query's mechanism when its demands are not met
 # slots = 1               # streaming queries that share the work
 # rebinding = "steady"    # how fragments change slots when there are several: static, single_queue, greedy, steady, off
 # emulate_latency = false # delay tuples by the latency of their path
+# validate = false        # compare what runs with the catalog after every change; costs little, finds faults of Meander
 
 # For sites on other machines:
 # certificate = "..."     # files for TLS, as `meander certificates` makes them
@@ -55,10 +58,12 @@ KNOWN: dict[str, type] = {
     "port": int,
     "mechanism": str,
     "protocol": str,
+    "amenders": int,
     "adapt": bool,
     "slots": int,
     "rebinding": str,
     "emulate_latency": bool,
+    "validate": bool,
     "certificate": str,
     "key": str,
     "ca": str,
@@ -145,6 +150,10 @@ def read_settings(home: Home) -> dict[str, Any]:
             raise unknown("setting", key, KNOWN).at(str(home.settings))
         if type(value) is not KNOWN[key]:
             raise InputError(f"{key} must be a {KNOWN[key].__name__}, not {value!r}", str(home.settings))
+    try:
+        check_amenders(found.get("amenders"))
+    except InputError as error:
+        raise error.at(str(home.settings)) from None
     return found
 
 

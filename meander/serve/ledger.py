@@ -170,6 +170,32 @@ class Ledger:
             topology.remove_node(dead)
         return topology
 
+    # ---------------------------------------------------------------- what removed nodes had (see `departed`)
+
+    def keep_arcs(self, links: Iterable[Link]) -> None:
+        rows = [(k.source, k.target, k.latency_ms, _limited(k.bandwidth_mbps)) for k in links]
+        self._db.executemany("INSERT OR REPLACE INTO away_links VALUES (?, ?, ?, ?)", rows)
+
+    def drop_arcs(self, ends: Iterable[tuple[str, str]]) -> None:
+        self._db.executemany("DELETE FROM away_links WHERE source = ? AND target = ?", list(ends))
+
+    def arcs_of(self, node: str) -> list[Link]:
+        """Arcs from and to a node, each a directed link."""
+        query = "SELECT * FROM away_links WHERE source = ? UNION SELECT * FROM away_links WHERE target = ?"
+        rows = self._db.execute(query, (node, node)).fetchall()
+        return [Link(a, b, ms, _full(mbps), directed=True) for a, b, ms, mbps in rows]
+
+    def forget_nodes(self, nodes: Iterable[str]) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO forgotten_nodes VALUES (?)", [(n,) for n in nodes])
+
+    def recall_nodes(self, nodes: Iterable[str]) -> None:
+        self._db.executemany("DELETE FROM forgotten_nodes WHERE name = ?", [(n,) for n in nodes])
+
+    def forgotten_nodes(self) -> set[str]:
+        return {name for (name,) in self._db.execute("SELECT name FROM forgotten_nodes")}
+
+    # ---------------------------------------------------------------- rates
+
     def save_rates(self, rates: Mapping[tuple[str, str], float]) -> None:
         self._db.executemany(
             "INSERT OR REPLACE INTO rates VALUES (?, ?, ?)", ((s, n, rate) for (s, n), rate in rates.items())

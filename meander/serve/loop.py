@@ -21,16 +21,23 @@ from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.operators import Sink
 from meander.model.topology import NodeKind
 from meander.place.catalog import Catalog
+from meander.place.difference import Difference
 from meander.place.engine import BatchReport, Engine
+from meander.place.sharing import forget
+from meander.place.validate import validate as validate_catalog
 from meander.run.connectors.base import Outlet
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE
+from meander.run.inventory import take_inventory
 from meander.run.journal import JournalError
 from meander.run.paths import Paths
 from meander.run.reconfigure import Outcome, Reconfigurator
+from meander.run.validate import Expected, expected
+from meander.run.validate import validate as validate_host
+from meander.serve.quarantine import Quarantine
 
 WAIT_S = 0.02
-AGAIN_S = 1.0
+AGAIN_S, LONGEST_PAUSE_S, MOST_DOUBLINGS = 1.0, 30.0, 6
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +61,8 @@ class Applied:
 
 
 def _touched(report: BatchReport) -> frozenset[OperatorId]:
-    return frozenset([*(m.operator for m in report.moves), *(o for edge in report.rerouted for o in edge)])
+    difference = report.difference
+    return frozenset([*difference.operators, *(o for edge in difference.rerouted for o in edge)])
 
 
 class Loop:
@@ -82,13 +90,16 @@ class Loop:
         """Batches that are not in effect yet, oldest first."""
         self._is_due = False
         """Whether something was decided on that has not begun."""
-        self._again_at = 0.0
+        self._again_at = self._not_before = 0.0
+        self._setbacks = 0
+        """How often in a row a change was aborted that would fail again at once."""
         self._begun: list[Reconfiguration] = []
         self._rerouted: dict[ChannelKey, Channel] = {}
         """What the deployer let begin and nobody carries out yet."""
         self._outcomes: list[Outcome] = []
         """What happened and nobody was told yet."""
         self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
+        engine.listener = self._placed_anew
         self.paths = Paths(catalog.topology, emulated)
         self.reconfigurator = carrier(
             host,
@@ -100,12 +111,19 @@ class Loop:
             replicas=replicas,
             background=background,
         )
+        self.quarantine = Quarantine(host, self.deployer, self.reconfigurator.runs_here)
 
-    def recover(self) -> None:
-        """Takes up what the host's store says was running and under way. The catalog has its plan and placement."""
+    def recover(self, ghosts: Sequence[OperatorId] = ()) -> None:
+        """Takes up what the host's store says was running and under way. The catalog has its plan and placement.
+
+        `ghosts` are in the plan only because the store names them: they leave it before anything new begins, so that
+        nothing is made ready for operators that are about to go.
+        """
+        self.quarantine.restore()
         deployment, under_way, number = self.reconfigurator.recover()
         self.deployer.deployment, self.deployer.next_number = deployment, number
         self.deployer.under_way = {r.number: r for r in under_way}
+        forget(self.catalog, list(ghosts))
         self.deployer.note(dict.fromkeys([*self.catalog.plan.operators, *deployment.owner]), self._edges())
         self._begin()
 
@@ -131,8 +149,13 @@ class Loop:
         try:
             self._note_failures(events, copies)
         finally:  # what is placed is deployed, also if there was no room to write down which nodes went
-            self._expect([m.operator for m in report.moves], report, applied)
+            self._expect(applied)
         return applied
+
+    def _placed_anew(self, difference: Difference) -> None:
+        """Every batch of the engine, whoever ran it, has to be deployed."""
+        self.deployer.note(difference.operators, difference.rerouted)
+        self._is_due = True
 
     def _note_failures(self, events: Sequence[ChangeEvent], copies: Mapping[NodeId, tuple[NodeId, ...]]) -> None:
         """Fragments of nodes that went stop; those of nodes that came back go on, unless they are elsewhere now."""
@@ -217,11 +240,11 @@ class Loop:
         if join:
             under_way = self.deployer.under_way.items()
             applied.open = {n for n, r in under_way if not applied.operators.isdisjoint(r.change.operators)}
-        self._expect(moved, report, applied)
+        self.deployer.note(moved)
+        self._expect(applied)
         return applied
 
-    def _expect(self, operators: Iterable[OperatorId], report: BatchReport, applied: Applied) -> None:
-        self.deployer.note(operators, report.rerouted)
+    def _expect(self, applied: Applied) -> None:
         self.pending.append(applied)
         self._is_due = True
 
@@ -235,10 +258,28 @@ class Loop:
         for outcome in found:
             self._take_note(outcome)
         self._outcomes += found
-        if found or (self._is_due and time.monotonic() >= self._again_at):
+        regrouped = self.quarantine.tick()
+        self.deployer.note(regrouped)
+        if self._may_begin(found, bool(regrouped)):
             self._begin()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    def _may_begin(self, found: Sequence[Outcome], regrouped: bool) -> bool:
+        """Whether something has to begin now; what would fail again is tried less and less often."""
+        if any(o.not_at_once for o in found):
+            self._put_off()
+        elif any(o.reason is None for o in found):
+            self._setbacks, self._not_before = 0, 0.0
+        self._is_due = self._is_due or regrouped
+        now = time.monotonic()
+        due = bool(found) or regrouped or (self._is_due and now >= self._again_at)
+        return due and (regrouped or now >= self._not_before)
+
+    def _put_off(self) -> None:
+        self._setbacks += 1
+        pause_s = min(LONGEST_PAUSE_S, AGAIN_S * 2 ** min(self._setbacks - 1, MOST_DOUBLINGS))
+        self._not_before = time.monotonic() + pause_s
 
     def _take_note(self, outcome: Outcome) -> None:
         if outcome.reason is None:
@@ -271,7 +312,8 @@ class Loop:
         except Exception as error:  # must not keep others from beginning
             for number in self._held_back:
                 self._drop(number, f"it could not begin: {error}")
-            self._begun, self._rerouted, self._is_due = [], {}, False
+            self._begun, self._rerouted = [], {}
+            self._put_off()
             raise
         begun, rerouted = [r for r in self._begun if r.number in under_way], self._rerouted
         self._begun, self._rerouted, self._is_due, self._again_at = [], {}, False, 0.0
@@ -313,6 +355,23 @@ class Loop:
             if not found:
                 self.host.store.wait(seen, WAIT_S)
         return outcomes
+
+    def validate(self, delivering: Iterable[ChannelId] = ()) -> list[str]:
+        """How what runs on this host differs from the catalog; empty when it does not.
+
+        What is on its way is left out. `delivering` are results of stopped queries that are still on their way out.
+        """
+        found = [f"catalog: {fault}" for fault in validate_catalog(self.catalog)]
+        found += [f"deployment: {fault}" for fault in self.deployer.validate()]
+        here = self.expected(self.reconfigurator.runs_here, delivering)
+        inventory = take_inventory(self.host.store, self.host.routing)
+        return found + [f"host: {fault}" for fault in validate_host(here, inventory)]
+
+    def expected(self, runs_here: Callable[[FragmentId], bool], delivering: Iterable[ChannelId] = ()) -> Expected:
+        """What a host should have that runs these fragments."""
+        deployment, under_way = self.deployer.deployment, self.deployer.under_way.values()
+        here = [f for f in deployment.fragments if runs_here(f)]
+        return expected(self.catalog.plan, deployment, here, [r.change for r in under_way], delivering)
 
     def outlets(self) -> list[Outlet]:
         """Where the results of all queries come out."""

@@ -7,15 +7,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from meander.model.clock import wall_clock_ms
-from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
+from meander.run.backlog import Backlog, Flow, read_counters
 from meander.run.connectors.latency import Latency, Percentiles
 from meander.run.exchange.base import ChannelCounters
+from meander.run.exchange.flight_proof import HOME
 from meander.run.host import Host, HostStatus
+from meander.run.host_report import HostReport, merged_flows
 
 _log = logging.getLogger(__name__)
 EVERY_S = 1.0
@@ -30,6 +31,10 @@ class Measured:
     at_ms: int
     status: HostStatus
     counters: Mapping[ChannelId, ChannelCounters]
+    reports: Mapping[str, HostReport]
+    """What all hosts say of themselves: the own one, and those of sites."""
+    flows: Mapping[ChannelId, Flow]
+    """How all their channels are doing."""
     state_bytes: Mapping[FragmentId, int]
     latency: Mapping[str, Percentiles]
     """Event-time latency by query, of the last seconds."""
@@ -56,6 +61,9 @@ class Measuring:
 
     def __init__(self, host: Host, tell: Callable[[Measured], None], every_s: float = EVERY_S) -> None:
         self.host, self.tell, self.every_s = host, tell, every_s
+        self.sites: Callable[[], Mapping[str, HostReport]] = dict
+        """What the hosts of sites said last."""
+        self._backlog = Backlog()
         self._earlier: deque[_Earlier] = deque(maxlen=SPAN)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="measuring", daemon=True)
@@ -80,10 +88,10 @@ class Measuring:
         host = self.host
         status = host.status()
         exchange, state = host.store.exchange, host.store.state
-        counters: dict[ChannelId, ChannelCounters] = {}
-        for channel in exchange.channels():
-            with suppress(InputError):  # a channel may end between two looks
-                counters[channel] = exchange.counters(channel)
+        counters = read_counters(exchange)
+        flows = self._backlog.read(int(time.monotonic() * 1000), counters)
+        reports = {HOME: HostReport.of(status, flows, host.ingest_channels), **self.sites()}
+        seen = (wall_clock_ms(), status, counters, reports, merged_flows(reports))
         sizes = {f: state.size(f).bytes for f in state.fragments()}
         latencies = host.delivery.latencies() if host.delivery else {}
         outlets = status.delivery.outlets if status.delivery else {}
@@ -96,13 +104,11 @@ class Measuring:
         }
         percentiles = {q: found.percentiles() for q, found in recent.items()}
         if then is None:
-            measured = Measured(wall_clock_ms(), status, counters, sizes, percentiles, rows=rows)
+            measured = Measured(*seen, sizes, percentiles, rows=rows)
         else:
             before, span = then.measured, max(1e-3, now - then.at_s)
             measured = Measured(
-                wall_clock_ms(),
-                status,
-                counters,
+                *seen,
                 sizes,
                 percentiles,
                 {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,9 @@ from meander.adapt.measures import Measures, QueryMeasures, World, channels_of
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.model.ids import ChannelId, NodeId, QueryId
 from meander.model.placement import Edge
+from meander.run.backlog import Backlog, Flow, read_counters
 from meander.run.connectors.latency import Latency
+from meander.serve.flows import query_channels
 from meander.serve.loop import Loop
 
 SAMPLES = np.linspace(0.005, 0.995, 100)
@@ -23,6 +25,13 @@ class Meter:
     """Compares the running system with what it was at the last reading."""
 
     loop: Loop
+    flows: Callable[[], Mapping[ChannelId, Flow]] | None = None
+    """How channels are doing, here and at sites; without it, those of this host are looked at."""
+    still_ms: Callable[[QueryId], int] = lambda query: 0
+    """How long the time of a query has stood still although its sources went on."""
+    held: Callable[[QueryId], str] = lambda query: ""
+    """Why a query is paused, if it is."""
+    _backlog: Backlog = field(default_factory=Backlog)
     _latency: dict[str, Latency] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
     _sent: dict[ChannelId, int] = field(default_factory=dict)
@@ -52,6 +61,7 @@ class Meter:
         sent, received = self._traffic()
         latencies, results = self._results()
         plan, placement = loop.catalog.plan, loop.catalog.placement
+        flows = self._flows(at_ms)
         queries = {
             query: QueryMeasures(
                 latencies.get(query, ()),
@@ -59,6 +69,8 @@ class Meter:
                 channels_of(plan, placement, query, span_ms, sent),
                 self._state_bytes.pop(query, 0.0),
                 frozenset(placement.nodes[o] for o in plan.serving(query) if o in placement.nodes),
+                self._waits_ms(query, flows),
+                self.held(query),
             )
             for query in plan.queries
         }
@@ -70,6 +82,17 @@ class Meter:
         world = World(self._changes, self._handovers, mobile, tuples - self._taken)
         self._busy_s, self._taken, self._changes, self._handovers = host.totals.seconds, tuples, 0, 0
         return Measures(at_ms, span_ms, queries, loads, world)
+
+    def _flows(self, at_ms: int) -> Mapping[ChannelId, Flow]:
+        if self.flows is not None:
+            return self.flows()
+        return self._backlog.read(at_ms, read_counters(self.loop.host.store.exchange))
+
+    def _waits_ms(self, query: QueryId, flows: Mapping[ChannelId, Flow]) -> float:
+        """How long the oldest tuple has waited in one of a query's channels, or for time to go on."""
+        plan = self.loop.catalog.plan
+        channels = query_channels(plan, self.loop.deployer.deployment, plan.serving(query))
+        return float(max(self.still_ms(query), *(flows[c].waits_ms for c in channels if c in flows), 0))
 
     def _traffic(self) -> tuple[dict[Edge, float], dict[NodeId, int]]:
         """Bytes by edge, and tuples by the node that got them."""

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from meander.serve.condition import Status
 from meander.serve.service import Service
 from meander.serve.sites.records import State
 
@@ -64,9 +65,14 @@ class _Collector(Collector):
         yield _gauge("meander_operators", "Operators of the global query plan.", len(views.operators))
         yield _gauge("meander_fragments", "Fragments that run.", len(views.deployment["fragments"]))
         queries = GaugeMetricFamily("meander_queries", "Queries by status.", labels=["status"])
-        for status in ("running", "waiting", "paused", "stopping"):
-            queries.add_metric([status], sum(q["status"] == status for q in views.queries.values()))
-        yield queries
+        condition = GaugeMetricFamily(
+            "meander_query_condition", "1 for the condition that a query is in.", labels=["query", "condition"]
+        )
+        for status in Status:
+            queries.add_metric([status.value], sum(q["status"] == status for q in views.queries.values()))
+            for name, query in views.queries.items():
+                condition.add_metric([name, status.value], float(query["status"] == status))
+        yield from (queries, condition)
         results = CounterMetricFamily("meander_query_results", "Rows that sinks have taken.", labels=["query"])
         latency = GaugeMetricFamily(
             "meander_query_latency_seconds", "Event-time latency of the last seconds.", labels=["query", "quantile"]

@@ -149,7 +149,14 @@ BROKERS = """
 ALTER TABLE sites ADD COLUMN broker TEXT NOT NULL DEFAULT '';  -- which one the site uses; empty: none
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS)
+DEPARTED = """
+CREATE INDEX away_links_by_target ON away_links (target);  -- from now on of every node that was removed
+CREATE TABLE forgotten_nodes (        -- removed nodes that nobody wants back
+    name TEXT PRIMARY KEY
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED)
 """In order; the first is number 1."""
 
 

@@ -71,11 +71,12 @@ def known_to(store: Store) -> set[OperatorId]:
 def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]) -> Recovered:
     """The catalog of the ledger; `running` are the operators that the host's store knows."""
     topology = ledger.topology() if ledger.has_topology() else world.topology
-    found = Recovered(Catalog(topology, dict(world.streams), dict(world.sinks)))
+    found = Recovered(Catalog(topology, dict(world.streams), dict(world.sinks), detour=world.resilience.detour))
     found.catalog.rates_tps.update(ledger.rates())
     _follow_queries(found, ledger, set(running))
     _restore_demands(found.catalog, ledger)
     _restore_placements(found, ledger.placements())
+    found.catalog.difference()  # what was there before is no news
     return found
 
 
@@ -165,7 +166,7 @@ def _restore_placements(found: Recovered, placements: Mapping[OperatorId, Placin
             record.pin = placing.node
         if topology.is_alive(placing.node):
             catalog.put(operator, placing.node)
-            catalog.ledger.add(placing.node, record.slots, record.load_tps if record.slots else 0.0)
+            catalog.ledger.add(placing.node, *record.charge)
             record.become(OperatorState.PLACED)
             found.why[operator] = placing.why
     for operator, node in catalog.placement.nodes.items():

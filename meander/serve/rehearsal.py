@@ -23,9 +23,8 @@ def rehearse(core: Core, changes: Changes) -> dict[str, Any]:
     trial = Engine(catalog, mechanism, seed=engine.seed)
     trial.log, trial.applicator = log, Applicator(catalog, log)
     report = trial.run(changes.events)
-    change = redeploy(
-        Placed(catalog.plan, catalog.placement, catalog.topology), deployment, [m.operator for m in report.moves]
-    )
+    placed = Placed(catalog.plan, catalog.placement, catalog.topology)
+    change = redeploy(placed, deployment, report.difference.operators)
     name = catalog.topology.name
     moves = []
     for move in report.moves:
@@ -45,5 +44,6 @@ def rehearse(core: Core, changes: Changes) -> dict[str, Any]:
         "moves": moves,
         "fragments": len(change.fragments),
         "rerouted": len(report.rerouted),
+        "reroutes": report.reroutes,
         "unplaced": {str(o): reason for o, reason in report.unplaced.items()},
     }

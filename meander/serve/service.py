@@ -23,7 +23,17 @@ from meander.run.exchange.flight_proof import HOME
 from meander.run.resuming import resume
 from meander.serve.board import Views
 from meander.serve.changes import Changes, Reader, check_name
+from meander.serve.condition import (
+    Condition,
+    ServiceCondition,
+    ServiceFacts,
+    conditions,
+    service_condition,
+    without_numbers,
+)
 from meander.serve.core import Core
+from meander.serve.departed import forgetting, restoring
+from meander.serve.doctor import Examination, Inventories, diagnose, examine
 from meander.serve.history import History
 from meander.serve.hub import Hub
 from meander.serve.problems import RefusedError, conflict, not_found
@@ -42,6 +52,9 @@ POSITIONS_S = 0.2
 DEFAULT_PROTOCOL = "mfgs_concurrent"
 
 
+ResumeElsewhere = Callable[[str | None, Sequence[OperatorId]], Mapping[str, list[str] | str]]
+
+
 class Service:
     """Answers from the board; passes wishes on to the core once it is there."""
 
@@ -55,11 +68,14 @@ class Service:
         self.auditor: Auditor | None = None
         self._history: History | None = None
         self._stopping = False
-        self.resume_elsewhere: Callable[[str | None], Mapping[str, list[str] | str]] = lambda name: {}
+        self.resume_elsewhere: ResumeElsewhere = lambda name, operators: {}
         """Lets sites try again what is paused there."""
+        self.inventories: Callable[[], Inventories] = dict
+        """What all sites have."""
         self._started = time.monotonic()
         self._things: dict[str, dict[str, float]] = {}
         self._told_things = 0.0
+        self._told_health: Any = None
         self._numbers = threading.Lock()
         self._number = 0
 
@@ -67,7 +83,8 @@ class Service:
 
     def ready(self, core: Core, history: History) -> None:
         self._core, self._history = core, history
-        self.hub.publish("health", self.health())
+        core.on_measured = self._tell_health
+        self._tell_health()
 
     def has_sites(self, sites: Membership, auditor: Auditor) -> None:
         """Sites can be answered from now on, also before the core is there."""
@@ -83,7 +100,7 @@ class Service:
 
     def stopping(self) -> None:
         self._stopping = True
-        self.hub.publish("health", self.health())
+        self._tell_health()
 
     def close(self) -> None:
         if self._history is not None:
@@ -118,20 +135,36 @@ class Service:
     # ---------------------------------------------------------------- looking
 
     def health(self) -> dict[str, Any]:
-        core, problems = self._core, list[str]()
-        if core is not None:
-            measured = core.teller.board.views.measured
-            problems += measured.status.problems if measured else ()
-            problems += core.recent_failures()
-        if self._sites is not None and self._sites.stepped_down is not None:
-            problems.append(self._sites.stepped_down)
-        status = "starting" if core is None else "degraded" if problems else "ok"
+        """Whether everything is well, and what is not."""
+        found = self._condition()
         return {
-            "status": "stopping" if self._stopping else status,
-            "problems": problems,
+            "status": found.status,
+            "problems": list(found.problems),
+            "queries": dict(found.queries),
             "version": self.version,
             "uptime_s": round(time.monotonic() - self._started, 1),
         }
+
+    def _condition(self) -> ServiceCondition:
+        core, sites, problems = self._core, self._sites, list[str]()
+        queries: dict[str, Condition] = {}
+        if core is not None:
+            views = core.teller.board.views
+            problems += views.measured.status.problems if views.measured else ()
+            problems += core.recent_failures()
+            queries = conditions(views.queries.values())
+        if sites is not None and sites.stepped_down is not None:
+            problems.append(sites.stepped_down)
+        troubles = sites.troubles() if sites is not None and core is not None else {}
+        return service_condition(ServiceFacts(core is not None, self._stopping, tuple(problems), troubles, queries))
+
+    def _tell_health(self) -> None:
+        """Tells whoever watches, when something else is wrong than before; figures alone are no news."""
+        found = self.health()
+        words = found["status"], found["queries"], [without_numbers(p) for p in found["problems"]]
+        if words != self._told_health:
+            self._told_health = words
+            self.hub.publish("health", found)
 
     def query(self, name: str) -> dict[str, Any]:
         """A query with its operators and edges."""
@@ -204,6 +237,43 @@ class Service:
         changes = self.reader.read(events)
         return self.core.ask(Act(lambda core: (HTTPStatus.OK, rehearse(core, changes))))
 
+    def restore(self, nodes: Sequence[str], key: Key | None = None, *, dry_run: bool = False) -> Future[Answer]:
+        """Brings removed nodes back as they were, with the links whose other end is there by then."""
+
+        def run(core: Core) -> Answer:
+            self._check_owners(nodes)
+            changes = self.reader.read(restoring(core.loop.catalog.topology, core.ledger, nodes))
+            if dry_run:
+                return HTTPStatus.OK, rehearse(core, changes)
+            wish = Wish(changes, Form(Kind.BATCH))
+            core.take([wish])
+            return wish.answer.result()
+
+        return self.core.ask(Act(run, key))
+
+    def forget(self, nodes: Sequence[str], key: Key | None = None) -> Future[Answer]:
+        """Removed nodes are not wanted back: what is remembered of them goes."""
+
+        def run(core: Core) -> Answer:
+            self._check_owners(nodes)
+            topology = core.loop.catalog.topology
+            with core.ledger.transaction():
+                touched = forgetting(topology, core.ledger, nodes)
+            core.teller.placed((), {topology.known_id(name) for name in touched}, ())
+            return HTTPStatus.OK, {"forgotten": list(dict.fromkeys(nodes))}
+
+        return self.core.ask(Act(run, key))
+
+    def _check_owners(self, nodes: Sequence[str]) -> None:
+        """Raises for a node that comes back with its site, and only with it."""
+        for name in nodes:
+            site = self._sites.absent_owner(name) if self._sites is not None else None
+            if site is not None:
+                raise conflict(
+                    f"node {name!r} belongs to site {site!r}, which is away, and comes back with it; "
+                    f"`meander site release {site}` takes it from the site"
+                )
+
     def submit(self, text: str, name: str | None, key: Key | None = None) -> Future[Answer]:
         wish = submission(self.reader, text, name or self._fresh_name())
         wish.key = key
@@ -241,12 +311,27 @@ class Service:
 
     def resume(self, name: str | None = None) -> list[dict[str, Any]]:
         """Tries again what is paused because it failed, here and at all sites, or only what has a name."""
-        found: dict[str, list[str] | str] = {HOME: resume(self.core.loop.host, name), **self.resume_elsewhere(name)}
+        loop = self.core.loop
+        plan = loop.catalog.plan
+        operators = plan.serving(QueryId(name)) if name is not None and QueryId(name) in plan.queries else []
+        here: dict[str, list[str] | str] = {HOME: resume(loop.host, name, operators)}
+        found = {**here, **self.resume_elsewhere(name, operators)}
         return [
             {"where": where, "resumed": [], "problem": told} if isinstance(told, str)
             else {"where": where, "resumed": told, "problem": None}
             for where, told in found.items()
         ]  # fmt: skip
+
+    def doctor(self) -> dict[str, Any]:
+        """Compares what runs, here and at all sites, with what the catalog says."""
+
+        def once() -> Examination:
+            elsewhere = self.inventories()
+            answer = self.core.ask(Act(lambda core: (HTTPStatus.OK, examine(core, elsewhere)))).result(ANSWER_S)
+            found: Examination = answer[1]
+            return found
+
+        return diagnose(once).to_json()
 
     def switch(self, query: str, mechanism: str, protocol: str | None, key: Key | None = None) -> Future[Answer]:
         """Lets another mechanism place a query, which moves while it runs."""
@@ -289,7 +374,7 @@ def _can_go(core: Core, operator: OperatorId, node: str) -> None:
         raise not_found(error) from None
     if placed.get(operator) == target:
         return
-    if record.slots and not catalog.ledger.fits(target, record.slots, record.load_tps):
+    if record.slots and not catalog.ledger.fits(target, *record.charge):
         raise conflict(
             f"node {node!r} has no room for operator {operator}; stop something there or choose another node"
         )

@@ -13,18 +13,20 @@ from meander.adapt.log import entry
 from meander.adapt.per_query import PerQuery
 from meander.model.demands import Demand
 from meander.model.ids import NodeId, OperatorId, QueryId
-from meander.model.operators import Sink, Source
+from meander.model.operators import Sink, Source, describe
 from meander.place.engine import BatchReport
 from meander.run.reconfigure import Outcome
 from meander.serve.adaptation import Adaptation
 from meander.serve.board import Board, Pair
-from meander.serve.condition import STOPPING, condition_of
+from meander.serve.condition import STALLED_MS, Condition, Status, query_condition, span, without_numbers
 from meander.serve.courses import Courses
 from meander.serve.hub import Hub
 from meander.serve.ledger import Ledger
+from meander.serve.looking import NO_REPORTS, facts_of
 from meander.serve.loop import Loop
 from meander.serve.measuring import Measured
 from meander.serve.outlets import Outlets
+from meander.serve.progress import Marks, Progress
 from meander.serve.traces import NoTraces, Traces
 
 Json = dict[str, Any]
@@ -63,6 +65,9 @@ class Teller:
         self.mechanisms: dict[str, str] = {}
         """The mechanism of each query, as the ledger has it."""
         self.measured: Measured | None = None
+        self.still: dict[QueryId, tuple[int, OperatorId]] = {}
+        """Queries whose time stands still: for how long, and the source that they wait for."""
+        self._progress = Progress()
 
     # ---------------------------------------------------------------- placements
 
@@ -196,22 +201,21 @@ class Teller:
 
     def query(self, name: str) -> Json:
         """A query as people see it."""
-        query, measured = QueryId(name), self.measured
+        query = QueryId(name)
         shape = self.board.views.shapes.get(name)
         operators = shape.operators if shape else ()
         outlets = self.outlets.names(name)
-        stopping = name in self.outlets.stopping
-        status = measured.status if measured else None
-        condition = STOPPING if stopping else condition_of(self.loop, operators, outlets, status)
         watched = self.adaptation.mapek.knowledge.queries.get(query)
         running = self.loop.catalog.plan.queries.get(query)
+        read = self._readings(query, running.query.demands if running else ())
+        condition = self._condition(name, operators, outlets, read)
         owner = self.loop.deployer.deployment.owner
         found: Json = {
             "id": name,
             "text": self.texts.get(name, ""),
-            "status": condition.status,
+            "status": condition.status.value,
             "mechanism": watched.mechanism if watched else self.adaptation.chosen.fallback,
-            "demands": self._demands(query, running.query.demands if running else ()),
+            "demands": [_demand(demand, value) for demand, value in read],
             "operators": len(operators),
             "fragments": len({owner[o] for o in operators if o in owner}),
             **self._results(name, outlets),
@@ -230,32 +234,64 @@ class Teller:
             "latency_ms": {share: getattr(latency, f"{share}_ms") if known else None for share in SHARES},
         }
 
-    def _demands(self, query: QueryId, demands: Sequence[Demand]) -> list[Json]:
-        """Each demand with what is read of it now, and whether that is good enough."""
+    def _readings(self, query: QueryId, demands: Sequence[Demand]) -> list[tuple[Demand, float | None]]:
+        """Each demand with what is read of it now."""
         mapek = self.adaptation.mapek
         watched = mapek.knowledge.queries.get(query)
         metrics = [d.metric for d in demands]
         read = readings(mapek.monitors, mapek.history, query, watched.since_ms, metrics) if watched else {}
-        found: list[Json] = []
-        for demand in demands:
-            value = read.get(demand.metric)
-            one: Json = {"text": str(demand), "met": None if value is None else demand.met(value)}
-            if value is not None and math.isfinite(value):
-                one |= {"value": float(f"{value:.4g}"), "unit": demand.show(1.0).removeprefix("1").strip()}
-            found.append(one)
-        return found
+        return [(demand, read.get(demand.metric)) for demand in demands]
+
+    def _condition(
+        self,
+        name: str,
+        operators: Sequence[OperatorId],
+        outlets: Sequence[str],
+        read: Sequence[tuple[Demand, float | None]],
+    ) -> Condition:
+        """How a query is doing, from what really flows and what really waits."""
+        measured = self.measured
+        watched = self.adaptation.mapek.knowledge.queries.get(QueryId(name))
+        active = None if watched is None else watched.active
+        applying = [(d, v) for d, v in read if (not d.when if active is None else d in active)]
+        facts = facts_of(
+            self.loop,
+            operators,
+            outlets,
+            measured.reports if measured else NO_REPORTS,
+            measured.flows if measured else None,
+            [(demand, value) for demand, value in applying if value is not None and not demand.met(value)],
+            self._waits_for(QueryId(name)),
+            is_stopping=name in self.outlets.stopping,
+        )
+        return query_condition(facts)
+
+    def _waits_for(self, query: QueryId) -> str | None:
+        """The source that the windows of a query wait for, if their time stands still."""
+        still_ms, source = self.still.get(query, (0, None))
+        if source is None or still_ms < STALLED_MS or source not in self.loop.catalog.plan.operators:
+            return None
+        about = describe(self.loop.catalog.plan[source].spec)
+        return f"its windows have waited for {about} for more than {span(still_ms)}"
+
+    def held(self, query: QueryId) -> str:
+        """Why a query is paused, if it is: no placement would help it."""
+        shown = self.board.views.queries.get(query, {})
+        return str(shown.get("reason", "")) if shown.get("status") == Status.PAUSED else ""
 
     # ---------------------------------------------------------------- measures
 
     def measures(self, measured: Measured) -> None:
         """Once a second: how everything is doing."""
         self.measured = measured
+        self.still = self._progress.read(measured.at_ms, self._marks(measured))
         self.board.show(measured=measured)
         self.board.show_deployment(measured)
         self.queries(list(self.texts))
         status, views = measured.status, self.board.views
         shown = {
-            name: {key: found[key] for key in ("rate_tps", "latency_ms", "results")} | {"queue": self._queue(name)}
+            name: {key: found[key] for key in ("rate_tps", "latency_ms", "results")}
+            | {"queue": self._queue(name), "status": found["status"], "reason": found.get("reason")}
             for name, found in views.queries.items()
         }
         host = {
@@ -271,6 +307,11 @@ class Teller:
         links = self.board.link_rates(measured)
         self.hub.publish("metrics", {"at_ms": measured.at_ms, "queries": shown, "host": host, "links": links})
 
+    def _marks(self, measured: Measured) -> dict[QueryId, Marks]:
+        plan, shapes = self.loop.catalog.plan, self.board.views.shapes
+        found = {QueryId(name): Marks.of(plan, shape.operators, measured.counters) for name, shape in shapes.items()}
+        return {query: marks for query, marks in found.items() if marks is not None}
+
     def _queue(self, name: str) -> int:
         """Tuples that wait before fragments of the query."""
         shape, counters = self.board.views.shapes.get(name), self.measured.counters if self.measured else {}
@@ -280,10 +321,19 @@ class Teller:
         return sum(counters[p].pending_tuples for p in ports if p in counters)
 
 
+def _demand(demand: Demand, value: float | None) -> Json:
+    """A demand with what is read of it, and whether that is good enough."""
+    one: Json = {"text": str(demand), "met": None if value is None else demand.met(value)}
+    if value is not None and math.isfinite(value):
+        one |= {"value": float(f"{value:.4g}"), "unit": demand.show(1.0).removeprefix("1").strip()}
+    return one
+
+
 def _lasting(query: Json) -> Json:
     """A query without the numbers that change every second and are published as metrics."""
     lasting = {key: value for key, value in query.items() if key not in ("results", "rate_tps", "latency_ms")}
-    return lasting | {"demands": [(d["text"], d["met"]) for d in query["demands"]]}
+    demands = [(d["text"], d["met"]) for d in query["demands"]]
+    return lasting | {"demands": demands, "reason": without_numbers(query.get("reason"))}
 
 
 def finite(value: Any) -> Any:

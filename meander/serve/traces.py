@@ -76,7 +76,9 @@ def traces_from_environment() -> Traces:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace import set_span_in_context
     except ImportError:
-        _log.warning("an endpoint for traces is set, but nothing can be sent; install the extra: meander[otel]")
+        _log.warning(
+            "an endpoint for traces is set, but nothing can be sent; in a checkout of Meander run pip install '.[otel]'"
+        )
         return NoTraces()
     provider = TracerProvider(resource=Resource.create({"service.name": "meander"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

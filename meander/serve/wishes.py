@@ -44,6 +44,7 @@ class Batch:
             "moves": self.moves,
             "fragments": self.fragments,
             "rerouted": len(report.rerouted),
+            "reroutes": report.reroutes,
             "unplaced": {str(o): reason for o, reason in report.unplaced.items()},
         }
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meander.deploy.contexts import Handover
+from meander.deploy.fragments import Channel
+from meander.deploy.freezing import Fork
 from meander.model.ids import OperatorId
 from meander.run.course import Course
 from meander.run.template import Bound
@@ -46,6 +48,16 @@ class ShareCourse(Course):
         if not handover.travels:
             return super().keys(handover)
         return {key: key for key in keys_of(handover.operator, self.new[handover.target].bound)}
+
+    @property
+    def forks(self) -> list[Fork]:
+        """None by itself: where a log begins with what waits in another one, everybody has to agree on that."""
+        return []
+
+    @property
+    def skipped(self) -> list[Channel]:
+        """None by itself: readers are told where to begin."""
+        return []
 
     @property
     def pulls(self) -> list[StatePull]:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from meander.model.errors import InputError, unknown
-from meander.model.ids import ChannelId
+from meander.model.ids import ChannelId, OperatorId
 from meander.run.exchange.flight_client import Asker
 from meander.run.exchange.flight_server import Asked, Chunks
+from meander.run.inventory import take_inventory
 from meander.run.resuming import resume
 from meander.sites.contacts import Contacts
 from meander.sites.fence import Fence, FencedError
@@ -49,7 +50,10 @@ class SiteDesk:
             "effect": self._effect,
             "abort": lambda told: self.sharing.abort(int(told["number"])),
             "ways": self._ways,
-            "resume": lambda told: resume(self.sharing.host, told.get("name")),
+            "inventory": lambda told: take_inventory(sharing.host.store, sharing.host.routing).to_json(),
+            "resume": lambda told: resume(
+                self.sharing.host, told.get("name"), [OperatorId(o) for o in told.get("operators", ())]
+            ),
         }
 
     # ---------------------------------------------------------------- for other sites

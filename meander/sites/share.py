@@ -6,14 +6,16 @@ logs begin here, what has to be fetched. It is plain data; `sharing` acts on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from meander.deploy import freezing
 from meander.deploy.contexts import Handover, Reconfiguration
 from meander.deploy.fragments import Change, Channel, ChannelKey, Fragment
+from meander.deploy.freezing import Fork
 from meander.deploy.markers import Marker
 from meander.deploy.records import change_from_json, change_to_json
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
@@ -119,6 +121,13 @@ class Share:
         inside = self.change.fragments_before
         found = self.change.channels_before.values()
         return [c for c in found if c.id in kept and c.receiver in inside and self.is_here(c.receiver)]
+
+    # ---------------------------------------------------------------- frozen fragments
+
+    def forked(self, frozen: Collection[FragmentId]) -> list[Fork]:
+        """Logs that begin here with what waits in others, because fragments of the change are frozen."""
+        after = {c.id: c for c in self.change.channels_after.values()}
+        return [f for f in freezing.forks(self.change, frozen) if self.is_here(after[f.channel].sender)]
 
     # ---------------------------------------------------------------- state
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from meander.deploy import freezing
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, Passed
 from meander.run.effect import effect
@@ -31,7 +32,10 @@ def share_effect(
     base = effect([course], store, paths, backed_up=False)
     known, added = set(store.exchange.channels()), {s.channel for s in base.add}
     readers = {ChannelId(int(c)): found for c, found in told.get("readers", {}).items()}
-    mine = {c.id for c in share.readings}
+    frozen = [FragmentId(int(f)) for f in told.get("frozen", {})]
+    forks = share.forked(frozen)
+    passed = {c.id for c in freezing.skipped(share.change, frozen)}
+    mine = {c.id for c in share.readings if c.id not in passed} | {f.channel for f in forks}
     begins, consumed = dict[ChannelId, list[int]](), dict[ChannelId, int]()
     for channel in share.local.channels_after.values():
         if not share.is_here(channel.receiver) or channel.id not in readers or channel.id in mine:
@@ -43,7 +47,7 @@ def share_effect(
     notes = {**base.notes, share_note(course.number): None, **_wiring(share), **_floors(share, told)}
     notes |= {f"made {f}": None for f in share.before} | {f"made {f}": rows for f, rows in share.made.items()}
     notes |= {f"outlet {c}": list(names) for c, names in share.outlets.items()} | dict(extra)
-    return replace(base, passed=starts(begins), consumed=consumed, notes=notes)
+    return replace(base, forks=tuple(forks), passed=starts(begins), consumed=consumed, notes=notes)
 
 
 def _wiring(share: Share) -> dict[str, Any]:

@@ -15,17 +15,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from meander.deploy import freezing
 from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.commit import Commit, RemoveChannel, Rewire
 from meander.run.course import drained_although_cut, gone_ports
 from meander.run.effect import forgotten
-from meander.run.exchange.base import ChannelAppend, ChannelSpec
+from meander.run.exchange.base import NO_WATERMARK, ChannelAppend, ChannelSpec
 from meander.run.exchange.flight_client import Asker
 from meander.run.exchange.flight_puller import Pulling, copy_note
 from meander.run.exchange.flight_server import Chunks
 from meander.run.exchange.kafka import KafkaExchange
+from meander.run.freezer import freeze, pauses_after
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE, Installation
 from meander.run.paths import Paths
@@ -33,7 +35,7 @@ from meander.run.patience import floor_note
 from meander.run.rebinding.bindings import first_slot
 from meander.run.routing import Wire
 from meander.run.transfer import Export
-from meander.run.work import drained_note
+from meander.run.work import FROZEN, drained_note
 from meander.sites.course import ShareCourse, keys_of, share_note
 from meander.sites.made import install_made
 from meander.sites.share import Share
@@ -149,7 +151,10 @@ class Sharing:
             if course is None:
                 return {"phase": "unknown"}
             routing, share = self.host.routing, course.of
-            preparing = course.preparing
+            preparing, problem = course.preparing, None
+            if course.is_marked:
+                frozen, problem = freeze(self.host, share.change, share.marker, course.old)
+                course.frozen |= frozen
             drained = all(f in routing.drained for f in course.old)
             found: dict[str, Any] = {
                 "phase": "fetching" if course.fetched is not None else "marked" if course.is_marked else "prepared",
@@ -157,15 +162,27 @@ class Sharing:
                 "drained": drained,
                 "arrived": course.fetched is not None and self._has_arrived(course),
                 "bytes": sum(move.bytes for move in course.pulls),
-                "problem": next((m.error for m in course.pulls if m.state.value == "failed"), None),
+                "problem": problem or next((m.error for m in course.pulls if m.state.value == "failed"), None),
             }
             if drained:
-                found["readers"] = {str(c.id): self._reading(c.id) for c in share.readings}
+                found["readers"] = {str(c.id): self._reading(c.id) for c in share.readings} | self._frozen(course)
+                found["frozen"] = {str(f): 1 for f in sorted(course.frozen)}
                 found["logs"] = {
                     str(c.id): [*self._reading(c.id), self.host.store.exchange.tail(c.id)] for c in share.given_away
                 }
                 found["floors"] = {str(f): note for f in course.old if (note := self.host.store.note(floor_note(f)))}
             return found
+
+    def _frozen(self, course: ShareCourse) -> dict[str, list[int]]:
+        """Where others begin to read what frozen fragments have not consumed, or behind that if it is for nobody."""
+        change, frozen = course.of.change, course.frozen
+        found = {str(f.channel): self._reading(f.of) for f in freezing.forks(change, frozen)}
+        for channel in freezing.skipped(change, frozen):
+            exchange = self.host.store.exchange
+            behind = exchange.behind_marker(channel.id, course.number)
+            marks = [mark for _, mark in exchange.read(channel.id, exchange.start(channel.id), behind).watermarks]
+            found[str(channel.id)] = [behind, max(self._reading(channel.id)[1], *marks, NO_WATERMARK)]
+        return found
 
     def _reading(self, channel: ChannelId) -> list[int]:
         """How far a channel is processed, and the watermark reached with that."""
@@ -235,7 +252,8 @@ class Sharing:
                 host.store.commit(share_effect(course, host.store, self.paths, told, notes or {}))
                 gone = set(course.old)
                 added = [routing.as_bound(f) for f in course.installation.fragments]
-                routing.exchange(gone - {f.fragment for f in added}, added)
+                pauses = pauses_after(host, share.local, course.frozen)
+                routing.exchange(gone - {f.fragment for f in added}, added, pauses)
                 wires = self._without((c for c in closed if c.sender not in gone), self._with(share))
                 if wires:
                     routing.rewire(wires)
@@ -397,7 +415,9 @@ class Sharing:
             course.is_marked, course.fetched, course.added = data["marked"], data["fetched"], list(data["added"])
             self.courses[number] = course
             routing.wait_for(share.marker)
-            routing.drain({f: number for f in course.old if store.note(drained_note(number, f))})
+            done = {f: note for f in course.old if (note := store.note(drained_note(number, f)))}
+            course.frozen = {f for f, note in done.items() if note == FROZEN}
+            routing.drain(dict.fromkeys(done, number))
             if course.is_marked and share.change.fragments_before and (wires := self._with(share)):
                 routing.rewire(wires)
             course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)

@@ -23,6 +23,7 @@ from meander.model.errors import InputError
 from meander.model.plain import from_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology import Topology
+from meander.run.backlog import Backlog, read_counters
 from meander.run.commit import Commit
 from meander.run.connectors import source_for
 from meander.run.connectors.base import Surroundings
@@ -31,10 +32,11 @@ from meander.run.exchange.flight_server import Door
 from meander.run.exchange.kafka import KafkaExchange
 from meander.run.exchange.kafka_broker import Broker
 from meander.run.host import Host, HostOptions
+from meander.run.host_report import HostReport
 from meander.run.journal import JournalError
 from meander.run.paths import Paths
 from meander.run.rebinding.options import USUAL, rebinding_by
-from meander.run.session import start_session
+from meander.run.session import own_session, start_session
 from meander.sites.asking import Asking, RefusedError, UnreachableError
 from meander.sites.client import Client, Listener
 from meander.sites.contacts import Contacts
@@ -42,6 +44,7 @@ from meander.sites.desk import SiteDesk
 from meander.sites.fence import Fence, FencedError
 from meander.sites.made import take_up
 from meander.sites.outlets import SiteOutlets
+from meander.sites.paused import MOST_FACTS, failed_facts
 from meander.sites.protocol import Description, Measures
 from meander.sites.sharing import Sharing
 
@@ -86,13 +89,14 @@ class Site(Listener):
 
     def __init__(self, options: SiteOptions, spark: SparkSession | None = None) -> None:
         self.options = options
-        self._spark, self._own_spark = spark, spark is None
+        self._spark, self._own_spark = None if spark is None else own_session(spark), spark is None
         self._host: Host | None = None
         self._sharing: Sharing | None = None
         self._door: Door | None = None
         self._client: Client | None = None
         self._contacts: Contacts | None = None
         self._outlets: SiteOutlets | None = None
+        self._backlog = Backlog()
         self._streams: dict[str, Stream] = {}
         self._fed: dict[str, Stream] | None = None
         """The streams that are taken in, as they were when that began."""
@@ -294,7 +298,9 @@ class Site(Listener):
         self._ended.set()
 
     def measures(self) -> Measures:
-        return Measures(host=self._facts())
+        flows = self._backlog.read(int(time.monotonic() * 1000), read_counters(self.host.store.exchange))
+        report = HostReport.of(self.host.status(), flows, self.host.ingest_channels)
+        return Measures(host={**self._facts(), **report.as_json()})
 
     def _facts(self) -> dict[str, Any]:
         """What there is to say about this process."""
@@ -303,6 +309,8 @@ class Site(Listener):
             "healthy": status.healthy,
             "problems": list(status.problems)[:10],
             "fragments": status.fragments,
+            "failed": failed_facts(self.host),
+            "behind": [int(f) for f in status.behind][:MOST_FACTS],
             "pending": status.pending_tuples,
             "tuples_in": status.ingest.rows if status.ingest else 0,
             "tuples_out": status.delivery.rows if status.delivery else 0,

@@ -36,6 +36,8 @@ class FakeWorld:
     shared: frozenset[QueryId] = frozenset()
     around: World = field(default_factory=World)
     rounds_per_transition: int = 1
+    silent: dict[str, str] = field(default_factory=dict)
+    """Mechanisms under which nothing comes out, and why: `waits`, `quiet` or `paused`."""
     fails: Callable[[Transition], str] = lambda _: ""
     running: dict[QueryId, str] = field(default_factory=dict)
     started: list[Transition] = field(default_factory=list)
@@ -90,10 +92,16 @@ class FakeWorld:
 
     # measures
 
+    def _silent(self, why: str, at_ms: int) -> QueryMeasures:
+        waits_ms = 0.0 if why == "quiet" else float(at_ms)
+        return QueryMeasures(results={"out": 0}, waits_ms=waits_ms, held="its sink is down" if why == "paused" else "")
+
     def measures(self, at_ms: int) -> Measures:
         channels = (Channel(OperatorId(1), OperatorId(2), 2, 10, 1000),)
         queries = {
-            q: QueryMeasures([self.latency_ms[m]] * 5, {"out": 5}, channels, self.control_bytes.get(m, 0.0))
+            q: self._silent(self.silent[m], at_ms)
+            if m in self.silent
+            else QueryMeasures([self.latency_ms[m]] * 5, {"out": 5}, channels, self.control_bytes.get(m, 0.0))
             for q, m in self.running.items()
         }
         return Measures(at_ms, ROUND_MS, queries, {}, self.around)

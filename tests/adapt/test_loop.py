@@ -40,6 +40,35 @@ def test_a_violated_demand_starts_a_transition_and_the_log_says_why() -> None:
     assert play.made(Action.ARRIVED)[0].reason == "3 operators moved in 0.50 s with 100 bytes"
 
 
+def test_a_query_that_gives_nothing_while_its_input_waits_is_moved() -> None:
+    """It was silent for ten minutes under `latency < 100 ms`, and nothing was done about it."""
+    world = two()
+    world.silent["plain"] = "waits"
+    play = Play.of(world, FAST)
+    play.run(60)
+    (switch,) = play.made(Action.SWITCH)
+    assert (switch.trigger, switch.target) == (Trigger.VIOLATED, "fast")
+    assert switch.readings["latency"] > 1_000
+    assert not play.made(Action.INFEASIBLE)
+
+
+def test_a_query_whose_sources_are_quiet_violates_nothing() -> None:
+    world = two()
+    world.silent["plain"] = "quiet"
+    play = Play.of(world, FAST)
+    play.run(60)
+    assert not [d for d in play.decisions if d.trigger is Trigger.VIOLATED]
+
+
+def test_a_query_that_is_paused_is_not_moved_in_vain() -> None:
+    world = two()
+    world.silent["plain"] = "paused"
+    play = Play.of(world, FAST)
+    play.run(25)
+    assert not play.made(Action.SWITCH)
+    assert "another placement would not help: its sink is down" in {d.reason for d in play.made(Action.WAIT)}
+
+
 def test_nothing_is_done_before_the_minimum_stay() -> None:
     play = Play.of(two(), FAST, settings=replace(SETTINGS, stay_ms=100_000))
     play.run(9)

@@ -11,7 +11,7 @@ from meander.adapt.measures import Channel, Measures, QueryMeasures, World, chan
 from meander.adapt.monitors import ENVIRONMENT, MONITORS
 from meander.adapt.monitors.base import percentile
 from meander.model.conditions import Fact
-from meander.model.demands import Metric
+from meander.model.demands import Demand, Metric
 from meander.model.errors import InputError
 from meander.model.events import QueryAdded
 from meander.model.ids import NodeId, OperatorId, QueryId
@@ -41,6 +41,29 @@ def test_latency_is_a_percentile_over_all_spans() -> None:
     spans = [span(QueryMeasures(latencies_ms=list(range(1, 51)))), span(QueryMeasures(latencies_ms=range(51, 101)))]
     assert MONITOR[Metric.LATENCY].read(spans) == 95
     assert MONITOR[Metric.LATENCY].read([span(QueryMeasures())]) is None
+
+
+def test_a_query_that_gives_nothing_is_as_late_as_the_tuple_that_waits() -> None:
+    """Silent for ten minutes under `latency < 100 ms` was no violation."""
+    read = MONITOR[Metric.LATENCY].read
+    silent = [span(QueryMeasures(waits_ms=ms)) for ms in (590_000.0, 600_000.0)]
+    assert read(silent) == 600_000
+    assert not Demand.of("latency", "<", "100 ms").met(read(silent) or 0.0)
+
+
+def test_a_query_whose_input_is_processed_is_not_late_because_it_gives_nothing() -> None:
+    """Quiet sources, or a filter that lets nothing through: nothing waits, or only for a moment."""
+    read = MONITOR[Metric.LATENCY].read
+    assert read([span(QueryMeasures())]) is None
+    assert read([span(QueryMeasures(waits_ms=600_000)), span(QueryMeasures())]) is None
+    assert read([span(QueryMeasures(waits_ms=30.0))]) == 30.0
+
+
+def test_what_waits_for_less_than_a_round_does_not_count_beside_results() -> None:
+    read = MONITOR[Metric.LATENCY].read
+    assert read([span(QueryMeasures([10.0] * 99, waits_ms=900.0), span_ms=1_000)]) == 10.0
+    assert read([span(QueryMeasures([10.0] * 99, waits_ms=1_500.0), span_ms=1_000)]) == 1_500.0
+    assert read([span(QueryMeasures([3_000.0], waits_ms=1_500.0), span_ms=1_000)]) == 3_000.0
 
 
 def test_hops_are_those_of_the_longest_way_in_the_latest_span() -> None:

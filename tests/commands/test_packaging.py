@@ -34,6 +34,35 @@ def started() -> dict[str, list[str]]:
     return found
 
 
+BY_NAME = re.compile(
+    r"""(?<![\w./-])meander\[ | \b(?:pipx?|uv)3?\b .* \binstall\b [^`\n]* [\s'"]meander(?![\w/.-])""", re.X
+)
+"""The name belongs to somebody else's library on the package index."""
+
+
+def told() -> dict[Path, str]:
+    """All that people read or run, but for this test."""
+    folders = ("docs", "examples", "meander", "packaging", "scripts", "tests")
+    found = [
+        p for f in folders for p in (ROOT / f).rglob("*") if "node_modules" not in p.parts and "dist" not in p.parts
+    ]
+    kinds = (".md", ".py", ".sh", ".toml", ".yaml", ".yml", ".service", ".ipynb", ".ts", ".in", "")
+    found += [ROOT / name for name in ("README.md", "Makefile", "pyproject.toml")]
+    return {p: p.read_text(errors="ignore") for p in found if p.is_file() and p.suffix in kinds and p != Path(__file__)}
+
+
+def test_nobody_is_told_to_install_somebody_elses_library() -> None:
+    """`pip install 'meander[otel]'` gets another project; a checkout is installed by its path."""
+    assert all(
+        BY_NAME.search(bad)
+        for bad in ("pip install 'meander[otel]'", "pip install meander", "uv pip install -U meander")
+    )
+    assert not any(BY_NAME.search(good) for good in ("pip install '.[otel]'", "/opt/meander/bin/pip install ."))
+    assert len(told()) > 100
+    wrong = {f"{p.relative_to(ROOT)}: {m.group()}" for p, text in told().items() if (m := BY_NAME.search(text))}
+    assert wrong == set()
+
+
 @pytest.mark.parametrize("name", list(started()))
 def test_what_is_started_is_a_command_with_options_that_it_has(name: str) -> None:
     arguments = started()[name]

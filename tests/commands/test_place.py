@@ -25,8 +25,8 @@ nodes:
   - {name: spare, kind: edge, slots: 2}
   - {name: cloud, kind: cloud, slots: 2}
 links:
-  - {source: sensor, target: edge, latency_ms: 1}
-  - {source: edge, target: cloud, latency_ms: 1}
+  - {source: sensor, target: edge, latency_ms: 8}
+  - {source: edge, target: cloud, latency_ms: 8}
   - {source: sensor, target: spare, latency_ms: 9}
   - {source: spare, target: cloud, latency_ms: 9}
 streams:
@@ -92,7 +92,8 @@ def test_says_what_moved_and_why(files: Path, capsys: pytest.CaptureFixture[str]
     assert place(files, "-e", events, "--explain") == 0
     shown = capsys.readouterr().out
     assert "1000 ms  operator 2 (filter v < 3) moved from edge to spare: link edge to cloud removed" in shown
-    assert "4000 ms  operator 2 (filter v < 3) removed from spare: query slow removed" in shown
+    assert "2000 ms  operator 2 (filter v < 3) moved from spare to edge: link edge to cloud added" in shown
+    assert "4000 ms  operator 2 (filter v < 3) removed from edge: query slow removed" in shown
     assert "1 queries in 1 shared plans" in shown
     assert "5 events in 5 batches" in shown
 

@@ -92,19 +92,19 @@ def _topology(alive: bool = True) -> dict[str, object]:
     return {"nodes": nodes, "links": links if alive else links[1:]}
 
 
-def test_a_node_that_fails_comes_back_with_its_links() -> None:
+def test_a_node_that_fails_is_restored_by_the_coordinator_that_remembers_its_links() -> None:
     script = Incidents()
     fails, back = SCRIPT[0], SCRIPT[1]
     assert script.events(fails, _topology()) == [{"event": "node_removed", "node": "exchange-1"}]
-    added, *links = script.events(back, _topology(alive=False))
-    assert (added["event"], added["name"], added["slots"]) == ("node_added", "exchange-1", 8)
-    assert [(e["source"], e["target"], e["latency_ms"]) for e in links] == [("exchange-1", "gateway-1", 2.0)]
+    assert script.restores(fails, _topology()) == []
+    assert script.events(back, _topology(alive=False)) == []
+    assert script.restores(back, _topology(alive=False)) == ["exchange-1"]
 
 
 def test_what_somebody_else_has_done_already_is_not_done_again() -> None:
     script = Incidents()
     assert script.events(SCRIPT[0], _topology(alive=False)) == []
-    assert script.events(SCRIPT[1], _topology()) == []
+    assert script.restores(SCRIPT[1], _topology()) == []
     assert script.events(SCRIPT[3], _topology()) == []
 
 

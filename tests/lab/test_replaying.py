@@ -13,18 +13,32 @@ from meander.lab.isqd_workloads import Shape, generated
 from meander.lab.rehearsing import Rehearsal
 from meander.lab.replaying import ReplayOptions, replay_live
 from meander.model.operators import WindowJoin
+from meander.run.migration import STATE_STRATEGIES
+from meander.run.migration.replay import Replay
 
 SHAPE = Shape(queries=2, sources=4, mobile=2, stateful=True, period_s=0.5, changes=4, fogs=3, rate_tps=20)
 
 
-def test_joins_move_with_their_state_while_streaming_queries_run_on(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", [s.name for s in STATE_STRATEGIES])
+def test_joins_move_with_their_state_while_streaming_queries_run_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
     rehearsal = Rehearsal(generated(SHAPE))
     before = {o: rehearsal.node_of(o) for o in rehearsal.operators(WindowJoin)}
     touched = [change.fragments for change in rehearsal.changes()]
     moved = [o for o, node in before.items() if rehearsal.node_of(o) != node]
     assert len(moved) == SHAPE.queries
 
-    report = replay_live(spark, generated(SHAPE), tmp_path / "host", tmp_path, ReplayOptions(quiet_s=1.0))
+    replayed: list[Replay] = []
+    start = Replay.start
+
+    def noted(replay: Replay) -> None:
+        replayed.append(replay)
+        start(replay)
+
+    monkeypatch.setattr(Replay, "start", noted)
+    options = ReplayOptions(strategy=strategy, quiet_s=1.0)
+    report = replay_live(spark, generated(SHAPE), tmp_path / "host", tmp_path, options)
     assert (len(report.changes), report.unfinished, report.failures) == (SHAPE.changes, 0, ())
     assert report.same_queries
     assert report.status.problems == ()
@@ -37,6 +51,9 @@ def test_joins_move_with_their_state_while_streaming_queries_run_on(spark: Spark
     assert (report.lost, report.double) == (0, 0)
     assert all(c.expected > 0 for c in report.checks.values())
     assert report.latency["during"].count > 0
+    assert bool(replayed) == (strategy == "replay")
+    assert all(each.done for each in replayed)
+    assert (sum(each.tuples for each in replayed) > 0) == (strategy == "replay")
 
 
 @pytest.mark.slow

@@ -236,7 +236,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes | None
 
 def test_settings_for_failures_are_read_and_written() -> None:
     assert read(NODES).resilience == Resilience()
-    contents = read("replicas: 2\ndisconnected: 30s\n" + NODES)
-    assert contents.resilience == Resilience(2, 30_000)
+    contents = read("replicas: 2\ndisconnected: 30s\ndetour: 2.5\n" + NODES)
+    assert contents.resilience == Resilience(2, 30_000, 2.5)
     assert read(dump(contents)).resilience == contents.resilience
     assert read("disconnected: hold\n" + NODES).resilience == Resilience()

@@ -44,6 +44,10 @@ def move_sink(catalog: Catalog) -> None:
     catalog.placement.nodes[sink] = NodeId(0)
 
 
+def forget_much(catalog: Catalog) -> None:
+    catalog.topology.set_capacity(catalog.placement.nodes[movable(catalog)], memory_mb=0.01)
+
+
 def drop_route(catalog: Catalog) -> None:
     catalog.placement.routes.popitem()
 
@@ -100,6 +104,7 @@ def narrow(catalog: Catalog) -> None:
         (keep_unknown, Fault.STRAY),
         (shrink, Fault.TOO_FEW_SLOTS),
         (slow_down, Fault.TOO_MANY_TUPLES),
+        (forget_much, Fault.TOO_LITTLE_MEMORY),
         (narrow, Fault.TOO_LITTLE_BANDWIDTH),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

@@ -153,17 +153,54 @@ def test_a_killed_nodes_operators_appear_elsewhere_and_it_can_come_back(page: Pa
     page.click("#tab-changes")
     page.wait_for_selector(".changes li.in_effect")
     _choose(page, "exchange-1")
+    page.wait_for_selector(".inspector p:text-matches('^Comes back with [0-9]+ links[.]')")
     page.click("text=Restore exchange-1")
     page.wait_for_selector("text=Kill exchange-1")
     page.wait_for_selector(".inspector .rows:has-text('gateway-1')")
 
 
+def test_a_gateway_that_is_killed_comes_back_with_every_link_also_on_a_page_that_did_not_see_it_go(
+    page: Page, browser: Browser, demo: RunningDemo
+) -> None:
+    assert demo.coordinator is not None
+    _choose(page, "gateway-1")
+    before = page.locator(".inspector .rows button.link").all_inner_texts()
+    page.click("text=Kill gateway-1")
+    page.wait_for_selector(".inspector p:text('down')")
+    other = browser.new_page(viewport={"width": 1366, "height": 768})
+    other.set_default_timeout(PATIENCE_MS)
+    other.goto(demo.coordinator.page)
+    other.wait_for_selector("button.query")
+    _choose(other, "gateway-1")
+    other.wait_for_selector(".inspector p:text-matches('^Comes back with [0-9]+ links[.]')")
+    other.click("text=Restore gateway-1")
+    other.wait_for_selector("text=Kill gateway-1")
+    other.close()
+    page.wait_for_selector("text=Kill gateway-1")
+    trains = [name for name in before if name.startswith("train-")]
+    wanted = [name for name in before if name not in trains]
+    assert wanted
+    assert set(wanted) <= set(page.locator(".inspector .rows button.link").all_inner_texts())
+
+
+def test_the_page_is_not_well_while_queries_wait(page: Page) -> None:
+    page.wait_for_selector("text=all well")
+    _choose(page, "control")
+    page.click("text=Kill control")
+    page.wait_for_selector(".health:has-text('is waiting: ')")
+    page.wait_for_selector("button.query:has-text('slow_trains') .reason.bad:visible")
+    page.wait_for_selector("button.query:has-text('slow_trains') .condition.bad:text-is('waiting')")
+    page.click("text=Restore control")
+    page.wait_for_selector("text=all well")
+    page.wait_for_selector("button.query .reason.bad:visible", state="detached")
+
+
 def test_demands_change(page: Page) -> None:
     page.click("button.query:has-text('slow_trains')")
     page.click(".section-head:has-text('Demands') button")
-    page.fill("dialog textarea", "latency < 700 ms")
+    page.fill("dialog textarea", "latency < 700 s")
     page.click("dialog button.primary")
-    page.wait_for_selector(".query-view .demand:has-text('latency < 700 ms')")
+    page.wait_for_selector(".query-view .demand:has-text('latency < 700000 ms')")
 
 
 def test_without_a_token_the_page_asks_for_one(browser: Browser, demo: RunningDemo) -> None:

@@ -39,7 +39,9 @@ SCHEMA = Schema.of(ts="timestamp", id="bigint", speed="double")
 class Diamond:
     """sensor - left - cloud, sensor - right - cloud; right is slower."""
 
-    def __init__(self, *, slots: int = 10, left_mbps: float = 100.0, right_ms: float = 2.0) -> None:
+    def __init__(
+        self, *, slots: int = 10, left_mbps: float = 100.0, right_ms: float = 2.0, detour: float | None = None
+    ) -> None:
         nodes = [
             Node("sensor", NodeKind.SENSOR, 0),
             Node("left", NodeKind.EDGE, slots),
@@ -54,7 +56,7 @@ class Diamond:
         ]
         streams = {"s": Stream("s", SCHEMA, "ts", ("sensor",), rate_tps=100)}
         self.catalog = Catalog(Topology.of(nodes, links), streams, {"out": SinkTarget("out", "cloud")})
-        self.engine = Engine(self.catalog, mechanism("bottom_up"))
+        self.engine = Engine(self.catalog, mechanism("bottom_up"), detour=detour)
 
     def added(self, name: str = "q", text: str = "SELECT * FROM s WHERE speed < 3 INTO out") -> QueryAdded:
         (found,) = sql(text, self.catalog.streams, self.catalog.sinks, name).queries
@@ -149,13 +151,26 @@ def test_only_the_path_changes_when_only_the_path_broke() -> None:
 
 
 def test_an_operator_moves_when_the_way_round_takes_too_long() -> None:
-    diamond = Diamond(right_ms=2.0)
+    diamond = Diamond(right_ms=2.0, detour=1.2)
     diamond.run(diamond.added())
     assert diamond.node_of(Filter) == "left"
     report = diamond.run(LinkRemoved(0, "left", "cloud"))
     assert [m.operator for m in report.moves] == [diamond.operator(Filter)]
-    assert report.moves[0].cause == "link left to cloud removed"
+    assert report.moves[0].cause == (
+        "link left to cloud removed; a detour of 6.0 ms would be 1.5 times a fresh placement (limit 1.2)"
+    )
     assert diamond.node_of(Filter) == "right"
+
+
+def test_an_operator_stays_when_the_way_round_is_short_enough_and_the_reason_says_so() -> None:
+    diamond = Diamond(right_ms=2.0, detour=1.5)
+    diamond.run(diamond.added())
+    report = diamond.run(LinkRemoved(0, "left", "cloud"))
+    edge = (diamond.operator(Filter), diamond.operator(Sink))
+    assert (report.moves, report.rerouted) == ([], [edge])
+    assert report.route_causes == {
+        edge: "link left to cloud removed; the detour of 6.0 ms is 1.5 times a fresh placement (limit 1.5)"
+    }
 
 
 def test_routes_go_around_links_that_are_full() -> None:
@@ -215,18 +230,16 @@ def test_a_mechanism_is_not_trusted(node: NodeId | None, reason: str) -> None:
     assert diamond.node_of(Filter) == "left"
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 10_000), st.sampled_from([3, 8, 20]), st.data())
-def test_incremental_is_valid_whenever_holistic_is(seed: int, slots: int, data: st.DataObject) -> None:
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.sampled_from([0.05, 0.15, 0.3, 1.0]), st.data())
+def test_incremental_is_valid_whenever_holistic_is(
+    seed: int, slots: int, bandwidth_mbps: float, data: st.DataObject
+) -> None:
     """Both see the same batches; where re-placing everything places all, so does re-placing what broke.
 
-    Capacity is not so scarce that only a reshuffle of what runs would make room: bandwidth is ample, and both clouds
-    together hold everything.
+    Slots are scarce and links are thin, so that often only a reshuffle of what runs makes room.
     """
-    catalogs = [world(seed, slots=slots, bandwidth_mbps=1000.0) for _ in range(2)]
-    for catalog in catalogs:
-        for name in ("cloud0", "cloud1"):
-            catalog.topology.set_capacity(catalog.topology.id(name), slots=500)
+    catalogs = [world(seed, slots=slots, bandwidth_mbps=bandwidth_mbps) for _ in range(2)]
     engines = [
         Engine(catalogs[0], mechanism("bottom_up")),
         Engine(catalogs[1], mechanism("bottom_up"), widening=whole_plans),
@@ -234,14 +247,14 @@ def test_incremental_is_valid_whenever_holistic_is(seed: int, slots: int, data: 
     names = 0
     for _ in range(4):
         batch: list[ChangeEvent] = []
-        for number in data.draw(st.lists(st.integers(0, 40), max_size=4)):
+        for number in data.draw(st.lists(st.integers(0, 40), max_size=2)):
             names += 1
             batch.append(QueryAdded(0, query(number, f"q{names}")))
         links = [link for link in catalogs[0].topology.links() if link.source.startswith("s")]
         for link in data.draw(
             st.lists(st.sampled_from(links), max_size=2, unique_by=lambda x: x.source) if links else st.just([])
         ):
-            batch += [LinkRemoved(0, link.source, link.target), LinkAdded(0, Link(link.source, _next(link.target)))]
+            batch += [LinkRemoved(0, link.source, link.target), LinkAdded(0, _moved(link))]
         for engine in engines:
             engine.run(batch)
         waiting = [{o for o in c.plan.operators if o not in c.placement.nodes} for c in catalogs]
@@ -250,5 +263,7 @@ def test_incremental_is_valid_whenever_holistic_is(seed: int, slots: int, data: 
             assert not waiting[0]
 
 
-def _next(edge: str) -> str:
-    return f"e{(int(edge[1:]) + 1) % 4}"
+def _moved(link: Link) -> Link:
+    """The same link to the next edge."""
+    target = f"e{(int(link.target[1:]) + 1) % 4}"
+    return Link(link.source, target, link.latency_ms, link.bandwidth_mbps)

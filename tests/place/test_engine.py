@@ -27,7 +27,7 @@ from meander.model.placement import mbps, violations
 from meander.model.topology import Link, Node
 from meander.place.catalog import Catalog
 from meander.place.costspace.build import build
-from meander.place.engine import BatchReport, Engine
+from meander.place.engine import BatchReport, Engine, Result
 from meander.place.mechanisms import MECHANISMS, mechanism
 from tests.place.worlds import query, world
 
@@ -43,16 +43,19 @@ def faults(catalog: Catalog) -> list[str]:
 def check_conserved(catalog: Catalog) -> None:
     """The ledger is exactly what the placement uses, on every node and arc."""
     slots, load = np.zeros_like(catalog.ledger.slots), np.zeros_like(catalog.ledger.load_tps)
+    memory = np.zeros_like(catalog.ledger.memory_mb)
     traffic = np.zeros_like(catalog.ledger.mbps)
     for operator, node in catalog.placement.nodes.items():
         record = catalog.plan[operator]
         slots[node] += record.slots
         load[node] += record.load_tps if record.slots else 0
+        memory[node] += record.memory_mb if record.slots else 0
     for (upstream, _), route in catalog.placement.routes.items():
         for arc in route.arcs:
             traffic[arc] += mbps(catalog.plan[upstream])
     np.testing.assert_array_equal(catalog.ledger.slots, slots)
     np.testing.assert_array_equal(catalog.ledger.load_tps, load)
+    np.testing.assert_array_equal(catalog.ledger.memory_mb, memory)
     np.testing.assert_array_equal(catalog.ledger.mbps, traffic)
 
 
@@ -121,6 +124,7 @@ class ChangingWorld(RuleBasedStateMachine):
         assert not self.catalog.on_arc
         assert not self.catalog.ledger.slots.any()
         assert not self.catalog.ledger.load_tps.any()
+        assert not self.catalog.ledger.memory_mb.any()
         assert not self.catalog.ledger.mbps.any()
 
     @rule(seed=st.integers(0, 40))
@@ -180,14 +184,19 @@ class ChangingWorld(RuleBasedStateMachine):
         else:
             self.batch.append(LinkAdded(0, link))
 
-    @rule(data=st.data(), slots=st.integers(0, 6), tps=st.sampled_from([50.0, 2000.0, float("inf")]))
-    def change_capacity(self, data: st.DataObject, slots: int, tps: float) -> None:
+    @rule(
+        data=st.data(),
+        slots=st.integers(0, 6),
+        tps=st.sampled_from([50.0, 2000.0, float("inf")]),
+        memory=st.sampled_from([0.05, 0.2, None, float("inf")]),
+    )
+    def change_capacity(self, data: st.DataObject, slots: int, tps: float, memory: float | None) -> None:
         self.run_batch()
         topology = self.catalog.topology
         if not len(topology):
             return
         name = data.draw(st.sampled_from([topology.name(n) for n in topology.ids()]))
-        self.batch.append(CapacityChanged(0, name, slots=slots, capacity_tps=tps))
+        self.batch.append(CapacityChanged(0, name, slots=slots, capacity_tps=tps, memory_mb=memory))
 
     @rule(stream=st.integers(0, 3), rate=st.sampled_from([1.0, 33.3, 1000.0]))
     def change_rate(self, stream: int, rate: float) -> None:
@@ -250,6 +259,41 @@ def test_a_device_that_leaves_and_returns_in_one_batch_moves_nothing() -> None:
     assert report.moves == []
     assert report.rerouted
     assert faults(catalog) == []
+
+
+def test_a_report_says_exactly_what_a_batch_did() -> None:
+    """s0 and its source, a filter above it and the sink: placed, re-routed, moved and removed."""
+    catalog = world(3, slots=20, bandwidth_mbps=1000)
+    engine = Engine(catalog, mechanism("bottom_up"))
+    report = engine.run([QueryAdded(0, query(1, "first")), QueryAdded(0, query(1, "again"))])
+    plan, placed = catalog.plan.operators, catalog.placement.nodes
+    assert (report.events, report.deltas, report.touched) == (2, 1, len(plan))
+    assert report.results == {Result.SUCCESS: 1, Result.PARTIAL: 0, Result.FAILED: 0}
+    assert {m.operator: (m.source, m.target) for m in report.moves} == {o: (None, placed[o]) for o in plan}
+    assert {m.cause for m in report.moves} == {"query first added; query again added"}
+    assert report.difference.gained == placed
+    assert (report.unplaced, report.rerouted, report.aborts, report.widened_tries) == ({}, [], 0, 0)
+    free = [o for o, r in plan.items() if r.slots]
+    assert report.messages >= 2 * len(free)
+    assert report.message_bytes >= (12 + 8) * len(free)
+    assert report.total_s == report.apply_s + report.merge_s + report.amend_s > 0
+    assert (report.lock_s, report.validation_s) == (0.0, 0.0)
+    before = dict(placed)
+    report = engine.run([QueryRemoved(0, QueryId("first"))])
+    (sink,) = set(before) - set(plan)
+    assert [(m.operator, m.source, m.target, m.cause) for m in report.moves] == [
+        (sink, before[sink], None, "query first removed")
+    ]
+    assert (report.events, report.deltas, report.touched) == (1, 1, 2)
+    victim = next(o for o in free if catalog.topology.name(placed[o]).startswith("s"))
+    here, before = placed[victim], dict(placed)
+    name = catalog.topology.name(here)
+    report = engine.run([CapacityChanged(0, name, slots=0)])
+    leaving = {o for o in free if before[o] == here}
+    assert {m.operator for m in report.moves} == leaving
+    assert all((m.source, m.target) == (here, placed[m.operator]) and m.target != here for m in report.moves)
+    assert {m.cause for m in report.moves} == {f"capacity of node {name} changed"}
+    assert report.difference.moved == {o: (here, placed[o]) for o in leaving}
 
 
 def test_an_addition_touches_only_what_it_adds_and_what_it_hangs_on() -> None:

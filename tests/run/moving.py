@@ -28,7 +28,7 @@ from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.base import Mechanism
-from meander.run.backup import base_of
+from meander.run.bases import base_of
 from meander.run.commit import Commit
 from meander.run.comparison import Comparison, compare
 from meander.run.exchange.base import ChannelAppend
@@ -72,18 +72,19 @@ class MovingPlane:
         patience_ms: int | None = None,
         rebinding: RebindingOptions | None = None,
         replicas: int = 1,
+        strategy: str | None = None,
     ) -> None:
         self.directory, self.spark, self.runner = directory, spark, runner
         self.slots, self.disorder_ms, self.patience_ms = slots, disorder_ms, patience_ms
         self.rebinding = rebinding
-        self.replicas = replicas
+        self.replicas, self.strategy = replicas, strategy
         self.clock = VirtualClock()
         self.catalog = moving_catalog()
         self.engine = Engine(self.catalog, chosen or mechanism("bottom_up"))
         self.wanted = list(sql(text, STREAMS, SINKS).queries)
         self.entered: dict[str, list[pa.Table]] = defaultdict(list)
         self.reached: dict[tuple[str, str], int] = defaultdict(lambda: BEGIN)
-        self.batch = 0
+        self.batch = self.late = 0
         self.outcomes: list[Outcome] = []
         self.away: set[str] = set()
         self.restore: Callable[[Loop], Callable[[], None]] | None = None
@@ -97,7 +98,13 @@ class MovingPlane:
         options = HostOptions(self.directory, self.slots, rebinding=self.rebinding, patience_ms=self.patience_ms)
         self.host = Host(options, self.spark, self.runner, clock=self.clock)
         self.loop = Loop(
-            self.catalog, self.engine, self.host, replicas=self.replicas, background=False, clock=self._seconds
+            self.catalog,
+            self.engine,
+            self.host,
+            strategy=self.strategy,
+            replicas=self.replicas,
+            background=False,
+            clock=self._seconds,
         )
 
     def _seconds(self) -> float:
@@ -205,7 +212,7 @@ class MovingPlane:
     def step(self, slot: int | None = None) -> None:
         for number in range(self.slots) if slot is None else [slot]:
             self.batch += 1
-            self.host.stepper.step(number, self.batch)
+            self.late += self.host.stepper.step(number, self.batch).late
 
     def poll(self) -> None:
         self.outcomes += self.loop.poll()

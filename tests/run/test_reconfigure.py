@@ -42,12 +42,13 @@ def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
     prepared.close()
 
 
+@pytest.mark.parametrize("strategy", [None, "store_and_forward", "replay"])
 @pytest.mark.parametrize("seed", range(6))
 def test_any_schedule_of_changes_gives_the_oracles_output(
-    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int, strategy: str | None
 ) -> None:
     rng = np.random.default_rng(seed)
-    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300, strategy=strategy)
     for moment in range(10):
         plane.feed(rng, moment * 500)
         if rng.random() < 0.7:
@@ -65,7 +66,7 @@ def test_any_schedule_of_changes_gives_the_oracles_output(
     plane.check_deployment()
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """The process dies here."""
 
 
@@ -88,12 +89,18 @@ class Bomb:
         return outcome
 
 
+@pytest.mark.parametrize("strategy", [None, "replay"])
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_a_crash_at_any_commit_of_a_change_or_a_step_leaves_the_output_as_it_is(
-    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: SparkSession,
+    runner: PreparedRunner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    strategy: str | None,
 ) -> None:
     rng = np.random.default_rng(seed)
-    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300, strategy=strategy)
     bomb = Bomb(rng, 0.2)
     monkeypatch.setattr(Store, "commit", lambda store, change: bomb.dies(store, change))
 
@@ -119,13 +126,19 @@ def test_a_crash_at_any_commit_of_a_change_or_a_step_leaves_the_output_as_it_is(
     plane.check_deployment()
 
 
+@pytest.mark.parametrize("strategy", [None, "replay"])
 @pytest.mark.parametrize("seed", [331, *range(200, 205)])
 def test_a_disk_that_is_full_at_any_commit_of_a_change_leaves_nothing_undone(
-    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: SparkSession,
+    runner: PreparedRunner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    strategy: str | None,
 ) -> None:
     """The process goes on: what was decided begins later, and what began goes on."""
     rng = np.random.default_rng(seed)
-    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300)
+    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300, strategy=strategy)
     full = FullNow(rng.random, 0.3)
     monkeypatch.setattr(loop, "AGAIN_S", 0.0)
     for moment in range(10):

@@ -51,7 +51,8 @@ class Builder:
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, master: str, is_kept: bool) -> None:
     builder = Builder()
     monkeypatch.setattr(session, "_prepare_environment", lambda *, here: None)
-    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(getActiveSession=lambda: None, builder=builder))
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=builder))
+    monkeypatch.setattr(session, "running_session", lambda: None)
     with pytest.raises(OutsideError, match=f"does not start on {master}: All masters are unresponsive; see that"):
         start_session("elsewhere", cores=1, extra={"spark.master": master})
     assert (session.PLAIN_FILES in builder.settings) is is_kept  # YARN hands out files by another file system

@@ -50,7 +50,13 @@ def test_tokens_that_others_can_read_or_that_are_no_tokens_are_refused(tmp_path:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("port = 'x'", "port must be a int"), ("prot = 1", "no setting 'prot'"), ("port =", "cannot be read")],
+    [
+        ("port = 'x'", "port must be a int"),
+        ("prot = 1", "no setting 'prot'"),
+        ("port =", "cannot be read"),
+        ("amenders = 0", r"meander.toml.*amenders must be at least 1, not 0; leave it out"),
+        ("amenders = 'all'", "amenders must be a int"),
+    ],
 )
 def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     home = create(tmp_path / "home", write_world(tmp_path))

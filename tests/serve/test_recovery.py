@@ -96,3 +96,20 @@ def test_a_coordinator_that_is_killed_loses_nothing_and_repeats_nothing(spark: S
     remembered = Ledger(home.ledger).remembered("back")
     assert remembered is not None
     assert remembered.status == 200, json.dumps(remembered.body)
+
+
+@pytest.mark.slow
+def test_a_gateway_that_was_killed_before_a_restart_comes_back_with_its_links(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    topology, home = write_world(tmp_path), Home(tmp_path / "home")
+    with running(home.directory, topology, Options(port=0), spark) as coordinator:
+        browser = Browser(coordinator.address, coordinator.token)
+        before = links(browser)
+        coordinator.events([{"event": "node_removed", "node": node} for node in ("e1", "s1")])
+        assert len(links(browser)) == len(before) - 4
+    with running(home.directory, None, Options(port=0), spark) as coordinator:
+        browser = Browser(coordinator.address, coordinator.token)
+        coordinator.restore(["e1"])
+        coordinator.restore(["s1"])
+        assert links(browser) == before

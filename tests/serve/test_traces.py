@@ -64,7 +64,7 @@ def collector() -> Iterator[Collector]:
 def test_a_collector_gets_a_span_for_each_phase(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     proto = pytest.importorskip(
         "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
-        reason="the extra is not installed; run pip install 'meander[otel]'",
+        reason="the extra is not installed; run .venv/bin/pip install -e '.[otel]'",
     )
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address)
     traces = traces_from_environment()
@@ -113,4 +113,4 @@ def test_without_the_extra_a_line_says_what_to_install(
     traces.reconfiguration(RECORD)
     traces.close()
     assert isinstance(traces, NoTraces)
-    assert "meander[otel]" in caplog.text
+    assert "pip install '.[otel]'" in caplog.text

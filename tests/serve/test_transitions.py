@@ -15,12 +15,15 @@ from meander.deploy.protocols.mfgs import levels, one_by_one
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved
 from meander.model.ids import QueryId
+from meander.model.operators import STATEFUL, Source
 from meander.model.topology import Link
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.bottom_up import BottomUp
 from meander.place.problem import Problem, Proposal
+from meander.run.backlog import read_counters
 from meander.run.prepared import PreparedRunner
 from meander.serve.metering import Meter
+from meander.serve.progress import Marks
 from meander.serve.transitions import MOST_RETRIES, PROTOCOLS, Transitions
 from tests.run.moving import MovingPlane
 from tests.run.test_step import QUERIES
@@ -109,6 +112,48 @@ def test_what_runs_is_metered(spark: SparkSession, runner: PreparedRunner, tmp_p
     second = meter.read(2_000, 1_000)
     assert sum(c.bytes for m in second.queries.values() for c in m.channels) == 0
     assert second.world.changes == 0
+
+
+def test_what_waits_is_metered_until_it_is_processed(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    """The queries drop much of their input and keep the rest in windows: neither waits, once it is read."""
+    plane = plane_at(tmp_path, spark, runner)
+    meter = Meter(plane.loop)
+
+    def waits(at_ms: int) -> dict[str, float]:
+        return {str(q): found.waits_ms for q, found in meter.read(at_ms, 1_000).queries.items()}
+
+    assert set(waits(1_000).values()) == {0.0}
+    plane.feed(np.random.default_rng(1), 0)
+    assert set(waits(2_000).values()) == {0.0}
+    assert set(waits(12_000).values()) == {10_000.0}
+    plane.finish()
+    read = waits(13_000)
+    sinks = plane.loop.outlets()  # nobody delivers here: results wait for their sinks
+    delivered = {o.query for o in sinks if not plane.host.store.exchange.counters(o.channel).pending_tuples}
+    assert {q: ms for q, ms in read.items() if q in delivered} == dict.fromkeys(delivered, 0.0)
+
+
+def test_the_time_of_a_query_with_windows_is_read_from_its_sources_to_its_sink(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    plane = plane_at(tmp_path, spark, runner)
+    plan, rng = plane.catalog.plan, np.random.default_rng(1)
+    seen: list[dict[QueryId, Marks]] = []
+    for moment in range(3):
+        plane.feed(rng, moment * 2_000)
+        for _ in range(4):
+            plane.step()
+        counters = read_counters(plane.host.store.exchange)
+        found = {query: Marks.of(plan, plan.serving(query), counters) for query in plan.queries}
+        seen.append({query: marks for query, marks in found.items() if marks is not None})
+    windowed = {q for q in plan.queries if any(isinstance(plan[o].spec, STATEFUL) for o in plan.serving(q))}
+    assert windowed == set(seen[0]) == set(seen[2])
+    assert windowed < set(plan.queries)
+    for query in windowed:
+        assert set(seen[2][query].sources) == {o for o in plan.serving(query) if isinstance(plan[o].spec, Source)}
+        assert min(seen[2][query].sinks.values()) > min(seen[0][query].sinks.values())
 
 
 class Helpless(BottomUp):

@@ -34,6 +34,7 @@ from meander.sites.contacts import Contacts
 from meander.sites.desk import SiteDesk
 from meander.sites.fence import Fence
 from meander.sites.made import take_up
+from meander.sites.paused import failed_facts
 from meander.sites.protocol import Epoch
 from meander.sites.sharing import Sharing
 from tests.run.harness import SINKS, STREAMS
@@ -152,7 +153,13 @@ class SpreadPlane(MovingPlane):
         self.host = Host(options, self.spark, self.runner, clock=self.clock)
         self.loop = Loop(self.catalog, self.engine, self.host, background=False, clock=self._seconds, carrier=Spreader)
         self.home_site = HomeSite(self.roster, "secret", World(STREAMS, SINKS), DoorOptions(broker=self.roster.broker))
+        self.home_site.facts = self._facts
         self.home_site.join(self.loop, self.host)
+
+    def _facts(self) -> dict[str, dict[str, Any]]:
+        """What sites tell with their heartbeats."""
+        up = {name: m.host for name, m in self.machines.items() if m.is_up}
+        return {name: {"failed": failed_facts(host), "behind": host.status().behind} for name, host in up.items()}
 
     @property
     def hosts(self) -> dict[str, Host]:

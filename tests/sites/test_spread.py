@@ -35,7 +35,8 @@ from meander.run.prepared import PreparedRunner
 from meander.run.reconfigure import Outcome
 from meander.run.store import Store
 from meander.serve import loop
-from meander.serve.condition import RUNNING, condition_of
+from meander.serve.condition import RUNNING
+from meander.serve.looking import condition_of
 from meander.serve.spread.journey import Journey, Phase
 from meander.serve.spread.spreader import Spreader
 from meander.sites.outlets import SiteOutlets
@@ -89,7 +90,7 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
         assert [o.reason for o in plane.outcomes if o.reason] == []
         assert sum(o.state_bytes for o in plane.outcomes) > 0
-        assert [condition_of(plane.loop, plane.catalog.plan.serving(q), (), None) for q in QUERIES] == [RUNNING] * 2
+        assert [condition_of(plane.loop, plane.catalog.plan.serving(q)) for q in QUERIES] == [RUNNING] * 2
         before = plane.roster.epoch
         plane.crash()
         check(plane)

@@ -22,6 +22,10 @@ class Monitor(ABC):
     def read(self, spans: Sequence[Span]) -> float | None:
         """The value, or None when nothing was seen that says anything about it. `spans` is not empty."""
 
+    def is_settled(self, spans: Sequence[Span]) -> bool:
+        """Whether the value is of what happened, not of what is still waited for. `spans` is not empty."""
+        return True
+
 
 class EnvironmentMonitor(ABC):
     """Turns what happened around all queries within a window into one fact."""

@@ -1,4 +1,9 @@
-"""Latency: a percentile of the event-time latency of results, so that a few slow results do not hide."""
+"""Latency: a percentile of the event-time latency of results, so that a few slow results do not hide.
+
+A query that gives nothing has no results to measure, so its silence counts: while a tuple is on its way and not
+processed, whatever comes of it is at least as late as the tuple has waited. A query whose sources are quiet, and one
+whose filter lets nothing through, has no such tuple.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,10 @@ from meander.model.demands import Metric
 
 
 class Latency(Monitor):
-    """The 95th percentile unless told otherwise."""
+    """The 95th percentile unless told otherwise, or the age of the oldest tuple that waits, if that is more.
+
+    While results come, an age below one round says nothing that they do not say: a tuple is always on its way.
+    """
 
     metric = Metric.LATENCY
 
@@ -18,5 +26,20 @@ class Latency(Monitor):
         self.share = share
 
     def read(self, spans: Sequence[Span]) -> float | None:
+        seen, waits_ms = self._seen(spans), self._waits_ms(spans)
+        return seen if waits_ms is None else waits_ms
+
+    def is_settled(self, spans: Sequence[Span]) -> bool:
+        return self._waits_ms(spans) is None
+
+    def _seen(self, spans: Sequence[Span]) -> float | None:
         latencies = [ms for span in spans for ms in span.query.latencies_ms]
         return percentile(latencies, self.share) if latencies else None
+
+    def _waits_ms(self, spans: Sequence[Span]) -> float | None:
+        """The age of what waits, if it says more than the results do."""
+        last, seen = spans[-1], self._seen(spans)
+        waits_ms = last.query.waits_ms
+        if not waits_ms or (seen is not None and waits_ms < max(seen, last.span_ms)):
+            return None
+        return waits_ms

@@ -1,7 +1,8 @@
 """Does placing cost what a change touches, and not what runs? Incremental placement against re-placing whole plans.
 
 Workload A adds queries of the published shape, B mixes additions and removals of queries with common parts, C moves
-trains between base stations. `isqp_scale` grows the world under a fixed load, `isqp_contention` lets amenders fight.
+trains between base stations. `isqp_scale` grows the world under a fixed load, `isqp_contention` lets amenders fight,
+`isqp_amenders` asks whether two are faster than one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from meander.lab.baselines import batched_holistic, batches, incremental, serial_holistic
-from meander.lab.bench import isqp_contention, isqp_scale
+from meander.lab.bench import isqp_amenders, isqp_contention, isqp_scale
 from meander.lab.bench.isqp_slices import (
     Slices,
     in_turn,
@@ -63,6 +64,7 @@ def run(quick: bool, progress: Progress) -> Report:
     figures += _moves(quick, progress)
     figures += isqp_scale.figures(quick, progress)
     figures += isqp_contention.figures(quick, progress)
+    figures += isqp_amenders.figures(quick, progress)
     return Report(
         "isqp",
         f"A: {source}, 64/64/640 nodes, {RUNNING:,} running, {ADDED:,} added; B: generated queries with common parts; "
@@ -75,6 +77,7 @@ def run(quick: bool, progress: Progress) -> Report:
             "goals apply to the median",
             *isqp_scale.NOTES,
             *isqp_contention.NOTES,
+            *isqp_amenders.NOTES,
         ),
     )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from meander.model.demands import Metric
+from meander.model.ids import NodeId, OperatorId
 from meander.place.problem import Problem, Proposal
 
 
@@ -16,8 +18,12 @@ class Metadata:
     optimises: tuple[Metric, ...]
     summary: str
     needs_cost_space: bool = False
+    routes_all: bool = False
+    """It also routes flows between pinned operators of the delta."""
     most_operators: int | None = None
     """It refuses deltas with more free operators than this."""
+    leaves_lock: bool = False
+    """Its solver computes outside Python's lock: several amenders place large deltas on several cores at once."""
 
 
 class Mechanism(ABC):
@@ -25,6 +31,14 @@ class Mechanism(ABC):
 
     name: str
     metadata: Metadata
+
+    def allowed(self, problem: Problem) -> Mapping[OperatorId, frozenset[NodeId]]:
+        """The only nodes that it would ever use for a free operator; operators that may run anywhere are left out."""
+        return {}
+
+    def leaves_lock_for(self, operators: Sequence[OperatorId]) -> bool:
+        """Whether these free operators would be placed by a solver that leaves Python's lock."""
+        return self.metadata.leaves_lock
 
     @abstractmethod
     def place(self, problem: Problem) -> Proposal:

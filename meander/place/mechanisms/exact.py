@@ -4,10 +4,10 @@ Minimises, over all operators i on candidates c(i),
 
     sum_i unary[i, c(i)]  +  sum over edges (i, j, w) of  w * latency[c(i), c(j)]
 
-such that no candidate holds more slots or tuples/s than it has left. Capacities aside, a forest of edges is solved
-exactly by a dynamic program from the leaves up. Branch and bound descends from the roots with that program's remaining
-cost as its bound: when capacities do not bind and the edges form a forest, the first descent is optimal and proven so.
-Edges that close a cycle only count once both ends are chosen, which keeps the bound valid.
+such that no candidate holds more slots, tuples/s or memory than it has left. Capacities aside, a forest of edges is
+solved exactly by a dynamic program from the leaves up. Branch and bound descends from the roots with that program's
+remaining cost as its bound: when capacities do not bind and the edges form a forest, the first descent is optimal and
+proven so. Edges that close a cycle only count once both ends are chosen, which keeps the bound valid.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -41,6 +41,8 @@ class Assignment:
     need_tps: Floats
     free_slots: Ints
     free_tps: Floats
+    need_mb: Floats
+    free_mb: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def assign(question: Assignment, most_steps: int) -> Answer:
     )
     choice, cost, bound, steps = _search(
         question.unary, question.latency_ms, order, parent, down, up, extra_start, extra_other, extra_out, extra_in,
-        question.need_slots, question.need_tps, question.free_slots, question.free_tps, most_steps,
+        question.need_slots, question.need_tps, question.need_mb,
+        question.free_slots, question.free_tps, question.free_mb, most_steps,
     )  # fmt: skip
     proven = steps <= most_steps
     if cost == np.inf:
@@ -203,8 +206,10 @@ def _search(
     extra_in: Floats,
     need_slots: Ints,
     need_tps: Floats,
+    need_mb: Floats,
     free_slots: Ints,
     free_tps: Floats,
+    free_mb: Floats,
     most_steps: int,
 ) -> tuple[Ints, float, float, int]:
     """Depth first, cheapest bound first. Returns the best choice, its cost, the first bound and the steps taken."""
@@ -212,7 +217,7 @@ def _search(
     allowed = unary.copy()
     for i in range(count):
         for c in range(candidates):
-            if need_slots[i] > free_slots[c] or need_tps[i] > free_tps[c]:
+            if need_slots[i] > free_slots[c] or need_tps[i] > free_tps[c] or need_mb[i] > free_mb[c]:
                 allowed[i, c] = np.inf
     subtree, from_parent = _remaining_cost(allowed, latency, order, parent, down, up)
     best_choice = np.full(count, -1, dtype=np.int64)
@@ -223,7 +228,7 @@ def _search(
             root_bound += subtree[i].min()
     if root_bound == np.inf:
         return best_choice, best, root_bound, 0
-    slots, tps = free_slots.copy(), free_tps.copy()
+    slots, tps, memory = free_slots.copy(), free_tps.copy(), free_mb.copy()
     choice = np.full(count, -1, dtype=np.int64)
     bound = np.empty(count + 1)
     bound[0] = root_bound
@@ -253,6 +258,7 @@ def _search(
         elif choice[operator] >= 0:
             slots[choice[operator]] += need_slots[operator]
             tps[choice[operator]] += need_tps[operator]
+            memory[choice[operator]] += need_mb[operator]
             choice[operator] = -1
         found = False
         while cursor[k] < candidates:
@@ -261,7 +267,7 @@ def _search(
             if reached >= limit:
                 break
             cursor[k] += 1
-            if slots[c] >= need_slots[operator] and tps[c] >= need_tps[operator]:
+            if slots[c] >= need_slots[operator] and tps[c] >= need_tps[operator] and memory[c] >= need_mb[operator]:
                 found = True
                 break
         if not found:
@@ -273,6 +279,7 @@ def _search(
         choice[operator] = c
         slots[c] -= need_slots[operator]
         tps[c] -= need_tps[operator]
+        memory[c] -= need_mb[operator]
         bound[k + 1] = reached
         if k == count - 1:
             best, limit = reached, reached * (1 - TOLERANCE)

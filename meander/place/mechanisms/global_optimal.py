@@ -10,6 +10,7 @@ from meander.place.mechanisms.ilp import gap_of
 from meander.place.mechanisms.messages import Message, count, count_assignments
 from meander.place.mechanisms.milp import Limits, solve
 from meander.place.mechanisms.one_by_one import downstream
+from meander.place.mechanisms.packing import packed
 from meander.place.mechanisms.question import chosen, fits_together, parts
 from meander.place.mechanisms.whole import everywhere
 from meander.place.problem import Problem, Proposal
@@ -28,6 +29,7 @@ class GlobalOptimal(Mechanism):
         (Metric.NETWORK_USAGE, Metric.LATENCY),
         "the true optimum of traffic x latency, with knowledge of the whole network; small graphs only",
         most_operators=MOST_OPERATORS,
+        leaves_lock=True,
     )
 
     def __init__(self, limits: Limits | None = None, work: int = WORK) -> None:
@@ -50,6 +52,8 @@ class GlobalOptimal(Mechanism):
         count(proposal, Message.LATENCY, problem.topology.link_count())
         anchored = all(part.starts or part.ends for part in parts(problem))
         best = self._best(problem, list(problem.free), proposal) if anchored else None
+        if best is not None and not problem.connect_all(best):
+            best = packed(problem, proposal) or None
         if best is None:
             return self._piecewise(problem, proposal)
         for operator, node in best.items():
@@ -79,7 +83,9 @@ class GlobalOptimal(Mechanism):
         nodes: dict[OperatorId, NodeId] = {}
         for part in parts(problem):
             best = self._best(problem, part.operators, spent) if part.starts or part.ends else None
-            for operator, node in (best or {}).items():
+            if best is None or not problem.connect_all(best):
+                continue
+            for operator, node in best.items():
                 problem.take(operator, node)
                 nodes[operator] = node
         proposal = downstream(

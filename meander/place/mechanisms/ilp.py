@@ -23,6 +23,7 @@ from meander.place.mechanisms.milp import Limits, solve
 from meander.place.mechanisms.nearby import nearby
 from meander.place.mechanisms.objective import cost_at, weight
 from meander.place.mechanisms.one_by_one import Spot, downstream
+from meander.place.mechanisms.packing import packed
 from meander.place.mechanisms.question import (
     Part,
     by_goal,
@@ -45,7 +46,9 @@ class Ilp(Mechanism):
     """The exact optimum over the candidates. `also` adds nodes that a user allows besides those on paths."""
 
     name = "ilp"
-    metadata = Metadata((Metric.NETWORK_USAGE, Metric.LATENCY), "least traffic x latency along the paths of a delta")
+    metadata = Metadata(
+        (Metric.NETWORK_USAGE, Metric.LATENCY), "least traffic x latency along the paths of a delta", leaves_lock=True
+    )
 
     def __init__(self, limits: Limits | None = None, also: Sequence[NodeId] = (), work: int = WORK) -> None:
         self.limits = limits or Limits()
@@ -66,6 +69,8 @@ class Ilp(Mechanism):
             nodes = self._single(problem, candidates[0], latencies)
         else:
             nodes = self._optimum(problem, found, candidates, latencies, spent)
+            if not problem.connect_all(nodes):
+                nodes = packed(problem, spent)
         count(spent, Message.STATE, sum(map(len, candidates)))
         count(spent, Message.LATENCY, latencies.links)
         for operator, node in nodes.items():
@@ -85,7 +90,7 @@ class Ilp(Mechanism):
             asked = question(problem, [operator], candidates, latencies)
             ranked = np.argsort(asked.unary[0], kind="stable").tolist()
             nodes = (candidates[c] for c in ranked if asked.unary[0, c] < np.inf)
-            return next(({operator: node} for node in nodes if problem.fits(operator, node)), {})
+            return next(({operator: node} for node in nodes if _takes(problem, operator, node)), {})
         starts = [(pinned[f.upstream], weight(f)) for f in problem.inputs[operator]]
         ends = by_goal(problem, problem.outputs[operator])
         costs = []
@@ -94,7 +99,7 @@ class Ilp(Mechanism):
             if cost < float("inf"):
                 costs.append((cost, node))
         costs.sort(key=itemgetter(0))
-        return next(({operator: node} for _, node in costs if problem.fits(operator, node)), {})
+        return next(({operator: node} for _, node in costs if _takes(problem, operator, node)), {})
 
     def _optimum(
         self,
@@ -165,6 +170,11 @@ class Ilp(Mechanism):
             found.update(dict.fromkeys(islice(nearby(problem.room, start, least), WIDENED)))
         connect(part, found, latencies)
         return list(found)
+
+
+def _takes(problem: Problem, operator: OperatorId, node: NodeId) -> bool:
+    """Whether a node has room and its links carry the flows; then they are connected."""
+    return problem.fits(operator, node) and problem.connect(operator, node, problem.pinned)
 
 
 def gap_of(answer: Answer) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
 
 from meander.place.mechanisms.exact import Answer, Assignment, Floats, Ints
 
@@ -37,6 +38,7 @@ def solve(question: Assignment, limits: Limits, start: Ints | None = None) -> An
     forbidden = ~np.isfinite(question.unary)
     forbidden |= question.need_slots[:, None] > question.free_slots
     forbidden |= question.need_tps[:, None] > question.free_tps
+    forbidden |= question.need_mb[:, None] > question.free_mb
     scale = _scale(question, forbidden)
 
     cost = np.zeros(columns)
@@ -46,24 +48,19 @@ def solve(question: Assignment, limits: Limits, start: Ints | None = None) -> An
     upper = np.ones(columns)
     upper[:choices][forbidden.ravel()] = 0.0
 
-    rows = _Rows()
     grid = np.arange(choices).reshape(operators, candidates)
-    for i in range(operators):
-        rows.add(grid[i], np.ones(candidates), 1.0, 1.0)
-    for c in range(candidates):
-        rows.add(grid[:, c], question.need_slots.astype(np.float64), -np.inf, float(question.free_slots[c]))
-        if np.isfinite(question.free_tps[c]):
-            rows.add(grid[:, c], question.need_tps, -np.inf, float(question.free_tps[c]))
-    leaving = [np.flatnonzero(tails == c) for c in range(candidates)]
-    arriving = [np.flatnonzero(tips == c) for c in range(candidates)]
-    for f, (a, b) in enumerate(question.edges.tolist()):
-        first = choices + f * arcs
-        for c in range(candidates):
-            out, into = first + leaving[c], first + arriving[c]
-            where = np.concatenate((out, into, (grid[a, c], grid[b, c])))
-            rows.add(where, np.concatenate((np.ones(len(out)), -np.ones(len(into)), (-1.0, 1.0))), 0.0, 0.0)
+    rows = Rows()
+    rows.add_block(grid, np.ones(grid.shape), np.ones(operators), np.ones(operators))
+    for need, free in (
+        (question.need_slots, question.free_slots), (question.need_tps, question.free_tps),
+        (question.need_mb, question.free_mb),
+    ):  # fmt: skip
+        limited = np.flatnonzero(np.isfinite(free))
+        amount = np.broadcast_to(need.astype(np.float64), (len(limited), operators))
+        rows.add_block(grid.T[limited], amount, np.full(len(limited), -np.inf), free[limited].astype(np.float64))
+    rows.add_flows(question.edges, grid, tails, tips)
 
-    solver = _solver(limits)
+    solver = highs(limits)
     solver.passModel(rows.model(cost * scale, upper, choices))
     if start is not None and len(start):
         chosen = np.zeros(choices)
@@ -89,30 +86,55 @@ def network(latency_ms: Floats) -> tuple[Ints, Ints]:
     return tails.astype(np.int64), tips.astype(np.int64)
 
 
-class _Rows:
-    """Constraints, collected row by row."""
+class Rows:
+    """Constraints as arrays of entries, added one by one or in blocks. Building them holds Python's lock."""
 
     def __init__(self) -> None:
-        self.index: list[NDArray[np.int64]] = []
-        self.value: list[Floats] = []
-        self.lower: list[float] = []
-        self.upper: list[float] = []
+        self.count = 0
+        self.entries: list[tuple[Ints, Ints, Floats]] = []
+        """Row, column and value of each."""
+        self.lower: list[Floats] = []
+        self.upper: list[Floats] = []
 
     def add(self, index: NDArray[np.int64], value: Floats, lower: float, upper: float) -> None:
-        self.index.append(index)
-        self.value.append(value)
+        """One constraint."""
+        self.add_block(index[None], value, np.array([lower]), np.array([upper]))
+
+    def add_block(self, columns: Ints, values: Floats, lower: Floats, upper: Floats) -> None:
+        """One constraint for each row of columns and values."""
+        row = self._rows(lower, upper)
+        self.entries.append((np.repeat(row, columns.shape[1]), columns.ravel(), values.ravel()))
+
+    def add_flows(self, edges: Ints, grid: Ints, tails: Ints, tips: Ints) -> None:
+        """For each flow and candidate: what leaves less what arrives is where the upstream is less where the reader is.
+
+        A flow's columns, one for each arc, come after the grid, flow by flow.
+        """
+        flows, candidates, arcs = len(edges), grid.shape[1], len(tails)
+        row = self._rows(np.zeros(flows * candidates), np.zeros(flows * candidates)).reshape(flows, candidates)
+        column = grid.size + np.arange(flows * arcs).reshape(flows, arcs)
+        for rows, columns, value in (
+            (row[:, tails], column, 1.0), (row[:, tips], column, -1.0),
+            (row, grid[edges[:, 0]], -1.0), (row, grid[edges[:, 1]], 1.0),
+        ):  # fmt: skip
+            self.entries.append((rows.ravel(), columns.ravel(), np.full(rows.size, value)))
+
+    def _rows(self, lower: Floats, upper: Floats) -> Ints:
         self.lower.append(lower)
         self.upper.append(upper)
+        self.count += len(lower)
+        return np.arange(self.count - len(lower), self.count)
 
     def model(self, cost: Floats, upper: Floats, integers: int) -> highspy.HighsLp:
+        row, column, value = (np.concatenate(part) for part in zip(*self.entries, strict=True))
+        matrix = coo_array((value, (row, column)), shape=(self.count, len(cost))).tocsr()
         lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(cost), len(self.lower)
+        lp.num_col_, lp.num_row_ = len(cost), self.count
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
-        lp.row_lower_, lp.row_upper_ = np.array(self.lower), np.array(self.upper)
+        lp.row_lower_, lp.row_upper_ = np.concatenate(self.lower), np.concatenate(self.upper)
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.concatenate(([0], np.cumsum([len(i) for i in self.index]))).astype(np.int32)
-        lp.a_matrix_.index_ = np.concatenate(self.index).astype(np.int32)
-        lp.a_matrix_.value_ = np.concatenate(self.value)
+        lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
+        lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indices.astype(np.int32), matrix.data
         kinds = highspy.HighsVarType
         lp.integrality_ = [kinds.kInteger] * integers + [kinds.kContinuous] * (len(cost) - integers)
         return lp
@@ -126,7 +148,7 @@ def _scale(question: Assignment, forbidden: NDArray[np.bool_]) -> float:
     return 1000.0 / largest if largest > 0 else 1.0
 
 
-def _solver(limits: Limits) -> highspy.Highs:
+def highs(limits: Limits) -> highspy.Highs:
     solver: highspy.Highs = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, value in (
         ("output_flag", False), ("threads", 1), ("random_seed", 0), ("time_limit", limits.time_s),

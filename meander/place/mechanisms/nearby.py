@@ -31,7 +31,7 @@ def nearby(room: Room, start: NodeId, need: Need, *, upstream: bool = False) -> 
     while True:
         found = _nearest(room, start, need, wanted, upstream)
         for node in found[yielded:]:
-            if room.fits(node, need.slots, need.load_tps):
+            if room.fits(node, need.slots, need.load_tps, need.memory_mb):
                 yield node
         if len(found) < wanted:
             return
@@ -41,16 +41,18 @@ def nearby(room: Room, start: NodeId, need: Need, *, upstream: bool = False) -> 
 def _nearest(room: Room, start: NodeId, need: Need, wanted: int, upstream: bool) -> list[NodeId]:
     nodes, arcs = room.topology.nodes, room.topology.arcs
     changes = list(room.node_changes)
-    touched = np.array([node for node, _, _ in changes], dtype=np.int64)
-    slots = np.array([s for _, s, _ in changes], dtype=np.int64)
-    load = np.array([tps for _, _, tps in changes], dtype=np.float64)
+    touched = np.array([node for node, _, _, _ in changes], dtype=np.int64)
+    slots = np.array([s for _, s, _, _ in changes], dtype=np.int64)
+    load = np.array([tps for _, _, tps, _ in changes], dtype=np.float64)
+    memory = np.array([mb for _, _, _, mb in changes], dtype=np.float64)
     far_end, head, following = (
         (arcs.tail, nodes.in_head, arcs.in_next) if upstream else (arcs.tip, nodes.out_head, arcs.out_next)
     )
     ledger = room.ledger
     found = _search(
-        int(start), wanted, need.slots, need.load_tps, far_end, arcs.latency_ms, head, following,
-        nodes.alive, nodes.slots, nodes.capacity_tps, ledger.slots, ledger.load_tps, touched, slots, load, MOST_VISITED,
+        int(start), wanted, need.slots, need.load_tps, need.memory_mb, far_end, arcs.latency_ms, head, following,
+        nodes.alive, nodes.slots, nodes.capacity_tps, nodes.memory_mb, ledger.slots, ledger.load_tps, ledger.memory_mb,
+        touched, slots, load, memory, MOST_VISITED,
     )  # fmt: skip
     return [NodeId(int(n)) for n in found]
 
@@ -61,6 +63,7 @@ def _search(
     wanted: int,
     need_slots: int,
     need_tps: float,
+    need_mb: float,
     far_end: NDArray[np.int32],
     latency: NDArray[np.float32],
     head: NDArray[np.int32],
@@ -68,11 +71,14 @@ def _search(
     alive: NDArray[np.bool_],
     slots: NDArray[np.int32],
     capacity: NDArray[np.float32],
+    memory: NDArray[np.float32],
     used_slots: NDArray[np.int32],
     used_tps: NDArray[np.float64],
+    used_mb: NDArray[np.float64],
     touched: NDArray[np.int64],
     touched_slots: NDArray[np.int64],
     touched_tps: NDArray[np.float64],
+    touched_mb: NDArray[np.float64],
     most_visited: int,
 ) -> NDArray[np.int64]:
     overlay = {np.int64(-1): np.int64(-1)}
@@ -89,11 +95,16 @@ def _search(
         if node in done:
             continue
         done[node] = True
-        taken_slots, taken_tps = np.int64(used_slots[node]), used_tps[node]
+        taken_slots, taken_tps, taken_mb = np.int64(used_slots[node]), used_tps[node], used_mb[node]
         if node in overlay:
             taken_slots += touched_slots[overlay[node]]
             taken_tps += touched_tps[overlay[node]]
-        if taken_slots + need_slots <= slots[node] and taken_tps + need_tps <= capacity[node]:
+            taken_mb += touched_mb[overlay[node]]
+        if (
+            taken_slots + need_slots <= slots[node]
+            and taken_tps + need_tps <= capacity[node]
+            and taken_mb + need_mb <= memory[node]
+        ):
             found.append(node)
             if len(found) == wanted:
                 break

@@ -1,8 +1,8 @@
 """The frame of all mechanisms that place one operator after the other.
 
 A mechanism says in which order it would try nodes for one operator, given where its neighbours are. The frame takes
-the first with room. When all are full, it looks for any node nearby that has room and connects the operator; when
-there is none, the operator stays unplaced with the reason, and so do those that would read from it.
+the first that has room and whose links can carry the operator's flows. When there is none, it looks for any such node
+nearby; when there is none either, the operator stays unplaced with the reason, and so do those that would read from it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from meander.place.mechanisms.objective import cost_at, weight
 from meander.place.mechanisms.routes import connects, goals, origins
 from meander.place.problem import Problem, Proposal
 
+MOST_REFUSED = 64
+"""Nodes with room whose links are too full that are looked at for one operator."""
 COMPARED = 4
 """Of this many nearby nodes with room, the cheapest is taken."""
 
@@ -105,9 +107,11 @@ def _place(spot: Spot, candidates: Candidates, proposal: Proposal, widen: bool, 
         proposal.unplaced[spot.operator] = "no operator it reads from or leads to has a node"
         return
     node, tried = _choose(spot, candidates, proposal, widen, per_try)
-    if node is None and (served := _served_ends(spot)):
-        spot = replace(spot, ends=served)
-        node, tried = _choose(spot, candidates, proposal, widen, per_try)
+    if node is None:
+        served = _served_ends(spot)
+        if served or _branches(spot):
+            spot = replace(spot, ends=served or spot.ends)
+            node, tried = _choose(spot, candidates, proposal, widen, per_try, every=False)
     if node is None:
         proposal.unplaced[spot.operator] = _reason(spot, tried, widen)
         return
@@ -122,28 +126,44 @@ def _served_ends(spot: Spot) -> list[NodeId]:
     return served if spot.starts and len(served) < len(spot.ends) else []
 
 
+def _branches(spot: Spot) -> bool:
+    """Whether several readers have a node: one that the links cannot serve should not keep the others waiting."""
+    return sum(f.reader in spot.placed for f in spot.problem.outputs[spot.operator]) > 1
+
+
 def _choose(
-    spot: Spot, candidates: Candidates, proposal: Proposal, widen: bool, per_try: tuple[Message, ...]
+    spot: Spot,
+    candidates: Candidates,
+    proposal: Proposal,
+    widen: bool,
+    per_try: tuple[Message, ...],
+    *,
+    every: bool = True,
 ) -> tuple[NodeId | None, list[NodeId]]:
-    """A node with room, and those that were asked before."""
+    """A node with room, connected with its neighbours, and those that were asked before."""
     problem = spot.problem
     need = problem.free[spot.operator]
     tried: list[NodeId] = []
     node: NodeId | None = None
+    refused = 0
     for candidate in candidates(spot):
         tried.append(candidate)
-        if problem.room.fits(candidate, need.slots, need.load_tps):
-            node = candidate
-            break
+        if problem.room.fits(candidate, need.slots, need.load_tps, need.memory_mb):
+            if problem.connect(spot.operator, candidate, spot.placed, every=every):
+                node = candidate
+                break
+            refused += 1
+            if refused == MOST_REFUSED:
+                break
     for message in per_try:
         count(proposal, message, len(tried))
     if node is None and widen:
-        node = somewhere(spot, proposal)
+        node = somewhere(spot, proposal, every=every)
     return node, tried
 
 
-def somewhere(spot: Spot, proposal: Proposal) -> NodeId | None:
-    """The cheapest of the nearest connected nodes with room, searched around the neighbour with most traffic."""
+def somewhere(spot: Spot, proposal: Proposal, *, every: bool = True) -> NodeId | None:
+    """The cheapest of the nearest nodes with room that connect it, searched around the neighbour with most traffic."""
     problem, operator = spot.problem, spot.operator
     around, against = spot.ends[0] if spot.ends else spot.starts[0], bool(spot.ends)
     heaviest = 0.0
@@ -151,14 +171,26 @@ def somewhere(spot: Spot, proposal: Proposal) -> NodeId | None:
         if flow.upstream in spot.placed and weight(flow) > heaviest:
             around, against, heaviest = spot.placed[flow.upstream], False, weight(flow)
     found: list[tuple[float, NodeId]] = []
+    refused = 0
     for node in nearby(problem.room, around, problem.free[operator], upstream=against):
         count(proposal, Message.ASK)
         count(proposal, Message.ANSWER)
-        if spot.connects(node):
+        if not spot.connects(node):
+            continue
+        if problem.connect(operator, node, spot.placed, every=every):
+            problem.disconnect((operator,))
             found.append((cost_at(problem, operator, node, spot.placed), node))
             if len(found) == COMPARED:
                 break
-    return min(found)[1] if found else None
+        else:
+            refused += 1
+            if refused == MOST_REFUSED:
+                break
+    if not found:
+        return None
+    best = min(found)[1]
+    problem.connect(operator, best, spot.placed, every=every)
+    return best
 
 
 def _reason(spot: Spot, tried: list[NodeId], widen: bool) -> str:
@@ -172,9 +204,33 @@ def _reason(spot: Spot, tried: list[NodeId], widen: bool) -> str:
                 return f"node {topology.name(end)}, which it leads to, is gone"
             if not topology.reachable(start, end):
                 return f"no path leads from {topology.name(start)} to {topology.name(end)}"
+    if thin := _thin_link(spot, tried):
+        return thin
     need = spot.problem.free[spot.operator]
     names = ", ".join(topology.name(n) for n in tried[:8]) + (" and others" if len(tried) > 8 else "")
     where = f" on {names}" if names else ""
     if widen:
         where += f"{' nor' if names else ''} on any connected node among the {MOST_VISITED:,} nearest"
-    return f"no room for {need.slots} slots and {need.load_tps:g} tuples/s{where}"
+    memory = f", {need.memory_mb:g} MB" if _memory_binds(spot, tried) else ""
+    return f"no room for {need.slots} slots{memory} and {need.load_tps:g} tuples/s{where}"
+
+
+def _memory_binds(spot: Spot, tried: list[NodeId]) -> bool:
+    """Whether one of the nodes would do if it had more memory."""
+    need, room, near = spot.problem.free[spot.operator], spot.problem.room, (*tried, *spot.starts, *spot.ends)
+    return any(room.fits(n, need.slots, need.load_tps) and room.free_mb(n) < need.memory_mb for n in near)
+
+
+def _thin_link(spot: Spot, tried: list[NodeId]) -> str | None:
+    """The flow that the links around a node with room cannot carry, if that is what is wrong."""
+    problem, topology = spot.problem, spot.problem.topology
+    for node in tried:
+        if not spot.fits(node):
+            continue
+        into = [(f, spot.placed.get(f.upstream), node) for f in problem.inputs[spot.operator]]
+        out_of = [(f, node, spot.placed.get(f.reader)) for f in problem.outputs[spot.operator]]
+        for flow, start, goal in (*into, *out_of):
+            if start is not None and goal is not None and problem.room.path(start, goal, flow.mbps) is None:
+                names = f"{topology.name(start)} to {topology.name(goal)}"
+                return f"no path with {flow.mbps:g} Mbit/s left leads from {names}"
+    return None

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from operator import itemgetter
 
 from meander.model.demands import Metric
-from meander.model.ids import NodeId
+from meander.model.ids import NodeId, OperatorId
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.objective import cost_at, weight
 from meander.place.mechanisms.one_by_one import Spot, downstream
-from meander.place.mechanisms.routes import origins
+from meander.place.mechanisms.routes import goals, origins
 from meander.place.problem import Problem, Proposal
 
 
@@ -29,6 +29,10 @@ class ProducerConsumer(Mechanism):
             return [n for _, n in sorted(costs, key=itemgetter(0))]
 
         return downstream(problem, ends_of_flows, widen=False)
+
+    def allowed(self, problem: Problem) -> dict[OperatorId, frozenset[NodeId]]:
+        producers, consumers = origins(problem), goals(problem)
+        return {o: frozenset((*producers[o], *consumers[o])) for o in problem.free}
 
 
 def _cost(spot: Spot, node: NodeId) -> float:

@@ -133,6 +133,8 @@ def question(
         np.array([n.load_tps for n in needs], dtype=np.float64),
         np.array([room.free_slots(c) for c in candidates], dtype=np.int64),
         np.array([room.free_tps(c) for c in candidates], dtype=np.float64),
+        np.array([n.memory_mb for n in needs], dtype=np.float64),
+        np.array([room.free_mb(c) for c in candidates], dtype=np.float64),
     )
 
 
@@ -155,8 +157,10 @@ def fits_together(problem: Problem, nodes: dict[OperatorId, NodeId]) -> bool:
     """Whether all of these find room at once."""
     slots: dict[NodeId, int] = {}
     load: dict[NodeId, float] = {}
+    memory: dict[NodeId, float] = {}
     for operator, node in nodes.items():
         need = problem.free[operator]
         slots[node] = slots.get(node, 0) + need.slots
         load[node] = load.get(node, 0.0) + need.load_tps
-    return all(problem.room.fits(node, slots[node], load[node]) for node in slots)
+        memory[node] = memory.get(node, 0.0) + need.memory_mb
+    return all(problem.room.fits(node, slots[node], load[node], memory[node]) for node in slots)

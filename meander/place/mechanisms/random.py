@@ -39,6 +39,7 @@ def _drawn(spot: Spot, rng: np.random.Generator) -> Iterator[NodeId]:
     need = spot.problem.free[spot.operator]
     connected = nodes.alive[: nodes.count] & (nodes.slots[: nodes.count] >= need.slots)
     connected &= nodes.capacity_tps[: nodes.count] >= need.load_tps
+    connected &= nodes.memory_mb[: nodes.count] >= need.memory_mb
     for start in spot.starts:
         connected &= np.isfinite(topology.latencies_from(start))
     for end in spot.ends:
@@ -46,7 +47,6 @@ def _drawn(spot: Spot, rng: np.random.Generator) -> Iterator[NodeId]:
     for node in map(NodeId, rng.permutation(np.flatnonzero(connected)).tolist()):
         if spot.fits(node):
             yield node
-            return
 
 
 def _latencies_to(topology: Topology, end: NodeId) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -31,7 +31,7 @@ def nearest_with_room(spot: Spot, space: CostSpace, point: NDArray[np.float64]) 
     checked = 0
     for chunk in space.near(point):
         for node in map(NodeId, chunk[_may_fit(room, need, chunk)].tolist()):
-            if not room.fits(node, need.slots, need.load_tps):
+            if not room.fits(node, need.slots, need.load_tps, need.memory_mb):
                 continue
             if spot.connects(node):
                 yield node
@@ -45,6 +45,7 @@ def _may_fit(room: Room, need: Need, nodes: NDArray[np.int64]) -> NDArray[np.boo
     table, ledger = room.topology.nodes, room.ledger
     fits: NDArray[np.bool_] = table.alive[nodes] & (ledger.slots[nodes] + need.slots <= table.slots[nodes])
     fits &= ledger.load_tps[nodes] + need.load_tps <= table.capacity_tps[nodes]
+    fits &= ledger.memory_mb[nodes] + need.memory_mb <= table.memory_mb[nodes]
     touched = list(room.touched_nodes)
     if touched:
         fits |= np.isin(nodes, touched)
@@ -52,8 +53,10 @@ def _may_fit(room: Room, need: Need, nodes: NDArray[np.int64]) -> NDArray[np.boo
 
 
 def load_share(room: Room, node: NodeId) -> float:
-    """How full a node is: the larger share of its slots and tuples/s."""
+    """How full a node is: the largest share of its slots, tuples/s and memory."""
     slots, capacity = int(room.topology.nodes.slots[node]), float(room.topology.nodes.capacity_tps[node])
+    memory = float(room.topology.nodes.memory_mb[node])
     used_slots = 1 - room.free_slots(node) / slots if slots else 1.0
     used_tps = 1 - room.free_tps(node) / capacity if 0 < capacity < float("inf") else 0.0
-    return max(used_slots, used_tps)
+    used_mb = 1 - room.free_mb(node) / memory if 0 < memory < float("inf") else 0.0
+    return max(used_slots, used_tps, used_mb)

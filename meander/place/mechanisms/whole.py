@@ -15,8 +15,8 @@ from meander.place.problem import Problem
 def everywhere(problem: Problem, operators: Sequence[OperatorId]) -> tuple[Assignment, list[NodeId]]:
     """The arrays for these free operators on all nodes that have any room, and those nodes."""
     topology, room, needs = problem.topology, problem.room, [problem.free[o] for o in operators]
-    least_slots, least_tps = min(n.slots for n in needs), min(n.load_tps for n in needs)
-    candidates = [n for n in topology.ids() if room.fits(n, least_slots, least_tps)]
+    least = min(n.slots for n in needs), min(n.load_tps for n in needs), min(n.memory_mb for n in needs)
+    candidates = [n for n in topology.ids() if room.fits(n, *least)]
     columns = np.array(candidates, dtype=np.int64)
     rows = {n: topology.latencies_from(n) for n in candidates}
     matrix = np.array([row[columns] for row in rows.values()]).reshape(len(candidates), len(candidates))
@@ -46,5 +46,7 @@ def everywhere(problem: Problem, operators: Sequence[OperatorId]) -> tuple[Assig
         np.array([n.load_tps for n in needs], dtype=np.float64),
         np.array([room.free_slots(c) for c in candidates], dtype=np.int64),
         np.array([room.free_tps(c) for c in candidates], dtype=np.float64),
+        np.array([n.memory_mb for n in needs], dtype=np.float64),
+        np.array([room.free_mb(c) for c in candidates], dtype=np.float64),
     )
     return asked, candidates

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,8 +95,11 @@ class Drain:
         now_ms = self._clock()
         if self.paused or now_ms < self._retry_ms:
             return 0
-        start, end = exchange.start(channel), exchange.end(channel)
-        if start == end or (end - start < CONTROL_RECORDS and not exchange.counters(channel).readable_tuples):
+        try:
+            start, end = exchange.start(channel), exchange.end(channel)
+            if start == end or (end - start < CONTROL_RECORDS and not exchange.counters(channel).readable_tuples):
+                return 0
+        except InputError:  # the channel is gone, or not there yet: there is nothing to deliver, and others wait
             return 0
         try:
             stop = self._range(start, min(end, start + most_rows))
@@ -185,6 +189,8 @@ class Drain:
                 self._turn.release()
 
     def metrics(self) -> DrainMetrics:
-        counters = self._store.exchange.counters(self.outlet.channel)
+        pending = 0
+        with suppress(InputError):  # its channel may be gone
+            pending = self._store.exchange.counters(self.outlet.channel).pending_tuples
         rows = self._store.acknowledged(self.outlet.name)
-        return DrainMetrics(rows, counters.pending_tuples, self._failures, self._attempts > 0, self.paused)
+        return DrainMetrics(rows, pending, self._failures, self._attempts > 0, self.paused)

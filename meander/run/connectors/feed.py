@@ -7,7 +7,7 @@ is one small note: the source's offset, the producers' newest event times, and c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -213,13 +213,15 @@ class Feed:
     def _unsent(self) -> bool:
         return bool((self._marks() != NO_WATERMARK).any())
 
-    def append(self) -> ChannelAppend | None:
-        """The waiting batch for all its channels: readers of one producer share its rows."""
+    def append(self, known: Iterable[ChannelId] | None = None) -> ChannelAppend | None:
+        """The waiting batch for all its channels, or only for those that are known: readers share its rows."""
         assert self._batch is not None
         batch, marks = self._batch, self._marks()
         self._sending = (self._entry_channel, marks)
         lengths = batch.counts[self._entry_producer]
         used = (lengths > 0) | (marks != NO_WATERMARK)
+        if known is not None:
+            used &= np.isin(self._entry_channel, np.fromiter(known, np.int64))
         if not used.any():
             return None
         producers = self._entry_producer[used]

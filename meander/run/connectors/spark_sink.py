@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
 from meander.run.connectors.options import SINK_OPTIONS, Option, Options
-from meander.run.session import start_session
+from meander.run.session import active, start_session
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "avro", "xml")
 OPTIONS = (
@@ -50,7 +51,12 @@ class SparkSink:
         """A range that was begun is written again as a whole."""
 
     def write(self, table: pa.Table, first: int) -> Any:
-        frame = start_session("meander").createDataFrame(table.combine_chunks()).coalesce(1)
+        spark = start_session("meander")
+        with active(spark):
+            self._write(spark.createDataFrame(table.combine_chunks()).coalesce(1), first)
+        return None
+
+    def _write(self, frame: DataFrame, first: int) -> None:
         writer = frame.write.format(self._format).options(**self._foreign)
         if self._format == "delta":
             writer = writer.option("txnAppId", self._application).option("txnVersion", first)
@@ -60,7 +66,6 @@ class SparkSink:
             writer.mode("overwrite").save(f"{self._path}/batch={first:012d}")
         else:
             writer.mode("append").save(self._path or None)
-        return None
 
     def close(self) -> None:
         """The session goes on."""

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -23,7 +23,7 @@ from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
 from meander.run.connectors.formats import Format, joined
 from meander.run.connectors.options import STREAM_OPTIONS, Option, Options
-from meander.run.session import start_session
+from meander.run.session import active, leave_alone, start_session
 
 OPTIONS = (
     Option("format", "Spark's name of the source: `rate`, `kafka`, ..."),
@@ -82,17 +82,22 @@ class SparkSource:
     def _frame(self) -> DataFrame:
         spark = start_session("meander")
         try:
-            reader = spark.readStream.format(self._spark_format).options(**self._foreign)
-            if "schema" in self._options.values:
-                reader = reader.schema(self._options.values["schema"])
-            frame = reader.load()
-            select = self._options.text("select").replace("{", "{{").replace("}", "}}")
-            return spark.sql(f"SELECT {select} FROM {{frame}}", frame=frame) if select else frame
+            with active(spark):
+                return self._loaded(spark)
         except (PySparkException, Py4JError) as error:
             raise InputError(f"stream {self.stream.name!r}: Spark refuses this source: {_first_line(error)}") from None
 
+    def _loaded(self, spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.format(self._spark_format).options(**self._foreign)
+        if "schema" in self._options.values:
+            reader = reader.schema(self._options.values["schema"])
+        frame = reader.load()
+        select = self._options.text("select").replace("{", "{{").replace("}", "}}")
+        return spark.sql(f"SELECT {select} FROM {{frame}}", frame=frame) if select else frame
+
     def _hand_over(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark: returns when the batch is committed."""
+        leave_alone(start_session("meander"))
         if batch_id <= self._done:
             return
         table = frame.toArrow()

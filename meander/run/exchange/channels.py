@@ -152,6 +152,22 @@ class Channel:
         if watermark > self.consumed_watermark:
             self.consumed_watermark = watermark
 
+    def become(self, other: Channel, payloads: Payloads) -> None:
+        """Holds, instead of what it held, what waits in another channel, at the same positions."""
+        for entry in self.overlapping(0, self.tail):
+            if entry.payload != NO_PAYLOAD:
+                payloads.release(entry.payload, entry.rows)
+        self.entries = array("q")
+        for entry in other.overlapping(other.head, other.tail):
+            self.entries.frombytes(_packed(*entry[:WIDTH]))
+            if entry.payload != NO_PAYLOAD:
+                payloads.use(entry.payload, 1, entry.rows)
+        self.head, self.tail, self.ready_ms = other.head, other.tail, other.ready_ms
+        self.kept_from = self.head if self.keeps else -1
+        self.watermark, self.consumed_watermark = other.watermark, other.consumed_watermark
+        self.appended_tuples, self.consumed_tuples = other.appended_tuples, other.consumed_tuples
+        self.markers = [m for m in other.markers if m[0] >= other.head]
+
     def consume(self, position: int, payloads: Payloads) -> None:
         """Lets go of everything before a position, or only passes it if the channel keeps what was consumed."""
         head, tail = self.head, self.tail

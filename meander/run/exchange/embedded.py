@@ -115,6 +115,13 @@ class EmbeddedExchange:
             now = self._store.now_ms()
             return np.array([_first(self._channels[c], reconfigurations, now) for c in channels], np.int64)
 
+    def behind_marker(self, channel: ChannelId, reconfiguration: int) -> int:
+        """The position behind a reconfiguration's marker, readable or not; behind everything if there is none."""
+        with self._store.lock:
+            view = self._channels[channel]
+            found = (p for p, marker in view.markers if marker.reconfiguration == reconfiguration)
+            return next(found, view.tail - 1) + 1
+
     def cut_ms(self, channels: Sequence[ChannelId]) -> Int64s:
         """For how long there has been no way; 0 where there is one."""
         with self._store.lock:

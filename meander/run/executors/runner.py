@@ -18,6 +18,7 @@ from meander.model.errors import InputError
 from meander.run.executors.door import BATCH_ROWS, Attempt, PartsDoor
 from meander.run.executors.part import BROUGHT, bringing, fetching
 from meander.run.frames import mapped
+from meander.run.session import active
 
 LEAST_ROWS = 500_000
 """Rows from which on a batch is worth being fetched by executors, unless `ROWS_SETTING` says otherwise."""
@@ -66,12 +67,18 @@ class ExecutorsRunner:
         batch, parts = self._door.offer(tables), self.parts
         self._spark.conf.set("spark.sql.shuffle.partitions", parts)
         try:
-            frame = plan([self._frame(batch, number, table, parts) for number, table in enumerate(tables)])
-            schema = to_arrow_schema(frame.schema, timezone="UTC")
-            told = mapped(frame, bringing(self._door.contact, batch), from_arrow_schema(BROUGHT)).collect()
-            brought = self._door.brought(batch, [Attempt(row["part"], row["attempt"]) for row in told])
+            with active(self._spark):
+                return self._run(plan, tables, batch, parts)
         finally:
             self._door.forget(batch)
+
+    def _run(
+        self, plan: Callable[[Sequence[DataFrame]], DataFrame], tables: Sequence[pa.Table], batch: str, parts: int
+    ) -> pa.Table:
+        frame = plan([self._frame(batch, number, table, parts) for number, table in enumerate(tables)])
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        told = mapped(frame, bringing(self._door.contact, batch), from_arrow_schema(BROUGHT)).collect()
+        brought = self._door.brought(batch, [Attempt(row["part"], row["attempt"]) for row in told])
         rows, wanted = sum(b.num_rows for b in brought), sum(row["rows"] for row in told)
         if rows != wanted:
             raise BroughtError(f"executors brought {wanted:,} rows, of which {rows:,} are there")

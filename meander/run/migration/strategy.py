@@ -25,3 +25,5 @@ class StateStrategy:
     name: str
     about: str
     begin: Begin
+    needs_input: bool = False
+    """Whether senders have to keep what fragments consume, so that state can be built from it."""

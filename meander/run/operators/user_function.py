@@ -40,8 +40,14 @@ def load(function: str) -> Callable[[pa.RecordBatch], object]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
+        importlib.invalidate_caches()  # the next try sees what was put there meanwhile
         raise InputError(
             f"user function {function!r}: cannot import {module_name!r} ({error}); put it on the path"
+        ) from None
+    except Exception as error:
+        raise InputError(
+            f"user function {function!r}: {module_name!r} fails when it is imported "
+            f"({type(error).__name__}: {error}); mend it"
         ) from None
     found = getattr(module, name, None)
     if not callable(found):

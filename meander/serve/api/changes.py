@@ -1,4 +1,4 @@
-"""Change events, and operators that are moved by hand."""
+"""Change events, nodes that come back, and operators that are moved by hand."""
 
 from __future__ import annotations
 
@@ -38,6 +38,32 @@ def events(
 ) -> Response:
     """Events with what came of them, oldest first; without `since`, the newest."""
     return shown(service.history.events(since, limit))
+
+
+@router.post(
+    "/nodes/restore",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": models.Batch}},
+    response_class=Response,
+)
+async def restore(service: ServiceOf, body: models.NodeNames, key: KeyOf, dry_run: bool = False) -> Response:
+    """Bring removed nodes back as they were: what they can hold, and their links.
+
+    A link whose other end is away too comes back when both are there. Links that were added or removed in between stay
+    as they are.
+    """
+    return await answered(service.restore(body.nodes, None if dry_run else key, dry_run=dry_run))
+
+
+@router.post(
+    "/nodes/forget",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": models.Forgotten}},
+    response_class=Response,
+)
+async def forget(service: ServiceOf, body: models.NodeNames, key: KeyOf) -> Response:
+    """Removed nodes are not wanted back: what is remembered of them goes, and they are shown no more."""
+    return await answered(service.forget(body.nodes, key))
 
 
 @router.post(

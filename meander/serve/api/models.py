@@ -26,10 +26,21 @@ class Problem(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["starting", "ok", "degraded", "stopping"]
-    problems: list[str]
+    status: Literal["starting", "ok", "degraded", "stopping"] = Field(
+        description="`ok` only if no host has a problem and no query is paused, waiting, stalled or violating."
+    )
+    problems: list[str] = Field(description="What is wrong, in words: of queries, the worst first, then of hosts.")
+    queries: dict[str, int] = Field(description="How many queries there are in each condition.")
     version: str
     uptime_s: float
+
+
+class Link(BaseModel):
+    a: str
+    b: str
+    latency_ms: float
+    bandwidth_mbps: float | None = Field(None, description="Left out when unlimited.")
+    directed: bool = Field(False, description="True for a link from a to b only.")
 
 
 class Node(BaseModel):
@@ -42,14 +53,7 @@ class Node(BaseModel):
     capacity_tps: float | None = Field(None, description="Tuples a second it can take; left out when unlimited.")
     x: float | None = Field(None, description="Longitude.")
     y: float | None = Field(None, description="Latitude.")
-
-
-class Link(BaseModel):
-    a: str
-    b: str
-    latency_ms: float
-    bandwidth_mbps: float | None = Field(None, description="Left out when unlimited.")
-    directed: bool = Field(False, description="True for a link from a to b only.")
+    comes_back_with: list[Link] | None = Field(None, description="Of a node that left: the links that it had.")
 
 
 class Topology(BaseModel):
@@ -95,6 +99,9 @@ class Batch(BaseModel):
     moves: list[Move]
     fragments: int = Field(description="Fragments whose operators are placed anew.")
     rerouted: int = Field(description="Edges that only take another way.")
+    reroutes: dict[str, int] = Field(
+        default_factory=dict, description="Why edges only take another way, with how many do."
+    )
     unplaced: dict[str, str] = Field(description="Operators without a place, with the reason.")
 
 
@@ -105,6 +112,14 @@ class Events(Input):
         description="Objects as in the lines of an event file; `at_ms` may be left out.",
         examples=[[{"event": "link_removed", "source": "train-1", "target": "station-1"}]],
     )
+
+
+class NodeNames(Input):
+    nodes: list[Name] = Field(min_length=1, max_length=MOST_EVENTS, description="Nodes that were removed.")
+
+
+class Forgotten(BaseModel):
+    forgotten: list[str]
 
 
 class EventOutcome(BaseModel):
@@ -140,8 +155,10 @@ class Latency(BaseModel):
 class Query(BaseModel):
     id: str
     text: str
-    status: Literal["running", "waiting", "paused", "stopping"]
-    reason: str | None = None
+    status: Literal["running", "idle", "violating", "stalled", "waiting", "paused", "stopping"] = Field(
+        description="Its condition, the worst that is known; docs/operations.md says what each means."
+    )
+    reason: str | None = Field(None, description="Why it is in that condition; left out while it is running.")
     mechanism: str
     demands: list[Demand]
     operators: int
@@ -226,6 +243,20 @@ class Resumed(BaseModel):
     where: str = Field(description="A site, or `home` for the coordinator's own host.")
     resumed: list[str]
     problem: str | None = Field(description="Why the site could not be told.")
+
+
+class Difference(BaseModel):
+    where: str = Field(description="`catalog`, `deployment`, `host` for the coordinator's own, or a site.")
+    what: str
+
+
+class Examination(BaseModel):
+    differences: list[Difference] = Field(description="How what runs differs from the catalog; empty when all is well.")
+    operators: int
+    fragments: int
+    channels: int
+    under_way: int = Field(description="Changes that were left out, because they are on their way.")
+    unasked: dict[str, str] = Field(description="Sites that could not be asked, with the reason.")
 
 
 class Placement(BaseModel):

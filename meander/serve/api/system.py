@@ -29,6 +29,12 @@ def metrics(service: ServiceOf) -> Response:
     return Response(exposition(service), media_type=CONTENT_TYPE)
 
 
+@router.get("/doctor", responses={200: {"model": models.Examination}}, response_class=Response)
+def doctor(service: ServiceOf) -> Response:
+    """Whether what runs, here and at all sites, is what the catalog says; what differs if something does."""
+    return shown(service.doctor())
+
+
 @router.post(
     "/resume",
     dependencies=[Depends(may_change)],

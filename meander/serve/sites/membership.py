@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from meander.model.errors import InputError, unknown
+from meander.run.host_report import HostReport
 from meander.serve.changes import check_name
 from meander.serve.core import Core
 from meander.serve.problems import not_found
@@ -231,6 +232,36 @@ class Membership:
         """The sites that are there now."""
         with self._lock:
             return sorted(name for name, site in self._sites.items() if site.state.is_present)
+
+    def reports(self) -> dict[str, HostReport]:
+        """What the sites that are there said of their hosts with the last heartbeat."""
+        with self._lock:
+            said = {name: site.measures.get("host") for name, site in self._sites.items() if site.state.is_present}
+        return {name: HostReport.of_json(host) for name, host in said.items() if isinstance(host, Mapping)}
+
+    def troubles(self) -> dict[str, tuple[str, ...]]:
+        """What is wrong with sites: what they say of themselves, and that they are away although they are members."""
+        found = {name: report.problems for name, report in self.reports().items()}
+        with self._lock:
+            away = [(name, site) for name, site in self._sites.items() if site.state is State.AWAY]
+            wrong = [name for name, site in self._sites.items() if site.clock_off >= CLOCK_BEATS]
+        for name, _ in away:
+            found[name] = (f"it is away; if it is not to come back, `meander site release {name}`",)
+        for name in wrong:
+            found[name] = (*found.get(name, ()), "its clock is wrong")
+        return {name: problems for name, problems in sorted(found.items()) if problems}
+
+    def absent_owner(self, node: str) -> str | None:
+        """The site that runs a node and is not there: the node comes back with it."""
+        with self._lock:
+            site = self._sites.get(self._claims.get(node, ""))
+            return None if site is None or site.state.is_present else site.row.name
+
+    def facts(self) -> dict[str, Mapping[str, Any]]:
+        """What the sites that are there now said about their processes last."""
+        with self._lock:
+            here = [(name, site) for name, site in self._sites.items() if site.state.is_present]
+            return {name: site.measures.get("host", {}) for name, site in here}
 
     def counts(self) -> Counter[State]:
         """How many sites there are in each state."""

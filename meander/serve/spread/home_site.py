@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from meander.model.errors import InputError
+from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.run.exchange.flight_client import AwayError
@@ -19,7 +20,9 @@ from meander.run.exchange.flight_server import Door
 from meander.run.exchange.kafka import KafkaExchange
 from meander.run.exchange.kafka_broker import Broker
 from meander.run.host import Host
+from meander.run.inventory import Inventory
 from meander.serve.loop import Loop
+from meander.serve.quarantine import Remote
 from meander.serve.sites.membership import Membership
 from meander.serve.spread.fleet import Fleet, Switchboard
 from meander.serve.spread.spreader import Spreader
@@ -27,6 +30,7 @@ from meander.serve.spread.upkeep import Upkeep
 from meander.sites.addresses import is_everywhere
 from meander.sites.contacts import Contacts
 from meander.sites.desk import SiteDesk
+from meander.sites.paused import pauses_from
 from meander.sites.protocol import Epoch
 from meander.sites.sharing import Sharing
 
@@ -120,6 +124,8 @@ class HomeSite:
         self._door: Door | None = None
         self._carrier: Spreader | None = None
         self.upkeep: Upkeep | None = None
+        self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+        """What the sites that are there said about themselves last."""
 
     def join(self, loop: Loop, host: Host) -> None:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
@@ -136,6 +142,7 @@ class HomeSite:
         )
         self._carrier = carrier
         carrier.spread(sharing, upkeep)
+        loop.quarantine.remote = self._remote
         loop.deployer.is_spread = carrier.is_spread
         desk = SiteDesk(HOME, sharing, contacts)
         scheme = "grpc+tls" if self._options.certificate else "grpc"
@@ -143,6 +150,17 @@ class HomeSite:
         self._door = Door(host.store, desk, self._key, f"{scheme}://{self._options.listen}", pairs)
         shown = self._options.address or f"{self._here()}:{self._door.port}"
         self._switchboard.home_address = shown if "://" in shown else f"{scheme}://{shown}"
+
+    def _remote(self) -> Remote:
+        """What sites say about their fragments."""
+        hosts = self._carrier.hosts if self._carrier is not None else {}
+        if not hosts:
+            return Remote()
+        facts = self.facts()
+        behind = [FragmentId(int(f)) for said in facts.values() for f in said.get("behind", ())]
+        pauses = [pauses_from(said.get("failed", {})) for said in facts.values()]
+        heard = frozenset(f for f, site in hosts.items() if site in facts)
+        return Remote({key: p for each in pauses for key, p in each.items()}, frozenset(behind), heard)
 
     def _here(self) -> str:
         """The host at which sites reach this one, if nobody says otherwise: its name if it listens everywhere."""
@@ -165,16 +183,34 @@ class HomeSite:
         if self._contacts is not None:
             self._contacts.learn(peers)
 
-    def resume(self, sites: Sequence[str], name: str | None) -> dict[str, list[str] | str]:
+    def resume(
+        self, sites: Sequence[str], name: str | None, operators: Sequence[OperatorId] = ()
+    ) -> dict[str, list[str] | str]:
         """Lets sites try again what is paused there; for each what that was, or why it could not be told."""
         with ThreadPoolExecutor(AT_ONCE, "resuming") as pool:
-            return dict(zip(sites, pool.map(lambda site: self._resume_at(site, name), sites), strict=True))
+            return dict(zip(sites, pool.map(lambda site: self._resume_at(site, name, operators), sites), strict=True))
 
-    def _resume_at(self, site: str, name: str | None) -> list[str] | str:
+    def _resume_at(self, site: str, name: str | None, operators: Sequence[OperatorId]) -> list[str] | str:
         try:
-            return [str(what) for what in self._switchboard.order(site, "resume", {"name": name})]
+            told = {"name": name, "operators": list(operators)}
+            return [str(what) for what in self._switchboard.order(site, "resume", told)]
         except (AwayError, InputError) as error:
             return str(error)
+
+    def inventories(self, sites: Sequence[str]) -> dict[str, Inventory | str]:
+        """What sites have; for each that could not be asked the reason."""
+        if not sites:
+            return {}
+        with ThreadPoolExecutor(AT_ONCE, "inventories") as pool:
+            return dict(zip(sites, pool.map(self._inventory_of, sites), strict=True))
+
+    def _inventory_of(self, site: str) -> Inventory | str:
+        try:
+            return Inventory.from_json(self._switchboard.order(site, "inventory", {}))
+        except (AwayError, InputError) as error:
+            return str(error)
+        except (KeyError, TypeError, ValueError):
+            return "its answer is not understood; update the site or the coordinator"
 
     def joined(self, site: str) -> None:
         """A site is there, for the first time or again: it is greeted."""

@@ -57,7 +57,7 @@ class Journey:
     phase: Phase = Phase.PREPARE
     marked: float = 0.0
     drained: float = 0.0
-    told: dict[str, Any] = field(default_factory=lambda: {"readers": {}, "logs": {}, "floors": {}})
+    told: dict[str, Any] = field(default_factory=lambda: {"readers": {}, "logs": {}, "floors": {}, "frozen": {}})
     """What sites said about where they stopped."""
     bytes: int = 0
     problem: str | None = None
@@ -142,7 +142,7 @@ class Journey:
             self._done.add(site)
             if self.phase is Phase.DRAIN:
                 for kind in self.told:
-                    self.told[kind].update(seen[kind])
+                    self.told[kind].update(seen.get(kind, {}))
             elif self.phase is Phase.ARRIVE:
                 self.bytes += seen["bytes"]
 

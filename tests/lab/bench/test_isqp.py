@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from meander.lab.bench import isqp, isqp_contention, isqp_scale
+from meander.lab.bench import isqp, isqp_amenders, isqp_contention, isqp_scale
 from meander.lab.bench.isqp_slices import Slices, merged, ratio_figures
 from meander.lab.bench.report import Figure
-from meander.lab.isqp_workloads import published_shape
+from meander.lab.isqp_workloads import Meshes, published_shape
+from meander.place.amenders import by_cores
 
 
 @pytest.fixture
@@ -22,6 +23,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isqp_scale, "NODES", (1_000, 2_000))
     monkeypatch.setattr(isqp_contention, "SHARES", (0.0, 1.0))
     monkeypatch.setattr(isqp_contention, "THREADS", (1, 2))
+    monkeypatch.setattr(isqp_amenders, "ROUNDS", (2, 2))
 
 
 @pytest.mark.slow
@@ -39,7 +41,9 @@ def test_the_report_has_every_target() -> None:
         "scale: query change, most to fewest nodes",
         "scale: move of a sensor, most to fewest nodes",
     ]
+    assert ("amenders, ilp, hard: one to two" in names) == (by_cores() > 1)
     figures = {figure.name: figure for figure in report.figures}
+    assert figures["amenders, bottom_up, hard: one to two"].goal is None
     assert figures["A, ilp: incremental, operators touched per change"].values == (2.0,)
     assert figures["contention, pessimistic, 100% conflicts, 1 thread: attempts aborted"].measured == 0.0
     assert any(name.startswith("B, 50% removals: serial holistic to incremental") for name in figures)
@@ -63,3 +67,10 @@ def test_a_goal_may_be_a_minimum() -> None:
     assert not Figure.of("speed", "ratio", [20.0], 25.0, at_least=True).holds
     assert least.wanted == ">= 25"
     assert least.as_json()["goal_is"] == "at least"
+
+
+def test_one_and_two_amenders_take_turns_on_the_same_batches() -> None:
+    one_to_two, one, two = isqp_amenders.compare(isqp_amenders.Case("small", "ilp", Meshes(2, 6, 1), 1.5), 2)
+    assert len(one_to_two.values) == len(one.values) == len(two.values) == 2
+    assert one_to_two.values == tuple(a / b for a, b in zip(one.values, two.values, strict=True))
+    assert one_to_two.at_least

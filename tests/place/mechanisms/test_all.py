@@ -25,7 +25,7 @@ def check(problem: Problem, proposal: Proposal) -> None:
         assert topology.is_alive(node)
         assert slots <= topology.nodes.slots[node]
         assert tps <= topology.nodes.capacity_tps[node]
-    taken = {n: (slots, tps) for n, slots, tps in problem.room.node_changes if slots or tps}
+    taken = {n: (slots, tps) for n, slots, tps, _ in problem.room.node_changes if slots or tps}
     asked = {n: change for n, change in used(problem, proposal.nodes).items() if change != (0, 0.0)}
     assert taken == asked, "exactly what the placement needs was taken"
     for flow in problem.flows:

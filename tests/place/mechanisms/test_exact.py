@@ -107,6 +107,8 @@ def questions(draw: st.DrawFn) -> Assignment:
         rng.integers(0, 4, operators) / 2,
         rng.integers(0, 5, places),
         rng.integers(0, 8, places) / 2,
+        rng.integers(0, 4, operators) / 2,
+        rng.integers(0, 8, places) / 2,
     )
 
 
@@ -114,10 +116,12 @@ def cheapest(asked: Assignment) -> float:
     operators, places = asked.unary.shape
     best = INF
     for choice in product(range(places), repeat=operators):
-        slots, tps = np.zeros(places), np.zeros(places)
+        slots, tps, memory = np.zeros(places), np.zeros(places), np.zeros(places)
         np.add.at(slots, list(choice), asked.need_slots)
         np.add.at(tps, list(choice), asked.need_tps)
-        if (slots <= asked.free_slots).all() and (tps <= asked.free_tps).all():
+        np.add.at(memory, list(choice), asked.need_mb)
+        fits = (slots <= asked.free_slots).all() and (tps <= asked.free_tps).all()
+        if fits and (memory <= asked.free_mb).all():
             best = min(best, cost_of(asked, np.array(choice)))
     return best
 

@@ -38,3 +38,23 @@ def shared(seed: int = 0, left: int = 6, right: int = 3, workers: int = 30) -> J
         np.arange(2, 2 + left + right, dtype=np.int32), rng.integers(1, 40, left + right).astype(float),
         i.astype(np.int32), (left + j).astype(np.int32), (np.arange(left * right) % 2).astype(np.int32),
     )  # fmt: skip
+
+
+def tiny(seed: int) -> JoinProblem:
+    """Two or three joins over few sources, so that they share some, on three or four nodes where room is short."""
+    rng = np.random.default_rng(seed)
+    joins, sources, nodes = int(rng.integers(2, 4)), int(rng.integers(3, 5)), int(rng.integers(3, 5))
+    pairs = np.array([rng.choice(sources, 2, replace=False) for _ in range(joins)])
+    pairs[1, 0] = pairs[0, rng.integers(0, 2)]
+    if pairs[1, 0] == pairs[1, 1]:
+        pairs[1, 1] = (pairs[1, 0] + 1) % sources
+    rates = rng.integers(4, 40, sources).astype(float)
+    total = float(rates[np.unique(pairs)].sum())
+    capacity = rng.uniform(0.3, 0.8, nodes) * total
+    if seed % 4:  # otherwise nothing may fit
+        capacity[rng.integers(0, nodes)] = total
+    return JoinProblem(
+        rng.uniform(0, 100, (nodes, 2)), np.zeros(nodes), capacity,
+        rng.integers(0, nodes, sources).astype(np.int32), rates, pairs[:, 0].astype(np.int32),
+        pairs[:, 1].astype(np.int32), rng.integers(0, nodes, joins).astype(np.int32),
+    )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from meander.place.amenders import by_cores
 from meander.serve.api.guards import MOST_BYTES
 from meander.serve.coordinator import Coordinator
 from tests.serve.api.conftest import Until
@@ -135,6 +136,42 @@ def test_a_node_that_leaves_makes_its_query_wait_until_it_is_back(operator: Brow
     ]
     assert operator.ask("POST", "/events", {"events": back}).status == 200
     until(lambda: query(operator, "steady")["status"] == "running")
+
+
+def standing(browser: Browser) -> tuple[list[Any], list[Any]]:
+    """Nodes and links, without what changes when operators move."""
+    found = browser.get("/topology")
+    nodes = [{k: v for k, v in n.items() if k != "used"} for n in found["nodes"]]
+    return nodes, sorted(found["links"], key=lambda link: (link["a"], link["b"]))
+
+
+def test_nodes_that_were_killed_are_restored_with_all_their_links_in_any_order(operator: Browser, until: Until) -> None:
+    before = standing(operator)
+    for node in ("e1", "s1", "cloud"):
+        assert operator.ask("POST", "/events", {"events": [{"event": "node_removed", "node": node}]}).status == 200
+    gone = {n["name"]: n["comes_back_with"] for n in operator.get("/topology")["nodes"] if not n["alive"]}
+    assert {name: len(links) for name, links in gone.items()} == {"e1": 4, "s1": 1, "cloud": 2}
+    assert {"a": "cloud", "b": "e1", "latency_ms": 10.0, "bandwidth_mbps": 1000.0} in gone["e1"]
+    trial = operator.ask("POST", "/nodes/restore?dry_run=true", {"nodes": ["e1"]})
+    assert (trial.status, trial.json["batch"]) == (200, None)
+    for nodes in (["cloud"], ["s1", "e1"]):
+        assert operator.ask("POST", "/nodes/restore", {"nodes": nodes}).status == 200
+    assert standing(operator) == before
+    until(lambda: query(operator, "steady")["status"] == "running")
+
+
+def test_what_cannot_be_restored_is_refused_and_what_is_forgotten_is_gone(operator: Browser, reader: Browser) -> None:
+    spare = {"event": "node_added", "name": "spare", "kind": "edge", "slots": 1}
+    link = {"event": "link_added", "source": "spare", "target": "e0"}
+    assert operator.ask("POST", "/events", {"events": [spare, link]}).status == 200
+    assert operator.ask("POST", "/nodes/restore", {"nodes": ["spare"]}).status == 409
+    assert operator.ask("POST", "/nodes/restore", {"nodes": ["nobody"]}).status == 404
+    assert operator.ask("POST", "/events", {"events": [{"event": "node_removed", "node": "spare"}]}).status == 200
+    assert reader.ask("POST", "/nodes/restore", {"nodes": ["spare"]}).status == 403
+    assert operator.ask("POST", "/nodes/forget", {"nodes": ["spare"]}).json == {"forgotten": ["spare"]}
+    assert "spare" not in {n["name"] for n in operator.get("/topology")["nodes"]}
+    again = operator.ask("POST", "/nodes/restore", {"nodes": ["spare"]})
+    assert (again.status, "was forgotten" in again.json["detail"]) == (404, True)
 
 
 def test_an_operator_is_moved_by_hand_if_the_node_can_take_it(operator: Browser, until: Until) -> None:
@@ -304,3 +341,7 @@ def test_metrics_have_the_documented_names(operator: Browser, until: Until) -> N
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert names
     assert {name for name in names if f"`{name}`" not in documented} == set()
+
+
+def test_placing_is_shared_by_as_many_amenders_as_there_are_cores(coordinator: Coordinator) -> None:
+    assert coordinator.parts.loop.engine.amenders == by_cores()

@@ -58,6 +58,20 @@ def test_changes_are_planned_made_and_looked_up(typed: Any) -> None:
     assert found[0]["unplaced"] == {}
 
 
+def test_a_node_is_removed_restored_and_forgotten(typed: Any) -> None:
+    assert "node s2 removed" in typed("node", "remove", "s2", "--dry-run")
+    assert "s2" not in typed("node", "list", "--removed")
+    typed("node", "remove", "s2")
+    assert "removed; comes back with 1 link" in typed("node", "list", "--removed")
+    assert "this would happen" in typed("node", "restore", "s2", "--dry-run")
+    typed("node", "restore", "s2")
+    assert {n["name"] for n in json.loads(typed("node", "list", "--json")) if n["alive"]} >= {"s2", "e0"}
+    typed("events", "node_added", "name=typed-2", "kind=edge", "slots=3")
+    typed("node", "remove", "typed-2")
+    assert "forgotten: typed-2" in typed("node", "forget", "typed-2")
+    assert "typed-2" not in typed("node", "list")
+
+
 def test_what_is_paused_goes_on_when_somebody_says_so(typed: Any, coordinator: Coordinator) -> None:
     host = coordinator.parts.host
     failed, gone = list(host.routing.fragments)[:2]

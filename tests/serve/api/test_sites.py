@@ -155,6 +155,20 @@ def test_a_site_brings_its_node_is_heard_of_and_takes_the_node_with_it_when_it_l
     assert audit(operator, site) == [("join", "done"), ("drain", "done"), ("leave", "done")]
 
 
+def test_what_is_wrong_at_a_site_is_wrong_with_the_service(
+    operator: Browser, reader: Browser, client_of: Callable[..., tuple[Client, Heard]], until: Until
+) -> None:
+    site, name = fresh("gateway"), fresh("bridge")
+    client, heard = client_of(token_for(operator, site, name), site, {"name": name, **NEW})
+    client.wait_joined(90)
+    heard.value = Measures(host={"problems": ["slot 0 ended: boom"]})
+    health = until(lambda: (h := reader.get("/health"))["status"] == "degraded" and h)
+    assert f"site {site}: slot 0 ended: boom" in health["problems"]
+    heard.value = Measures(host={"problems": []})
+    until(lambda: not [p for p in reader.get("/health")["problems"] if p.startswith(f"site {site}")])
+    client.leave()
+
+
 def test_a_site_that_was_released_finds_out_with_its_next_heartbeat_and_joins_again(
     operator: Browser, reader: Browser, client_of: Callable[..., tuple[Client, Heard]], until: Until
 ) -> None:
@@ -465,6 +479,28 @@ def test_a_silent_site_is_away_with_its_nodes_and_comes_back_with_their_links(
     join(membership, left, {"name": left})
     assert (links_of(reader, left), links_of(reader, right)) == links
     assert (node(reader, left) or {})["capacity"] == NEW["slots"]
+
+
+def test_a_site_that_is_away_is_a_problem_and_its_nodes_come_back_with_it_only(
+    membership: Membership,
+    hours: Hours,
+    coordinator: Coordinator,
+    operator: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site, name = fresh("gateway"), fresh("bridge")
+    join(membership, site, {"name": name, **NEW})
+    assert site not in membership.troubles()
+    hours.now += 60
+    assert site in membership.sweep()
+    assert membership.troubles()[site] == (f"it is away; if it is not to come back, `meander site release {site}`",)
+    monkeypatch.setattr(coordinator.office.membership, "absent_owner", membership.absent_owner)
+    for path in ("/nodes/restore", "/nodes/forget"):
+        refused = operator.ask("POST", path, {"nodes": [name]})
+        assert (refused.status, f"belongs to site {site!r}, which is away" in refused.json["detail"]) == (409, True)
+    membership.release(site, "operator")
+    assert site not in membership.troubles()
+    assert operator.ask("POST", "/nodes/forget", {"nodes": [name]}).status == 200
 
 
 def test_a_site_that_drained_and_went_has_its_slots_again_when_it_is_back(

@@ -29,26 +29,6 @@ function added(link: Link): ChangeEvent {
   return event;
 }
 
-/** A node that comes back with the links it had, as far as their other ends live. */
-export function revival(store: Store, node: NodeInfo): ChangeEvent[] {
-  const event: ChangeEvent = { event: "node_added", name: node.name, kind: node.kind };
-  const slots = node.slots ?? node.capacity;
-  if (typeof slots === "number") event.slots = slots;
-  if (typeof node.capacity_tps === "number") event.capacity_tps = node.capacity_tps;
-  if (typeof node.memory_mb === "number") event.memory_mb = node.memory_mb;
-  if (node.mobile) event.mobile = true;
-  return [event, ...linksToRestore(store, node.name).map(added)];
-}
-
-/** Links that a node had when it went. Things on the move find their own way back, or bring the newest link along. */
-export function linksToRestore(store: Store, name: string): Link[] {
-  const found = [...store.gone.values()].filter(({ a, b }) => {
-    const other = store.nodes.get(a === name ? b : b === name ? a : "");
-    return other !== undefined && other.alive && !other.mobile;
-  });
-  return store.nodes.get(name)?.mobile ? found.slice(-1) : found;
-}
-
 /** Links that were cut between nodes that are there and stay in place. */
 export function cutLinks(store: Store, name: string): Link[] {
   const stays = (end: string): boolean => {
@@ -87,12 +67,22 @@ async function send(store: Store, events: ChangeEvent[], told: string, undo?: ()
 }
 
 export function kill(store: Store, node: NodeInfo): Promise<void> {
-  for (const [key, link] of store.links) if (link.a === node.name || link.b === node.name) store.gone.set(key, link);
   return send(store, removal(node.name), `${node.name} is down`, () => void restore(store, node));
 }
 
-export function restore(store: Store, node: NodeInfo): Promise<void> {
-  return send(store, revival(store, node), `${node.name} is back`);
+/** The coordinator remembers what a node had, whoever removed it and whenever. */
+export async function restore(store: Store, node: NodeInfo): Promise<void> {
+  await attempt(async () => {
+    const outcome = await store.api.post<Outcome>("/nodes/restore", { nodes: [node.name] });
+    notice(`${node.name} is back: ${sentence(outcome, "did")}`);
+  });
+}
+
+export async function forget(store: Store, node: NodeInfo): Promise<void> {
+  await attempt(async () => {
+    await store.api.post("/nodes/forget", { nodes: [node.name] });
+    notice(`${node.name} is forgotten`);
+  });
 }
 
 export function cutLink(store: Store, link: Link): Promise<void> {

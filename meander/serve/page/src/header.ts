@@ -49,5 +49,6 @@ function condition(store: Store): [string, string] {
   if (status === "ok") return ["good", "all well"];
   if (status === "starting") return ["open", "Spark is starting"];
   if (status === "stopping") return ["warn", "stopping"];
-  return ["warn", problems[0] ?? status];
+  const more = problems.length - 1;
+  return ["warn", more > 0 ? `${problems[0]} (and ${more} more)` : (problems[0] ?? status)];
 }

@@ -1,7 +1,7 @@
 // The card of what is selected on the map: a node with its operators and links, or a link. From here nodes are killed
 // and restored, links cut, and operators moved by hand.
 
-import { cut, cutLink, cutLinks, kill, linksToRestore, mendLink, preview, release, removal, restore } from "./actions";
+import { cut, cutLink, cutLinks, forget, kill, mendLink, preview, release, removal, restore } from "./actions";
 import { queryColour } from "./colours";
 import { moveOperator } from "./dialogs/move";
 import { fill, h, icon, say } from "./dom";
@@ -58,17 +58,22 @@ export class Inspector {
   private node(node: NodeInfo): void {
     const here = this.store.placements.filter((p) => p.node === node.name);
     const links = [...this.store.links.values()].filter((l) => l.a === node.name || l.b === node.name);
-    const back = node.alive ? [] : linksToRestore(this.store, node.name);
-    const key = JSON.stringify([node.name, node.alive, node.used, here.map((p) => [p.operator, p.pinned]), links, back.length, cutLinks(this.store, node.name).length]);
+    const back = node.alive ? "" : comesBack(this.store, node);
+    const key = JSON.stringify([node.name, node.alive, node.used, here.map((p) => [p.operator, p.pinned]), links, back, cutLinks(this.store, node.name).length]);
     this.show(key, () => [
       this.head(node.name, node.alive ? kindOf(node) : `${node.kind}, down`),
       this.where,
-      node.alive ? room(node) : h("p", { class: "status bad" }, back.length ? `Comes back with ${plural(back.length, "link")}.` : "Its links are not known here; it comes back without any."),
+      node.alive ? room(node) : h("p", { class: "status bad" }, back),
       operators(this.store, here),
       this.links(node.name, links),
       node.alive
         ? this.buttons(`Kill ${node.name}`, () => void kill(this.store, node), () => preview(this.store, removal(node.name)))
-        : h("footer", {}, h("button", { type: "button", class: "primary", "data-name": "restore", onclick: () => void restore(this.store, node) }, `Restore ${node.name}`)),
+        : h(
+            "footer",
+            {},
+            h("button", { type: "button", class: "primary", "data-name": "restore", onclick: () => void restore(this.store, node) }, `Restore ${node.name}`),
+            h("button", { type: "button", "data-name": "forget", onclick: () => void forget(this.store, node) }, "Forget"),
+          ),
     ]);
   }
 
@@ -123,6 +128,14 @@ export class Inspector {
       answer,
     );
   }
+}
+
+/** What the coordinator remembers of a node that is down. */
+function comesBack(store: Store, node: NodeInfo): string {
+  const links = node.comes_back_with ?? [];
+  if (!links.length) return "It had no links; it comes back without any.";
+  const later = links.filter((l) => !store.nodes.get(l.a === node.name ? l.b : l.a)?.alive).length;
+  return `Comes back with ${plural(links.length, "link")}${later ? `, ${later} of them when the other end is back too` : ""}.`;
 }
 
 function kindOf(node: NodeInfo): string {

@@ -17,6 +17,8 @@ export interface NodeInfo {
   capacity_tps?: number | null;
   memory_mb?: number | null;
   mobile?: boolean;
+  /** Of a node that is down: the links that the coordinator remembers. */
+  comes_back_with?: Link[];
 }
 
 export interface Link {
@@ -37,6 +39,7 @@ export interface TopologyChange {
   version: number;
   nodes_changed?: NodeInfo[];
   nodes_removed?: string[];
+  nodes_forgotten?: string[];
   links_added?: Link[];
   links_removed?: Link[];
 }
@@ -131,7 +134,7 @@ export interface Decision {
 
 export interface Metrics {
   at_ms: number;
-  queries: Record<string, { rate_tps: number; latency_ms: Latency | null; results: number; queue?: number }>;
+  queries: Record<string, { rate_tps: number; latency_ms: Latency | null; results: number; queue?: number; status?: string; reason?: string | null }>;
   host: {
     tuples_in_tps: number;
     tuples_out_tps: number;

@@ -67,7 +67,7 @@ export class Store {
   sinks: Sink[] = [];
   lastMoves: Move[] = [];
   selection: Selection = { query: null, node: null, link: null };
-  /** Links that went since the page was opened, and those of nodes that went: what "restore" brings back. */
+  /** Links that went since the page was opened: those that were cut can be mended. */
   gone = new Map<string, Link>();
 
   private listeners = new Map<Topic, ((store: Store) => void)[]>();
@@ -206,14 +206,18 @@ export class Store {
         break;
       case "health":
         this.health = data as Health;
-        if (!this.loaded && this.health.status === "ok") void this.load();
+        if (!this.loaded && (this.health.status === "ok" || this.health.status === "degraded")) void this.load();
         this.tell("health");
         break;
     }
   }
 
   private changeTopology(change: TopologyChange): void {
-    for (const node of change.nodes_changed ?? []) this.nodes.set(node.name, { ...this.nodes.get(node.name), ...node });
+    for (const node of change.nodes_changed ?? []) this.nodes.set(node.name, node);
+    for (const name of change.nodes_forgotten ?? []) {
+      this.nodes.delete(name);
+      if (this.selection.node === name) this.select({ node: null });
+    }
     for (const name of change.nodes_removed ?? []) {
       const node = this.nodes.get(name);
       if (node) this.nodes.set(name, { ...node, alive: false, used: 0 });
@@ -261,7 +265,7 @@ export class Store {
     if (this.metrics.length > KEPT_METRICS) this.metrics.shift();
     for (const [id, now] of Object.entries(metrics.queries)) {
       const query = this.queries.get(id);
-      if (query) Object.assign(query, { rate_tps: now.rate_tps, results: now.results, latency_ms: { ...query.latency_ms, ...now.latency_ms } });
+      if (query) Object.assign(query, { rate_tps: now.rate_tps, results: now.results, latency_ms: { ...query.latency_ms, ...now.latency_ms }, status: now.status ?? query.status, reason: now.reason });
     }
     this.tell("metrics");
   }

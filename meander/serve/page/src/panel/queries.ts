@@ -55,6 +55,7 @@ export class QueryList {
   private row(query: Query): Row {
     const mechanism = h("span", { class: "tag" });
     const status = h("span", { class: "muted" });
+    const reason = h("span", { class: "reason", hidden: true });
     const numbers = h("dl", { class: "numbers" });
     const [rate, latency, results] = ["results/s", "latency p95", "results"].map((name) => {
       const value = h("dd", {});
@@ -68,13 +69,16 @@ export class QueryList {
       { type: "button", class: "card query", vars: { "--colour": queryColour(query.id) }, onclick: () => this.store.select({ query: query.id }) },
       h("span", { class: "query-head" }, h("span", { class: "dot" }), h("strong", { class: "grow cut" }, query.id), status, mechanism),
     );
-    button.append(numbers, demands);
+    button.append(reason, numbers, demands);
     return {
       element: h("li", {}, button),
       update: (now) => {
         say(mechanism, now.mechanism);
         say(status, now.status === "running" ? "" : now.status);
-        button.title = now.reason ?? "";
+        status.className = `condition ${wrong(now.status) ? "bad" : "muted"}`;
+        say(reason, now.reason ?? "");
+        reason.hidden = !now.reason;
+        reason.className = `reason ${wrong(now.status) ? "bad" : "muted"}`;
         say(rate, count(now.rate_tps ?? 0));
         say(latency, ms(now.latency_ms?.p95));
         say(results, count(now.results ?? 0));
@@ -84,6 +88,11 @@ export class QueryList {
       },
     };
   }
+}
+
+/** Conditions that make the service degraded, as the coordinator defines them. */
+function wrong(status: string): boolean {
+  return ["paused", "waiting", "stalled", "violating"].includes(status);
 }
 
 /** A demand with its state in a sign, a colour and words. */
