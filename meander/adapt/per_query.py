@@ -84,11 +84,14 @@ def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:
     return movable
 
 
-def place_again(engine: Engine, query: QueryId, mechanism: str) -> BatchReport:
-    """Assigns the mechanism and has it place all of the query's operators that can move."""
+def place_again(engine: Engine, query: QueryId, mechanism: str, *, escalates: bool = True) -> BatchReport:
+    """Assigns the mechanism and has it place all of the query's operators that can move.
+
+    Without `escalates` nobody helps it out: what it finds no place for waits.
+    """
     movable, plan = assign(engine, query, mechanism), engine.catalog.plan
     for operator in movable:
         if plan[operator].state is OperatorState.PLACED:
             plan[operator].become(OperatorState.TO_BE_REPLACED)
     engine.log.write(movable, (), f"query {query} switches to {mechanism}")
-    return engine.run([])
+    return engine.run([], escalates=escalates)

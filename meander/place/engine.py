@@ -180,8 +180,11 @@ class Engine:
         if self._pool:
             self._pool.shutdown()
 
-    def run(self, events: Sequence[ChangeEvent]) -> BatchReport:
-        """One batch, start to end. Raises before anything changed when an event is bad."""
+    def run(self, events: Sequence[ChangeEvent], *, escalates: bool = True) -> BatchReport:
+        """One batch, start to end. Raises before anything changed when an event is bad.
+
+        Without `escalates`, what the mechanism does not place waits, as far as this batch is concerned.
+        """
         report = BatchReport(len(events))
         started = time.perf_counter()
         self.applicator.apply(events)
@@ -202,7 +205,7 @@ class Engine:
             if not entries:
                 break
         self.log.waiting.extend(entries)
-        if self.log.waiting and self.widening is None:
+        if escalates and self.log.waiting and self.widening is None:
             self._escalate(report)
         report.complete(self.catalog.difference())
         if self.listener is not None:

@@ -80,7 +80,7 @@ class Transitions:
         """Places the query anew and begins to move it. Raises when it cannot; the old mechanism has it again then."""
         if transition.query in self._courses:
             raise InputError(f"query {transition.query!r} is in a transition already; wait until it has ended")
-        course = self._placed(transition, transition.target)
+        course = self._placed(transition, transition.target, escalates=False)
         if course.report.unplaced:
             operator, reason = next(iter(course.report.unplaced.items()))
             self._give_back(transition, course)
@@ -118,12 +118,15 @@ class Transitions:
         self._release((*course.moved, *back.moved))
         self.loop.follow(back.moved, back.report, self.loop.clock())
 
-    def _placed(self, transition: Transition, mechanism: str) -> _Course:
-        """The course to where a mechanism wants the query; its operators are held where they are."""
+    def _placed(self, transition: Transition, mechanism: str, *, escalates: bool = True) -> _Course:
+        """The course to where a mechanism wants the query; its operators are held where they are.
+
+        Without `escalates` it is the mechanism's own answer: one that only a solver finds is no reason to switch.
+        """
         loop, clock = self.loop, self.loop.clock
         held = loop.deployer.placed.held
         started = clock()
-        report = place_again(loop.engine, transition.query, mechanism)
+        report = place_again(loop.engine, transition.query, mechanism, escalates=escalates)
         nodes, moved = loop.catalog.placement.nodes, []
         for operator in dict.fromkeys(m.operator for m in report.moves):
             here = self._runs_on(operator)
