@@ -37,6 +37,52 @@ def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert query["demands"][0]["text"] == "hops <= 2"
 
 
+def test_explain_shows_ways_and_how_long_they_may_become(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    topology = tmp_path / "two.yaml"
+    topology.write_text(
+        """
+nodes:
+  - {name: car, kind: sensor, slots: 0}
+  - {name: fog, kind: edge, slots: 4}
+  - {name: cloud, kind: cloud, slots: 9}
+links:
+  - {source: car, target: fog, latency_ms: 2}
+  - {source: fog, target: cloud, latency_ms: 8}
+streams:
+  - {name: cars, schema: {ts: timestamp, id: bigint, speed: double}, event_time: ts, nodes: car, rate_tps: 10}
+sinks:
+  - {name: out, node: cloud}
+detour: 3
+""",
+        encoding="utf-8",
+    )
+    query = "SELECT id FROM cars WHERE speed < 5 INTO out"
+    assert run("explain", query, "-t", str(topology)) == 0
+    shown = capsys.readouterr().out
+    assert "  ways, as bottom_up places it alone (detour 3, or 1 ms longer)\n" in shown
+    assert (
+        "car to cloud: 10.0 ms through the operators, 10.0 ms on the cheapest path; operators follow beyond 30.0 ms\n"
+    ) in shown
+    assert run("explain", query, "-t", str(topology), "--detour", "1", "--mechanism", "top_down", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["placement"] == {
+        "mechanism": "top_down",
+        "detour": 1.0,
+        "ways": [{"from": "car", "to": "cloud", "through_ms": 10.0, "fresh_ms": 10.0, "limit_ms": 11.0}],
+        "waiting": {},
+        "refused": None,
+    }
+    assert run("explain", query, "-t", str(topology), "--detour", "0.5") == 2
+
+
+def test_explain_says_why_a_query_has_no_place_on_the_topology(capsys: pytest.CaptureFixture[str]) -> None:
+    script = "CREATE STREAM s (ts timestamp, v double); SELECT v FROM s INTO alerts"
+    assert run("explain", script, "-t", TOPOLOGY) == 0
+    assert capsys.readouterr().out.endswith(
+        "\n\n  not placed: stream 's' has no node that produces it; list its nodes in the topology\n"
+    )
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples" / "queries").glob("*.[sp][qy]*")), ids=lambda p: p.name)
 def test_examples_with_the_ring(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("explain", str(path), "--topology", TOPOLOGY) == 0

@@ -270,8 +270,17 @@ class Engine:
         def trial(delta: Delta, solver: bool) -> bool:
             return self._widened(delta, solver, report)
 
-        self.escalation.pursue(deltas(self.catalog.plan, self.log.waiting), trial)
-        self.log.tidy(self.catalog.plan)
+        plan, log = self.catalog.plan, self.log
+        for _ in range(ROUNDS):
+            before = report.widened
+            self.escalation.pursue(deltas(plan, log.waiting), trial)
+            log.tidy(plan)
+            if report.widened == before or not log.waiting:
+                return
+            # what has come and moved makes other reasons true for the rest, or has made room for it
+            again, log.waiting = deltas(plan, log.waiting), []
+            log.waiting += self._note_all([self._amend_alone(delta) for delta in again], report)
+            log.tidy(plan)
 
     def _widened(self, delta: Delta, solver: bool, report: BatchReport) -> bool:
         """Takes a wider draft if it places more and everything that runs goes on running; otherwise changes nothing."""

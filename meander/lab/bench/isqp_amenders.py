@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import highspy
 
 from meander.lab.bench.report import Figure
 from meander.lab.isqp_workloads import MANY_SLOTS, Meshes
@@ -29,6 +32,8 @@ NOTES = (
     "operators; 'hard' has one slot for each sensor and edge, so that HiGHS has to solve, 'easy' has room everywhere",
     "amenders: one and two take turns on the same batches; a ratio is wall time of one to that of two, per round. It "
     "needs two cores that nobody else wants: see the load average, which counts the bench itself",
+    "amenders: where a share s of CPU time is outside Python's lock, two amenders are at best 1 / (1 - s / 2) times "
+    "as fast as one; the share does not depend on who else runs",
 )
 
 Progress = Callable[[str], None]
@@ -68,6 +73,10 @@ def compare(case: Case, rounds: int) -> list[Figure]:
             spent = _add(engines[count], case.shape, number)
             if number:
                 took[count].append(1000 * spent)
+    with _solving() as solved_s:
+        before = time.thread_time()
+        _add(engines[1], case.shape, rounds + 1)
+        share = solved_s[0] / (time.thread_time() - before)
     for engine in engines.values():
         engine.close()
     ratios = [one / two for one, two in zip(took[1], took[2], strict=True)]
@@ -76,7 +85,27 @@ def compare(case: Case, rounds: int) -> list[Figure]:
         Figure.of(f"amenders, {case.title}: one to two", "x", ratios, goal, at_least=True),
         Figure.of(f"amenders, {case.title}: one, a batch", "ms", took[1]),
         Figure.of(f"amenders, {case.title}: two, a batch", "ms", took[2]),
+        Figure.of(f"amenders, {case.title}: share of CPU time in HiGHS", "", [share]),
     ]
+
+
+@contextmanager
+def _solving() -> Iterator[list[float]]:
+    """Adds up the CPU time that this thread spends in HiGHS, which leaves Python's lock."""
+    solve, spent = highspy.Highs.run, [0.0]
+
+    def timed(solver: highspy.Highs) -> highspy.HighsStatus:
+        before = time.thread_time()
+        try:
+            return solve(solver)
+        finally:
+            spent[0] += time.thread_time() - before
+
+    highspy.Highs.run = timed  # type: ignore[method-assign, assignment]
+    try:
+        yield spent
+    finally:
+        highspy.Highs.run = solve  # type: ignore[method-assign]
 
 
 def _add(engine: Engine, shape: Meshes, number: int) -> float:

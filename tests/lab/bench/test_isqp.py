@@ -44,6 +44,8 @@ def test_the_report_has_every_target() -> None:
     assert ("amenders, ilp, hard: one to two" in names) == (by_cores() > 1)
     figures = {figure.name: figure for figure in report.figures}
     assert figures["amenders, bottom_up, hard: one to two"].goal is None
+    assert figures["amenders, bottom_up, hard: share of CPU time in HiGHS"].measured == 0.0
+    assert figures["amenders, ilp, hard: share of CPU time in HiGHS"].measured > 0.5
     assert figures["A, ilp: incremental, operators touched per change"].values == (2.0,)
     assert figures["contention, pessimistic, 100% conflicts, 1 thread: attempts aborted"].measured == 0.0
     assert any(name.startswith("B, 50% removals: serial holistic to incremental") for name in figures)
@@ -70,7 +72,8 @@ def test_a_goal_may_be_a_minimum() -> None:
 
 
 def test_one_and_two_amenders_take_turns_on_the_same_batches() -> None:
-    one_to_two, one, two = isqp_amenders.compare(isqp_amenders.Case("small", "ilp", Meshes(2, 6, 1), 1.5), 2)
+    one_to_two, one, two, share = isqp_amenders.compare(isqp_amenders.Case("small", "ilp", Meshes(2, 6, 1), 1.5), 2)
     assert len(one_to_two.values) == len(one.values) == len(two.values) == 2
     assert one_to_two.values == tuple(a / b for a, b in zip(one.values, two.values, strict=True))
     assert one_to_two.at_least
+    assert 0.0 < share.measured < 1.0

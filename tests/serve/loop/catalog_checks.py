@@ -114,15 +114,18 @@ def _amounts(catalog: Catalog) -> Iterator[str]:
     plan, topology, ledger = catalog.plan, catalog.topology, catalog.ledger
     slots: Counter[int] = Counter()
     load: defaultdict[int, float] = defaultdict(float)
+    memory: defaultdict[int, float] = defaultdict(float)
     traffic: defaultdict[int, float] = defaultdict(float)
     for operator, node in catalog.placement.nodes.items():
         if operator in plan.operators and plan[operator].slots:
             slots[int(node)] += plan[operator].slots
             load[int(node)] += plan[operator].load_tps
+            memory[int(node)] += plan[operator].memory_mb
     for (upstream, _), route in catalog.placement.routes.items():
         for arc in route.arcs if upstream in plan.operators else ():
             traffic[arc] += mbps_of(plan[upstream])
-    for what, kept, found in (("slots", ledger.slots, slots), ("load", ledger.load_tps, load)):
+    kinds = (("slots", ledger.slots, slots), ("load", ledger.load_tps, load), ("memory", ledger.memory_mb, memory))
+    for what, kept, found in kinds:
         for number in np.flatnonzero(kept).tolist() + list(found):
             if kept[number] != found[number]:
                 name = topology.name(NodeId(number))
@@ -137,6 +140,9 @@ def _amounts(catalog: Catalog) -> Iterator[str]:
     for number, tps in load.items():
         if tps > nodes.capacity_tps[number] * (1 + TOLERANCE):
             yield f"{topology.name(NodeId(number))} takes in {tps} tuples/s, but can take {nodes.capacity_tps[number]}"
+    for number, mb in memory.items():
+        if mb > nodes.memory_mb[number] * (1 + TOLERANCE):
+            yield f"{topology.name(NodeId(number))} keeps {mb} MB, but has {nodes.memory_mb[number]}"
     for arc, used_mbps in traffic.items():
         if used_mbps > arcs.bandwidth_mbps[arc] * (1 + TOLERANCE):
             yield f"arc {arc} carries {used_mbps} Mbit/s, but has {arcs.bandwidth_mbps[arc]}"

@@ -42,6 +42,9 @@ SINKS = {
     "near": SinkTarget("near", "f0"),
 }
 SENSORS, FOGS = ("s0", "s1", "s2"), ("f0", "f1", "f2")
+BETWEEN = ("g0", "g1")
+MEMORIES_MB = (0.05, 0.1, 0.2, UNLIMITED)
+"""An operator takes a sixteenth of a MB for running at all."""
 MOVABLE = (*FOGS, "hub", "cloud", *SENSORS)
 """Nodes that operators can be pinned to."""
 ROADS = ("a1", "b2", None)
@@ -105,6 +108,20 @@ class Ground:
         return Ground(tuple(nodes), tuple(links))
 
     @staticmethod
+    def wide(rng: np.random.Generator) -> Ground:
+        """As drawn, with memory that is short and two more nodes, `g0` and `g1`, between fog and cloud."""
+        ground = Ground.drawn(rng)
+        memory = {n: float(rng.choice(MEMORIES_MB)) for n in (*SENSORS, *FOGS, "hub")}
+        nodes = [replace(n, memory_mb=memory.get(n.name, n.memory_mb)) for n in ground.nodes]
+        nodes += [
+            Node(g, NodeKind.EDGE, int(rng.integers(0, 4)), memory_mb=float(rng.choice(MEMORIES_MB))) for g in BETWEEN
+        ]
+        width = float(rng.choice([0.008, 0.02, 0.05])) if ground.is_thin else UNLIMITED
+        ends = [("f1", "g0"), ("g0", "hub"), ("g0", "g1"), ("f2", "g1"), ("g1", "cloud")]
+        links = [Link(a, b, float(rng.integers(1, 9)), width, directed=bool(rng.random() < 0.2)) for a, b in ends]
+        return Ground(tuple(nodes), (*ground.links, *links))
+
+    @staticmethod
     def roomy() -> Ground:
         """Everything fits everywhere, all links lead both ways."""
         nodes = [Node(s, NodeKind.SENSOR, 2, mobile=True) for s in SENSORS]
@@ -117,6 +134,10 @@ class Ground:
     @property
     def is_thin(self) -> bool:
         return any(link.bandwidth_mbps < UNLIMITED for link in self.links)
+
+    @property
+    def has_little_memory(self) -> bool:
+        return any(node.memory_mb < UNLIMITED for node in self.nodes)
 
     def topology(self) -> Topology:
         return Topology.of(self.nodes, self.links)

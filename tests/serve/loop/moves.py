@@ -39,8 +39,8 @@ ALWAYS_THERE = ("cloud",)
 class Moves:
     """Draws events for one world."""
 
-    def __init__(self, world: LoopWorld, rng: np.random.Generator) -> None:
-        self.world, self.rng = world, rng
+    def __init__(self, world: LoopWorld, rng: np.random.Generator, most_queries: int = MOST_QUERIES) -> None:
+        self.world, self.rng, self.most_queries = world, rng, most_queries
         self._names = 0
 
     def drawn(self) -> Events:
@@ -56,7 +56,7 @@ class Moves:
     # ---------------------------------------------------------------- queries
 
     def add(self) -> Events:
-        if len(self.world.catalog.plan.queries) >= MOST_QUERIES:
+        if len(self.world.catalog.plan.queries) >= self.most_queries:
             return self.remove()
         return [self.added(self._any(list(BODIES)), self._any(INTO))]
 
@@ -146,6 +146,8 @@ class Moves:
             case 0:
                 return [CapacityChanged(0, node.name, slots=int(self.rng.integers(0, 3)))]
             case 1:
+                if self.world.ground.has_little_memory and self.rng.random() < 0.5:
+                    return [CapacityChanged(0, node.name, memory_mb=float(self.rng.choice([0.05, 0.1, 0.3])))]
                 return [CapacityChanged(0, node.name, capacity_tps=float(self.rng.choice([0, 10, 25, 50])))]
             case _:
                 return [self._as_it_was(node)]
@@ -198,8 +200,9 @@ class Moves:
 
     @staticmethod
     def _as_it_was(node: Node) -> CapacityChanged:
-        limit = node.capacity_tps if np.isfinite(node.capacity_tps) else 1e6
-        return CapacityChanged(0, node.name, slots=node.slots, capacity_tps=limit)
+        tps = node.capacity_tps if np.isfinite(node.capacity_tps) else 1e6
+        memory = node.memory_mb if np.isfinite(node.memory_mb) else 1e6
+        return CapacityChanged(0, node.name, slots=node.slots, capacity_tps=tps, memory_mb=memory)
 
     # ---------------------------------------------------------------- looking
 

@@ -34,15 +34,38 @@ def reason_faults(catalog: Catalog) -> list[str]:
     return found
 
 
-def stuck_faults(catalog: Catalog) -> list[str]:
-    """Operators that wait although they could be placed as they are, with everything else where it is."""
+def stuck_faults(catalog: Catalog, *, only_ends: bool = False) -> list[str]:
+    """Operators that wait although they could be placed as they are, with everything else where it is.
+
+    With `only_ends`, as for `producer_consumer`, no nodes count but those of producers and consumers.
+    """
     found = []
     for operator, record in catalog.plan.operators.items():
         if operator not in catalog.placement.nodes:
-            node = next(_Waiting(catalog, record).places(), None)
+            ends = _ends(catalog, operator) if only_ends else None
+            places = _Waiting(catalog, record).places()
+            node = next((n for n in places if ends is None or n in ends), None)
             if node is not None:
                 name = catalog.topology.name(node)
                 found.append(f"operator {operator} waits because '{record.reason}', but could be on {name}")
+    return found
+
+
+def _ends(catalog: Catalog, operator: OperatorId) -> set[NodeId]:
+    """Nodes of the nearest pinned operators that lead to this one or that it leads to."""
+    plan, found = catalog.plan, set[NodeId]()
+    for towards in (lambda o: plan[o].inputs, lambda o: plan[o].readers):
+        stack, seen = [operator], set[OperatorId]()
+        while stack:
+            top = stack.pop()
+            if top in seen:
+                continue
+            seen.add(top)
+            pin = plan[top].pin
+            if pin is not None and top != operator:
+                found.add(pin)
+            else:
+                stack.extend(towards(top))
     return found
 
 
@@ -72,7 +95,7 @@ class _Waiting:
             (r"node (\S+), which it (?:reads from|leads to), is gone", self._node_gone),
             (r"no path leads from (\S+) to (\S+)", self._no_path),
             (r"no path with (\S+) Mbit/s left leads from (\S+) to (\S+)", self._no_bandwidth),
-            (r"no room for (\d+) slots and (\S+) tuples/s(.*)", self._no_room),
+            (r"no room for (\d+) slots(?:, (\S+) MB)? and (\S+) tuples/s(.*)", self._no_room),
         )
 
     def _pin_gone(self, name: str) -> str | None:
@@ -120,9 +143,11 @@ class _Waiting:
             return None
         return f"there is a path: {self._names(path)}"
 
-    def _no_room(self, slots: str, tps: str, where: str) -> str | None:
+    def _no_room(self, slots: str, memory: str | None, tps: str, where: str) -> str | None:
         if (int(slots), float(tps)) != (self.record.slots, float(f"{self.record.load_tps:g}")):
             return f"it needs {self.record.slots} slots and {self.record.load_tps:g} tuples/s"
+        if memory is not None and float(memory) != float(f"{self.record.memory_mb:g}"):
+            return f"it needs {self.record.memory_mb:g} MB"
         named = re.match(r" on ([^ ]+(?:, [^ ]+)*)", where)
         nodes = [self.topology.find(name) for name in named[1].split(", ")] if named else []
         free = [n for n in nodes if n is not None and self._fits(n)]
@@ -176,9 +201,11 @@ class _Waiting:
 
     def _fits(self, node: NodeId) -> bool:
         nodes, ledger = self.topology.nodes, self.catalog.ledger
-        load = self.record.load_tps if self.record.slots else 0.0
+        load, memory = (self.record.load_tps, self.record.memory_mb) if self.record.slots else (0.0, 0.0)
         enough = ledger.slots[node] + self.record.slots <= nodes.slots[node]
-        return bool(nodes.alive[node] and enough and ledger.load_tps[node] + load <= nodes.capacity_tps[node])
+        enough &= ledger.load_tps[node] + load <= nodes.capacity_tps[node]
+        enough &= ledger.memory_mb[node] + memory <= nodes.memory_mb[node]
+        return bool(nodes.alive[node] and enough)
 
     def _search(self, start: NodeId, goal: NodeId, mbps: float, taken: dict[int, float]) -> list[int] | None:
         """The arcs of a path that have so much left beside what is taken."""

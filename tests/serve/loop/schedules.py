@@ -17,15 +17,20 @@ from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
 from meander.model.plan import Query
+from meander.place.control import CONTROLS
+from meander.place.engine import WORTH_SHARING
 from meander.run.runner import Runner
 from tests.serve.loop.catalog_checks import catalog_faults
 from tests.serve.loop.deployment_checks import deployment_faults, host_faults, step_faults
 from tests.serve.loop.ground import BODIES, INTO, PASSING, Ground
-from tests.serve.loop.moves import Moves
+from tests.serve.loop.moves import MOST_QUERIES, Moves
 from tests.serve.loop.reasons import reason_faults, stuck_faults
 from tests.serve.loop.world import LONG_MS, NO_SPARK, LoopWorld, ServiceWorld, Setting
 
 MECHANISMS = ("bottom_up", "bottom_up", "top_down", "random", "mdcep", "producer_consumer")
+
+ALL_MECHANISMS = (*dict.fromkeys(MECHANISMS), "ilp", "global_optimal", "relaxation", "mopa")
+WIDE_QUERIES = 8
 
 SERVICE_SHARE = 0.15
 """How many schedules play with the service's ledger: it takes twice as long."""
@@ -38,14 +43,15 @@ class Schedule:
         self,
         world: LoopWorld,
         rng: np.random.Generator,
+        most_queries: int = MOST_QUERIES,
     ) -> None:
-        self.world, self.rng, self.moves = world, rng, Moves(world, rng)
+        self.world, self.rng, self.moves = world, rng, Moves(world, rng, most_queries)
         self.residents: dict[QueryId, QueryAdded] = {}
         """Queries that ran completely before the first tuple entered."""
         self.log: list[str] = []
         """What happened, for whoever has to find out why a check failed."""
         self.stuck: list[str] = []
-        """Operators that waited although they could have run. The search for a place is bounded."""
+        """Operators that waited although they could have run."""
         self.crashes = self.refused = self.waited = self.blocked = self.exact = 0
 
     @staticmethod
@@ -64,15 +70,33 @@ class Schedule:
         if not ground.is_thin:  # state that moves over a thin link takes real time
             setting = replace(setting, emulated=bool(rng.random() < 0.3))
         world = kind(directory, ground, setting, runner=runner, spark=spark)
-        schedule = Schedule(world, rng)
+        return Schedule(world, rng)._played(moments)
+
+    @staticmethod
+    def wide(directory: Path, seed: int, *, moments: int = 8) -> Schedule:
+        """As drawn, with more nodes and queries, little memory, every mechanism, and amenders that work at once."""
+        rng = np.random.default_rng(seed)
+        setting = Setting(
+            mechanism=str(rng.choice(ALL_MECHANISMS)),
+            slots=1 + int(rng.random() < 0.3),
+            replicas=int(rng.random() < 0.9),
+            amenders=int(rng.integers(1, 4)),
+            control=str(rng.choice(list(CONTROLS))),
+            worth_sharing=int(rng.choice([2, WORTH_SHARING])),
+        )
+        kind = ServiceWorld if rng.random() < SERVICE_SHARE else LoopWorld
+        world = kind(directory, Ground.wide(rng), setting)
+        return Schedule(world, rng, WIDE_QUERIES)._played(moments)
+
+    def _played(self, moments: int) -> Schedule:
         try:
-            schedule.play(moments)
+            self.play(moments)
         except Exception as error:
-            error.add_note("\n".join(schedule.log))
+            error.add_note("\n".join(self.log))
             raise
         finally:
-            world.close()
-        return schedule
+            self.world.close()
+        return self
 
     def play(self, moments: int) -> None:
         self.first_queries()
@@ -212,7 +236,8 @@ class Schedule:
         self.check()
         self.waited += sum(o not in self.world.catalog.placement.nodes for o in self.world.catalog.plan.operators)
         none_of(reason_faults(self.world.catalog))
-        self.stuck += stuck_faults(self.world.catalog)
+        only_ends = self.world.setting.mechanism == "producer_consumer"
+        self.stuck += stuck_faults(self.world.catalog, only_ends=only_ends)
         if is_at_rest:
             none_of([*deployment_faults(self.world), *host_faults(self.world)])
         else:

@@ -306,6 +306,7 @@ SEEDS = {
     "fragments stayed whose channels were gone": (100, 269),
     "a restart made fragments without inputs": (144, 156, 245, 258),
     "fragments ran on nodes that were gone": (57, 327, 374),
+    "a reason to wait stayed after it had come to an end": (10221,),
 }
 """Schedules that failed before this was mended."""
 

@@ -22,7 +22,7 @@ from meander.model.events import ChangeEvent
 from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.resilience import Resilience
 from meander.place.catalog import Catalog
-from meander.place.engine import Engine
+from meander.place.engine import WORTH_SHARING, Engine
 from meander.place.mechanisms import mechanism
 from meander.run.commit import Commit, RemoveChannel
 from meander.run.connectors.base import Outlet, Surroundings
@@ -60,6 +60,9 @@ class Setting:
     slots: int = 1
     replicas: int = 1
     emulated: bool = False
+    amenders: int | None = None
+    control: str = "optimistic"
+    worth_sharing: int = WORTH_SHARING
 
 
 class LoopWorld:
@@ -91,7 +94,9 @@ class LoopWorld:
     def _make(self) -> None:
         """What a process that dies does not take along."""
         self.catalog = Catalog(self.ground.topology(), dict(STREAMS), dict(SINKS))
-        self.engine = Engine(self.catalog, mechanism(self.setting.mechanism))
+        amenders, control, worth = self.setting.amenders, self.setting.control, self.setting.worth_sharing
+        chosen = mechanism(self.setting.mechanism)
+        self.engine = Engine(self.catalog, chosen, amenders=amenders, control=control, worth_sharing=worth)
 
     def _host(self) -> Host:
         return Host(HostOptions(self.directory, self.setting.slots), self.spark, self.runner, clock=self.clock)
@@ -112,13 +117,17 @@ class LoopWorld:
         return self.clock.now_ms / 1000
 
     def close(self) -> None:
+        self.engine.close()
+        self._end_process()
+
+    def _end_process(self) -> None:
         self.host.store.close()
         for slot in self.host.slots:
             slot.stop()
 
     def crash(self) -> None:
         """The process is gone, at whatever it was; another one starts on the same directory."""
-        self.close()
+        self._end_process()
         self.decided.clear()
         self.restarts += 1
         self.open()
@@ -272,13 +281,15 @@ class ServiceWorld(LoopWorld):
         around = Surroundings(self.directory, self.directory)
         self.host.delivery = Delivery(self.host.store, clock=self.clock, surroundings=around)
         options = Options(
-            mechanism=self.setting.mechanism, emulate=self.setting.emulated, adapt=False, sink_of=self._sink
-        )
+            mechanism=self.setting.mechanism, emulate=self.setting.emulated, adapt=False, sink_of=self._sink,
+            amenders=self.setting.amenders,
+        )  # fmt: skip
         self.parts: Assembly = assemble(
             self.host, self.world, self.directory / "ledger.sqlite", around, Hub("test"), options, join=self._join
         )
         self.loop, self.core = self.parts.loop, self.parts.core
         self.catalog, self.engine = self.loop.catalog, self.loop.engine
+        self.engine.worth_sharing = self.setting.worth_sharing
 
     def _join(self, loop: Loop, host: Host) -> None:
         """The loop goes by the test's clock, and state moves when the test polls, not beside it."""
