@@ -8,7 +8,7 @@ shares operators has one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, unsettled, violated
@@ -25,7 +25,7 @@ from meander.adapt.selection.ranking import LinearRanking
 from meander.adapt.selection.requirement import by_requirement
 from meander.adapt.settings import Settings
 from meander.model.conditions import Facts
-from meander.model.demands import Demand, check_consistent
+from meander.model.demands import Demand, Metric, check_consistent
 from meander.model.errors import InputError, unknown
 from meander.model.ids import QueryId
 
@@ -55,6 +55,8 @@ class Loop:
         self._watching: dict[QueryId, None] = {}
         self._held: dict[QueryId, str] = {}
         """Queries that no placement would help, with the reason."""
+        self._late: dict[QueryId, str] = {}
+        """Queries whose results no placement would make come earlier, with the reason."""
 
     # ---------------------------------------------------------------- which queries
 
@@ -105,6 +107,7 @@ class Loop:
         knowledge.round += 1
         self.history.add(measures)
         self._held = {query: found.held for query, found in measures.queries.items() if found.held}
+        self._late = {query: found.waits_for for query, found in measures.queries.items() if found.waits_for}
         facts = facts_at(self.environment, self.history, now_ms, self.settings.zone)
         knowledge.levels = levels_of(self.environment, facts, knowledge.levels)
         context, rng = context_of(knowledge.levels), Random(self.seed * 1_000_003 + knowledge.round)
@@ -159,10 +162,11 @@ class Loop:
         watched, settings = self.knowledge.queries[query], self.settings
         active = tuple(d for d in watched.demands if d.applies(facts))
         read = readings(self.monitors, self.history, query, watched.since_ms, [d.metric for d in active])
-        bad = violated(active, read)
+        waited = unsettled(self.monitors, self.history, query, watched.since_ms, read)
+        bad, excused = violated(active, read), self._excused(query, read, waited)
         if watched.transition is None:
             for demand in active:
-                if demand.metric in read:
+                if demand.metric in read and demand.metric not in excused:
                     watched.fitness.learn(watched.mechanism, demand.core, demand not in bad, context)
         watched.violated = watched.violated + 1 if bad else 0
         if not bad:
@@ -179,8 +183,16 @@ class Loop:
         watched.active, watched.context = active, context
         if trigger is None:
             return None
-        waited = unsettled(self.monitors, self.history, query, watched.since_ms, read)
-        return Case(query, watched, trigger, active, read, context, now_ms, waited)
+        excuse = self._held.get(query) or self._late.get(query, "")
+        if any(demand.metric not in excused for demand in bad):
+            excuse = ""
+        return Case(query, watched, trigger, active, read, context, now_ms, waited, excuse)
+
+    def _excused(self, query: QueryId, read: Iterable[Metric], waited: frozenset[Metric]) -> frozenset[Metric]:
+        """Metrics whose values are nobody's fault: nothing is learned from them about a mechanism."""
+        if query in self._held:
+            return frozenset(read)
+        return waited if query in self._late else frozenset()
 
     def _shared(self, query: QueryId) -> frozenset[QueryId]:
         """Queries that must not change because this one does."""
@@ -194,8 +206,8 @@ class Loop:
             return f"its transition to {watched.transition.target} is still running"
         if case.query in busy:
             return f"query {busy[case.query]}, with which it shares operators, is in a transition"
-        if case.trigger is Trigger.VIOLATED and case.query in self._held:
-            return f"another placement would not help: {self._held[case.query]}"
+        if case.trigger is Trigger.VIOLATED and case.excuse:
+            return f"another placement would not help: {case.excuse}"
         if case.now_ms - watched.since_ms < self.settings.stay_ms:
             return f"{watched.mechanism} has not run for {self.settings.stay_ms / 1000:g} s yet"
         return ""

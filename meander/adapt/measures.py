@@ -45,6 +45,8 @@ class QueryMeasures:
     """At the end of the span: how long the oldest tuple has waited that is on its way and not processed yet."""
     held: str = ""
     """Why it stands still wherever it is placed, if it does: its data, its sink or its stream is paused."""
+    waits_for: str = ""
+    """Whom its windows wait for wherever they are placed, if a source gives nothing while others go on."""
 
 
 @dataclass(frozen=True, slots=True)

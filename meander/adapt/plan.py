@@ -36,6 +36,8 @@ class Case:
     now_ms: int
     unsettled: frozenset[Metric] = frozenset()
     """Metrics that are read from what waits, not from what came of it: the truth may be worse."""
+    excuse: str = ""
+    """Why demands are missed whatever mechanism places the query, if all that are missed are."""
 
     @property
     def current(self) -> str:

@@ -48,7 +48,7 @@ def demo(
         if page:
             say(f"\n  page  {coordinator.page}\n")
             say(f"  another terminal  export MEANDER_URL={coordinator.address} MEANDER_TOKEN={coordinator.token}")
-            say("                    meander top; meander submit ...; meander events node_removed node=base-5\n")
+            say("                    meander top; meander submit ...; meander node remove base-5; meander doctor\n")
         say("running until Ctrl-C" if seconds is None else f"running for {duration}; `--for ever` keeps it running")
 
     say(f"{trains} trains on a ring of base stations; starting Spark")

@@ -6,7 +6,7 @@ import typer
 
 from meander.commands.client import HERE, Directory, Json, Token, Url, connect, show
 
-DIFFERENT = 1
+NOT_THE_SAME = 1
 
 
 def register(app: typer.Typer) -> None:
@@ -14,7 +14,10 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """Compare what runs, here and at all sites, with what was decided; ends with code 1 when something differs."""
+    """Compare what runs, here and at all sites, with what was decided.
+
+    Ends with exit code 1 when something differs, or when a site could not be asked.
+    """
     found = connect(directory, url, token).get("/doctor")
     if as_json:
         show(found)
@@ -25,7 +28,9 @@ def doctor(directory: Directory = HERE, url: Url = None, token: Token = None, as
             typer.echo(f"site {site} could not be asked: {reason}")
         for each in found["differences"]:
             typer.echo(f"{each['where']}: {each['what']}")
-        verdict = f"{len(found['differences'])} differences" if found["differences"] else "no difference"
-        typer.echo(f"{verdict} between what runs and the catalog: {looked}{on_their_way}")
-    if found["differences"]:
-        raise typer.Exit(DIFFERENT)
+        count = len(found["differences"])
+        verdict = f"{count} {'difference' if count == 1 else 'differences'}" if count else "no difference"
+        so_far = ", as far as sites could be asked" if found["unasked"] else ""
+        typer.echo(f"{verdict} between what runs and the catalog{so_far}: {looked}{on_their_way}")
+    if found["differences"] or found["unasked"]:
+        raise typer.Exit(NOT_THE_SAME)

@@ -33,8 +33,8 @@ class _Output:
     @staticmethod
     def of(batch: Batch, number: int, edge: Edge) -> _Output:
         table, counts = _by_fragment(batch, batch.edges[edge])
-        reached = batch.after - batch.template.lag_of(number)
-        marks = np.where(batch.after > batch.before, reached, NO_WATERMARK)
+        before, after = batch.passed(batch.template.ports_of(edge))
+        marks = np.where(after > before, after - batch.template.lag_of(number), NO_WATERMARK)
         return _Output(batch, number, table, counts, np.cumsum(counts) - counts, marks)
 
     @property

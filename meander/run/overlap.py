@@ -188,14 +188,26 @@ class Overlaps:
         for fragment in overlap.change.fragments_before.values():
             installed = old[fragment.id]
             waiting = exchange.newest(installed.ports, TS).tolist()
-            reached = int(np.maximum(exchange.watermarks(installed.ports), BEGIN).min())
+            reached = np.maximum(exchange.watermarks(installed.ports), BEGIN).tolist()
+            behind = self._ports_below(installed)
             for upstream, newest in zip(installed.bound.ports, waiting, strict=True):
                 entered[upstream] = max(entered.get(upstream, BEGIN), newest + 1)
-            seen.update((o, max(reached, self._newest_state(installed, o))) for o in fragment.operators)
+            for o in fragment.operators:
+                answered = min((reached[p] for p in behind.get(o, ())), default=BEGIN)
+                seen[o] = max(answered, self._newest_state(installed, o))
         inputs = {i for o in seen for i in plan[o].inputs}
         entered |= {i: BEGIN for i in inputs if i not in entered}
         found = limits(plan, seen, seen, entered)
         return {c.upstream: min(found[c.upstream], FOREVER) for c in overlap.leaving}
+
+    @staticmethod
+    def _ports_below(fragment: Installed) -> dict[OperatorId, set[int]]:
+        """For each operator of a fragment the ports whose tuples get to it: only for these its time waits."""
+        bound = fragment.bound
+        found = {operator: {number} for number, operator in enumerate(bound.ports)}
+        for operator, inputs in bound.members.inputs.items():
+            found.setdefault(operator, set()).update(*(found[i] for i in inputs))
+        return found
 
     def _until(self, overlap: Overlap) -> int:
         """The event time that the inputs must reach before the old fragments have answered all that is theirs."""

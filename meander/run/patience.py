@@ -60,20 +60,14 @@ class Patience:
 class Floors:
     """The floors of a batch's fragments, applied while its ports are read."""
 
-    def __init__(self, patience: Patience, fragments: Sequence[Installed]) -> None:
+    def __init__(self, patience: Patience, fragments: Sequence[Installed], ports: int) -> None:
         self.patience, self.fragments = patience, fragments
         self.values = np.array([patience.floor(f.fragment) for f in fragments], np.int64)
-        self._waits_for = np.zeros(len(fragments), np.bool_)
-        self._held = np.full(len(fragments), END, np.int64)
-        self._missing = np.zeros(len(fragments), np.bool_)
+        self._over = np.zeros((ports, len(fragments)), np.bool_)
 
-    def reached(self, channels: Sequence[ChannelId], reached: Int64s) -> Int64s:
-        """How far a port lets time go: as far as it likes if it has been missing for too long."""
-        over = self.patience.is_over(channels)
-        self._waits_for |= ~over
-        self._missing |= over
-        self._held = np.minimum(self._held, reached)
-        return np.where(over, END, reached)
+    def read(self, port: int, channels: Sequence[ChannelId]) -> None:
+        """Takes note of the fragments for which a port has been missing for too long."""
+        self._over[port] = self.patience.is_over(channels)
 
     def late(self, table: pa.Table, rows: Int64s) -> pa.Table:
         """Tuples of one port, whose own watermark is at least the floor; `rows` are their fragments."""
@@ -83,14 +77,21 @@ class Floors:
         raised = np.maximum(table.column(WM).to_numpy(), self.values[rows])
         return table.set_column(at, table.field(at), pc.cast(pa.array(raised), table.field(at).type))
 
-    def settle(self, before: Int64s, after: Int64s) -> tuple[Int64s, Int64s, dict[str, Any]]:
-        """The watermarks before and after, and the floors to remember or to forget."""
-        before = np.maximum(before, self.values)
-        after = np.maximum(np.where(self._waits_for, after, before), before)
+    def settle(self, held: Int64s, reached: Int64s) -> tuple[Int64s, Int64s, dict[str, Any]]:
+        """The watermarks of all ports before and after, and the floors to remember or to forget.
+
+        A port that has been missing for too long goes along with what the others of its fragment have reached.
+        """
+        over = self._over
+        waits, missing = (~over).max(axis=0, initial=False), over.max(axis=0, initial=False)
+        before, slowest = np.maximum(held.min(axis=0), self.values), reached.min(axis=0)
+        others = np.where(over, END, reached).min(axis=0)
+        after = np.maximum(np.where(waits, others, before), before)
         notes: dict[str, Any] = {}
         for k, fragment in enumerate(self.fragments):
-            if self._missing[k] and after[k] > self._held[k]:
+            if missing[k] and after[k] > slowest[k]:
                 notes[floor_note(fragment.fragment)] = int(after[k])
-            elif self.values[k] > BEGIN and self._held[k] >= self.values[k]:
+            elif self.values[k] > BEGIN and slowest[k] >= self.values[k]:
                 notes[floor_note(fragment.fragment)] = None
-        return before, after, notes
+        held = np.maximum(held, self.values)
+        return held, np.maximum(np.where(over, np.maximum(reached, after), reached), held), notes

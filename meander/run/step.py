@@ -262,11 +262,11 @@ class Stepper:
         is_whole = active.size == len(group.fragments)
         fragments = group.fragments if is_whole else [group.fragments[i] for i in active.tolist()]
         numbers = group.numbers[active]
-        before = np.full(len(fragments), END, np.int64)
-        after = np.full(len(fragments), END, np.int64)
+        before = np.full((len(ports), len(fragments)), END, np.int64)
+        after = before.copy()
         edges: dict[Edge, pa.Table] = {}
         ends: dict[int, Int64s] = {}
-        floors = Floors(self.patience, fragments) if self.patience.is_limited else None
+        floors = Floors(self.patience, fragments, len(ports)) if self.patience.is_limited else None
         most_rows = self.setbacks.most_rows(group.template.key, self.most_rows)
         share = max(LEAST_ROWS, most_rows // (active.size * max(1, len(ports))))
         for p in ports:
@@ -274,7 +274,7 @@ class Stepper:
             starts = bounds[p][0][active]
             stops = np.minimum(bounds[p][1][active], starts + share)
             held = exchange.watermarks(channels)
-            before = np.minimum(before, np.maximum(held, BEGIN))
+            before[p] = np.maximum(held, BEGIN)
             reading = exchange.read_many(channels, starts.tolist(), stops.tolist())
             reached = np.maximum(np.maximum(held, reading.watermarks), BEGIN)
             table = _as_frame(reading.table, numbers[reading.owners])
@@ -284,10 +284,10 @@ class Stepper:
             ends[p] = reading.stops
             table = self._with_handovers(table, channels, reached, work)
             if floors is not None:
-                reached = floors.reached(channels, reached)
+                floors.read(p, channels)
                 table = floors.late(table, np.searchsorted(numbers, table.column(FRAGMENT).to_numpy()))
             edges[Edge(port=p)] = table
-            after = np.minimum(after, reached)
+            after[p] = reached
             report.tuples_in += len(edges[Edge(port=p)])
         if floors is not None:
             before, after, notes = floors.settle(before, after)
@@ -302,11 +302,11 @@ class Stepper:
                     work.passing.pop(channel, None)
         if fresh:
             looked = [k for k, f in enumerate(fragments) if f.fragment in fresh]
-            before[looked] = BEGIN
+            before[:, looked] = BEGIN
             work.looked.update(fragments[k].fragment for k in looked)
         work.versions.update(group.versions if is_whole else {f.fragment: f.version for f in fragments})
         report.fragments += len(fragments)
-        return Batch(group, active, fragments, numbers, before, np.maximum(before, after), edges, acting)
+        return Batch(group, active, fragments, numbers, before, after, edges, acting)
 
     def _active(self, group: Group, bounds: Mapping[int, tuple[Int64s, Int64s]], marks: Marks, work: Work) -> Int64s:
         """Places of the fragments that have something to do."""

@@ -75,7 +75,7 @@ class Stage:
     schemas: tuple[Schema, ...]
     nodes: tuple[Node, ...]
     lag_ms: int
-    """How far the watermark of this stage stays behind the fragment's, because of stages before it."""
+    """How far the watermark of this stage stays behind that of its ports, because of stages before it."""
 
     @cached_property
     def key(self) -> str:
@@ -134,7 +134,7 @@ class Stage:
 
     @property
     def out_lag_ms(self) -> int:
-        """How far the watermark behind this stage stays behind the fragment's."""
+        """How far the watermark behind this stage stays behind that of its ports."""
         return self.lag_ms + (self.stateful.lag_ms if self.stateful else 0)
 
     @cached_property
@@ -243,8 +243,28 @@ class Template:
             found.setdefault(depths[-1], []).append(stage)
         return tuple(tuple(found[depth]) for depth in sorted(found))
 
+    @cached_property
+    def feeding(self) -> tuple[tuple[int, ...], ...]:
+        """For each stage the ports whose tuples get to it: only for these its time waits."""
+        found: list[tuple[int, ...]] = []
+        for stage in self.stages:
+            ports: set[int] = set()
+            for edge in (e for read in stage.reads for e in (read.union or (read,))):
+                ports.update(found[edge.stage] if edge.stage is not None else self._own(edge))
+            found.append(tuple(sorted(ports)))
+        return tuple(found)
+
+    def ports_of(self, edge: Edge) -> tuple[int, ...]:
+        """The ports whose tuples get to an edge."""
+        return self._own(edge) if edge.stage is None else self.feeding[edge.stage]
+
+    @staticmethod
+    def _own(edge: Edge) -> tuple[int, ...]:
+        assert edge.port is not None
+        return (edge.port,)
+
     def lag_of(self, output: int) -> int:
-        """How far the watermark of an output stays behind the fragment's, in ms."""
+        """How far the watermark of an output stays behind that of the ports that feed it, in ms."""
         edge = self.outputs[output]
         return 0 if edge.stage is None else self.stages[edge.stage].out_lag_ms
 

@@ -125,7 +125,8 @@ class Wavefront:
         table = rows_of(batch.edges, edge)
         if not stage.watermark:
             return table
-        after = (batch.after - stage.lag_ms)[batch.rows_of(table)]
+        _, reached = batch.passed(batch.template.feeding[stage.number])
+        after = (reached - stage.lag_ms)[batch.rows_of(table)]
         at = table.column_names.index(HIDDEN[-1]) + 1
         return table.add_column(at, AFTER, pa.array(after, pa.int64()))
 
@@ -168,7 +169,8 @@ class Wavefront:
             rows, times = batch.rows_of(table), table.column(TS).to_numpy()
             np.minimum.at(oldest, rows, times)
             np.maximum.at(newest, rows, times)
-        return Move(batch.before - stage.lag_ms, batch.after - stage.lag_ms, oldest, newest)
+        before, after = batch.passed(batch.template.feeding[stage.number])
+        return Move(before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
 
 
 def _state_append(rows: pa.Table, key: int) -> StateAppend:

@@ -113,9 +113,9 @@ class Batch:
     """Which of the group's fragments these are."""
     fragments: Sequence[Installed]
     numbers: Int64s
-    before: Int64s
-    """The fragments' watermarks before the step, and after."""
-    after: Int64s
+    held: Int64s
+    """By port and fragment: the watermarks of the inputs before the step, and how far they are read then."""
+    reached: Int64s
     edges: dict[Edge, pa.Table]
     acting: Mapping[int, Marker] = field(default_factory=dict)
     """Fragments, by index, for which this batch ends at a marker in every port."""
@@ -125,6 +125,15 @@ class Batch:
     @property
     def template(self) -> Template:
         return self.group.template
+
+    def passed(self, ports: Sequence[int]) -> tuple[Int64s, Int64s]:
+        """Each fragment's watermark before the step and after, for whoever is fed by these ports.
+
+        Time is of those whom an input leads to: operators that have nothing to do with a port do not wait for it.
+        """
+        before = self.held[list(ports)].min(axis=0)
+        after: Int64s = np.maximum(before, self.reached[list(ports)].min(axis=0))
+        return before, after
 
     def rows_of(self, table: pa.Table) -> Int64s:
         """For each row the index of its fragment."""

@@ -144,6 +144,7 @@ def assemble(
     core.validates = options.validate
     adaptation.meter.flows = lambda: teller.measured.flows if teller.measured is not None else {}
     adaptation.meter.held = teller.held
+    adaptation.meter.waits_for = lambda query: teller.waits_for(query, 1)
     adaptation.meter.still_ms = lambda query: teller.still.get(query, (0, None))[0]
     _take_up(core, recovered, knowledge_of=ledger.mechanisms())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())

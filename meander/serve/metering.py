@@ -31,6 +31,8 @@ class Meter:
     """How long the time of a query has stood still although its sources went on."""
     held: Callable[[QueryId], str] = lambda query: ""
     """Why a query is paused, if it is."""
+    waits_for: Callable[[QueryId], str | None] = lambda query: None
+    """Whom its windows wait for, if their time stands still."""
     _backlog: Backlog = field(default_factory=Backlog)
     _latency: dict[str, Latency] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Meter:
                 frozenset(placement.nodes[o] for o in plan.serving(query) if o in placement.nodes),
                 self._waits_ms(query, flows),
                 self.held(query),
+                self.waits_for(query) or "",
             )
             for query in plan.queries
         }

@@ -1,17 +1,18 @@
-"""How long the event time of queries has stood still although their sources went on.
+"""How long the event time of window aggregates has stood still although some of their sources went on.
 
 Windows wait for the slowest of their inputs. When one of them gives nothing, what the others gave is read, so no tuple
-waits in a channel, and yet nothing comes out. It shows in watermarks: a source's moves, the sink's does not.
+waits in a channel, and yet nothing comes out. It shows in the watermarks of the sources: one moves, another does not.
+Only aggregates wait like that: joins, conjunctions and sequences give a pair as soon as both its tuples are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, OperatorId, QueryId
-from meander.model.operators import STATEFUL, Sink, Source
+from meander.model.operators import Source, WindowAggregate
 from meander.run.exchange.base import ChannelCounters
 from meander.run.frames import END
 from meander.run.installation import OUTSIDE
@@ -19,69 +20,80 @@ from meander.run.installation import OUTSIDE
 QUIET_MS = 10_000
 """When no source has moved for so long, all of them are quiet, and nobody waits for anything."""
 
+Marks = Mapping[OperatorId, Mapping[OperatorId, int]]
+"""By window aggregate that could wait for one of several sources: the watermarks of those that have not ended."""
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """Watermarks of a query with windows, by operator, as far as its sources and sinks are on one host."""
 
-    sources: Mapping[OperatorId, int]
-    sinks: Mapping[OperatorId, int]
+def marks_of(
+    plan: GlobalPlan, operators: Sequence[OperatorId], counters: Mapping[ChannelId, ChannelCounters]
+) -> dict[OperatorId, dict[OperatorId, int]]:
+    """Those of a query, as far as the sources are on one host."""
+    found: dict[OperatorId, dict[OperatorId, int]] = {}
+    for operator in operators:
+        if operator not in plan.operators or not isinstance(plan[operator].spec, WindowAggregate):
+            continue
+        sources = list(_sources(plan, operator))
+        if any(ChannelId(OUTSIDE + o) not in counters for o in sources):
+            continue
+        marks = {o: counters[ChannelId(OUTSIDE + o)].watermark for o in sources}
+        marks = {o: mark for o, mark in marks.items() if mark < END}
+        if len(marks) > 1:
+            found[operator] = marks
+    return found
 
-    @staticmethod
-    def of(
-        plan: GlobalPlan, operators: Sequence[OperatorId], counters: Mapping[ChannelId, ChannelCounters]
-    ) -> Marks | None:
-        """None for a query that waits for no time, and for one of which not everything is known here."""
-        found = [o for o in operators if o in plan.operators]
-        ends = [o for o in found if isinstance(plan[o].spec, Source | Sink)]
-        if not any(isinstance(plan[o].spec, STATEFUL) for o in found):
-            return None
-        if any(ChannelId(OUTSIDE + o) not in counters for o in ends):
-            return None
-        marks = {o: counters[ChannelId(OUTSIDE + o)].watermark for o in ends}
-        sources = {o: mark for o, mark in marks.items() if isinstance(plan[o].spec, Source) and mark < END}
-        sinks = {o: mark for o, mark in marks.items() if isinstance(plan[o].spec, Sink)}
-        return Marks(sources, sinks) if sources and sinks else None
+
+def _sources(plan: GlobalPlan, operator: OperatorId) -> Iterator[OperatorId]:
+    """The sources whose tuples get to an operator."""
+    seen, stack = {operator}, [operator]
+    while stack:
+        record = plan[stack.pop()]
+        if isinstance(record.spec, Source):
+            yield record.id
+        fresh = [i for i in record.inputs if i not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
 
 
 @dataclass(slots=True)
 class _Track:
-    sink: int
-    source: int
+    slowest: int
+    fastest: int
     """The furthest that a source was seen."""
     base: int
-    """Where that was when the sink moved last."""
+    """Where that was when the slowest moved last."""
     moved_ms: int
     """When a source moved last."""
     since_ms: int | None = None
-    """When a source first moved after the sink had."""
+    """When a source first moved after the slowest had."""
 
 
 class Progress:
     """Compares watermarks with those of earlier readings. Times are any clock's, as long as it is the same one."""
 
     def __init__(self) -> None:
-        self._tracks: dict[QueryId, _Track] = {}
+        self._tracks: dict[tuple[QueryId, OperatorId], _Track] = {}
 
     def read(self, now_ms: int, marks: Mapping[QueryId, Marks]) -> dict[QueryId, tuple[int, OperatorId]]:
         """Queries whose time stands still: for how long at least, and the source that is the furthest behind."""
-        self._tracks = {query: track for query, track in self._tracks.items() if query in marks}
+        known = {(query, aggregate) for query, seen in marks.items() for aggregate in seen}
+        self._tracks = {key: track for key, track in self._tracks.items() if key in known}
         found: dict[QueryId, tuple[int, OperatorId]] = {}
-        for query, seen in marks.items():
-            held_ms = self._held_ms(query, now_ms, max(seen.sources.values()), min(seen.sinks.values()))
-            if held_ms:
-                found[query] = held_ms, min(seen.sources, key=lambda o: seen.sources[o])
+        for query, aggregate in sorted(known):
+            sources = marks[query][aggregate]
+            held_ms = self._held_ms((query, aggregate), now_ms, max(sources.values()), min(sources.values()))
+            if held_ms > found.get(query, (0, None))[0]:
+                found[query] = held_ms, min(sources, key=lambda o: sources[o])
         return found
 
-    def _held_ms(self, query: QueryId, now_ms: int, source: int, sink: int) -> int:
-        track = self._tracks.get(query)
-        if track is None or source < track.source:
-            track = self._tracks[query] = _Track(sink, source, source, now_ms)
-        if source > track.source:
-            track.source, track.moved_ms = source, now_ms
-        if sink != track.sink:
-            track.sink, track.base, track.since_ms = sink, source, None
-        elif track.since_ms is None and source > track.base:
+    def _held_ms(self, key: tuple[QueryId, OperatorId], now_ms: int, fastest: int, slowest: int) -> int:
+        track = self._tracks.get(key)
+        if track is None or fastest < track.fastest:
+            track = self._tracks[key] = _Track(slowest, fastest, fastest, now_ms)
+        if fastest > track.fastest:
+            track.fastest, track.moved_ms = fastest, now_ms
+        if slowest != track.slowest:
+            track.slowest, track.base, track.since_ms = slowest, fastest, None
+        elif track.since_ms is None and fastest > track.base:
             track.since_ms = now_ms
         is_quiet = now_ms - track.moved_ms >= QUIET_MS
         return 0 if track.since_ms is None or is_quiet else now_ms - track.since_ms

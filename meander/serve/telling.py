@@ -26,7 +26,7 @@ from meander.serve.looking import NO_REPORTS, facts_of
 from meander.serve.loop import Loop
 from meander.serve.measuring import Measured
 from meander.serve.outlets import Outlets
-from meander.serve.progress import Marks, Progress
+from meander.serve.progress import Marks, Progress, marks_of
 from meander.serve.traces import NoTraces, Traces
 
 Json = dict[str, Any]
@@ -261,15 +261,15 @@ class Teller:
             measured.reports if measured else NO_REPORTS,
             measured.flows if measured else None,
             [(demand, value) for demand, value in applying if value is not None and not demand.met(value)],
-            self._waits_for(QueryId(name)),
+            self.waits_for(QueryId(name)),
             is_stopping=name in self.outlets.stopping,
         )
         return query_condition(facts)
 
-    def _waits_for(self, query: QueryId) -> str | None:
+    def waits_for(self, query: QueryId, at_least_ms: int = STALLED_MS) -> str | None:
         """The source that the windows of a query wait for, if their time stands still."""
         still_ms, source = self.still.get(query, (0, None))
-        if source is None or still_ms < STALLED_MS or source not in self.loop.catalog.plan.operators:
+        if source is None or still_ms < at_least_ms or source not in self.loop.catalog.plan.operators:
             return None
         about = describe(self.loop.catalog.plan[source].spec)
         return f"its windows have waited for {about} for more than {span(still_ms)}"
@@ -309,8 +309,8 @@ class Teller:
 
     def _marks(self, measured: Measured) -> dict[QueryId, Marks]:
         plan, shapes = self.loop.catalog.plan, self.board.views.shapes
-        found = {QueryId(name): Marks.of(plan, shape.operators, measured.counters) for name, shape in shapes.items()}
-        return {query: marks for query, marks in found.items() if marks is not None}
+        found = {QueryId(name): marks_of(plan, shape.operators, measured.counters) for name, shape in shapes.items()}
+        return {query: marks for query, marks in found.items() if marks}
 
     def _queue(self, name: str) -> int:
         """Tuples that wait before fragments of the query."""

@@ -94,7 +94,9 @@ class FakeWorld:
 
     def _silent(self, why: str, at_ms: int) -> QueryMeasures:
         waits_ms = 0.0 if why == "quiet" else float(at_ms)
-        return QueryMeasures(results={"out": 0}, waits_ms=waits_ms, held="its sink is down" if why == "paused" else "")
+        held = "its sink is down" if why == "paused" else ""
+        waits_for = "its windows have waited for source s1" if why == "windows" else ""
+        return QueryMeasures(results={"out": 0}, waits_ms=waits_ms, held=held, waits_for=waits_for)
 
     def measures(self, at_ms: int) -> Measures:
         channels = (Channel(OperatorId(1), OperatorId(2), 2, 10, 1000),)

@@ -60,6 +60,18 @@ def test_a_query_whose_sources_are_quiet_violates_nothing() -> None:
     assert not [d for d in play.decisions if d.trigger is Trigger.VIOLATED]
 
 
+def test_a_query_whose_windows_wait_for_a_silent_source_is_not_moved_in_vain() -> None:
+    """It went through all mechanisms, with its state, and each was held to be bad."""
+    world = two()
+    world.silent["plain"] = "windows"
+    play = Play.of(world, FAST)
+    play.run(60)
+    assert play.made(Action.SWITCH) == []
+    (wait, *_) = play.made(Action.WAIT)
+    assert "another placement would not help: its windows have waited for source s1" in wait.reason
+    assert play.loop.knowledge.queries[Q].fitness.tallies == {}
+
+
 def test_a_query_that_is_paused_is_not_moved_in_vain() -> None:
     world = two()
     world.silent["plain"] = "paused"

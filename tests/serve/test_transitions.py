@@ -15,7 +15,7 @@ from meander.deploy.protocols.mfgs import levels, one_by_one
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved
 from meander.model.ids import QueryId
-from meander.model.operators import STATEFUL, Source
+from meander.model.operators import Source, WindowAggregate
 from meander.model.topology import Link
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.bottom_up import BottomUp
@@ -23,7 +23,7 @@ from meander.place.problem import Problem, Proposal
 from meander.run.backlog import read_counters
 from meander.run.prepared import PreparedRunner
 from meander.serve.metering import Meter
-from meander.serve.progress import Marks
+from meander.serve.progress import Marks, marks_of
 from meander.serve.transitions import MOST_RETRIES, PROTOCOLS, Transitions
 from tests.run.moving import MovingPlane
 from tests.run.test_step import QUERIES
@@ -135,7 +135,7 @@ def test_what_waits_is_metered_until_it_is_processed(
     assert {q: ms for q, ms in read.items() if q in delivered} == dict.fromkeys(delivered, 0.0)
 
 
-def test_the_time_of_a_query_with_windows_is_read_from_its_sources_to_its_sink(
+def test_the_time_of_a_window_aggregate_is_read_from_all_sources_that_lead_to_it(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path
 ) -> None:
     plane = plane_at(tmp_path, spark, runner)
@@ -146,14 +146,14 @@ def test_the_time_of_a_query_with_windows_is_read_from_its_sources_to_its_sink(
         for _ in range(4):
             plane.step()
         counters = read_counters(plane.host.store.exchange)
-        found = {query: Marks.of(plan, plan.serving(query), counters) for query in plan.queries}
-        seen.append({query: marks for query, marks in found.items() if marks is not None})
-    windowed = {q for q in plan.queries if any(isinstance(plan[o].spec, STATEFUL) for o in plan.serving(q))}
-    assert windowed == set(seen[0]) == set(seen[2])
-    assert windowed < set(plan.queries)
-    for query in windowed:
-        assert set(seen[2][query].sources) == {o for o in plan.serving(query) if isinstance(plan[o].spec, Source)}
-        assert min(seen[2][query].sinks.values()) > min(seen[0][query].sinks.values())
+        seen.append({query: marks_of(plan, plan.serving(query), counters) for query in plan.queries})
+    for query in plan.queries:
+        aggregates = {o for o in plan.serving(query) if isinstance(plan[o].spec, WindowAggregate)}
+        assert set(seen[0][query]) == set(seen[2][query]) == aggregates
+    marks = [next(iter(found[QueryId("load")].values())) for found in (seen[0], seen[2])]
+    read = [spec for o in marks[1] if isinstance(spec := plan[o].spec, Source)]
+    assert sorted((spec.stream, spec.node) for spec in read) == [("cars", "s0"), ("cars", "s1")]
+    assert min(marks[1].values()) > min(marks[0].values())
 
 
 class Helpless(BottomUp):
