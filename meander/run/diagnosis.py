@@ -22,15 +22,20 @@ from meander.run.wavefront import Wavefront
 from meander.run.work import Batch, StepReport, Work
 
 
-def failing_operators(state: StateTables, runner: Runner, batch: Batch) -> frozenset[OperatorId]:
-    """The operators of a batch's only fragment that its tuples break; none if each of them alone does well."""
-    return _Diagnosis(state, runner, batch).failing()
+def failing_operators(
+    state: StateTables, runner: Runner, batch: Batch, cause: Cause = Cause.DATA
+) -> frozenset[OperatorId]:
+    """The operators of a batch's only fragment that fail for a cause; none if each of them alone does well.
+
+    Raises what fails for another cause.
+    """
+    return _Diagnosis(state, runner, batch, cause).failing()
 
 
 class _Diagnosis:
-    def __init__(self, state: StateTables, runner: Runner, batch: Batch) -> None:
+    def __init__(self, state: StateTables, runner: Runner, batch: Batch, cause: Cause) -> None:
         (fragment,) = batch.fragments
-        self.batch, self.bound, self.runner = batch, fragment.bound, runner
+        self.batch, self.bound, self.runner, self.cause = batch, fragment.bound, runner, cause
         self._front = Wavefront(state, runner, lambda _: None, lambda _: None, Work(), StepReport(0))
         self._given: dict[OperatorId, pa.Table] = {
             operator: batch.edges[Edge(port=port)] for port, operator in enumerate(self.bound.ports)
@@ -49,7 +54,7 @@ class _Diagnosis:
             try:
                 self._given[operator] = self._run(operator)
             except Exception as error:
-                if failure_of(error).cause is not Cause.DATA:
+                if failure_of(error).cause is not self.cause:
                     raise
                 found.add(operator)
         return frozenset(found)
