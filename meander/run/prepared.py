@@ -203,8 +203,12 @@ class PreparedRunner:
         except FAILURES as error:
             if run is not None:
                 run.plan.close()
+            if isinstance(error, NotRepeatableError):
+                self._failed(stage, error)
+                return self._run_plain(stage, tables)
+            result = self._run_plain(stage, tables)  # where that fails too, the plan is not to blame
             self._failed(stage, error)
-            return self._run_plain(stage, tables)
+            return result
         self._give_back(run)
         self._count("prepared")
         return result

@@ -69,7 +69,7 @@ class Setbacks:
             tried = 1 + max(self._tries.get(f, 0) for f in numbers)
             self._tries = {f: n for f, n in self._tries.items() if f in known} | dict.fromkeys(numbers, tried)
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(tried - 1, MOST_DOUBLINGS))
-        if failure.may_be_an_operators:
+        if failure.may_be_an_operators and tried > 1:
             pause_s = max(pause_s, round(PAUSE_PER_TRY * took_s))
         why = f"{failure.reason} ({failure.cause.value}; tried {tried} times, and again after {pause_s:g} s)"
         self.routing.pause_all(numbers, Pause(why, failure.cause, operators, self.clock() + pause_s))

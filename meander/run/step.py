@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.deploy.markers import Marker
-from meander.model.ids import ChannelId
+from meander.model.ids import ChannelId, OperatorId
 from meander.run.bases import with_bases
 from meander.run.commit import REFUSED, Writer, slot_writer
 from meander.run.diagnosis import failing_operators
@@ -234,15 +234,14 @@ class Stepper:
         return []
 
     def _pause(self, group: Group, work: Work, failure: Failure, took_s: float) -> None:
-        """Takes a fragment out of the steps that failed alone, with the operators that did.
+        """Takes a fragment out of the steps that failed alone, with an operator that did.
 
         If data has broken it that is for good; otherwise it is tried again later.
         """
         (fragment,) = group.fragments
         try:
             batch = self._read(group, work.copy(), StepReport(0))
-            found = None if batch is None else failing_operators(self.store.state, self.runner, batch, failure.cause)
-            failing = found or frozenset()
+            found = {} if batch is None else failing_operators(self.store.state, self.runner, batch)
         except JournalError:
             raise
         except Exception as error:
@@ -251,7 +250,11 @@ class Stepper:
                 raise
             if other.cause is not Cause.DATA:
                 return self.setbacks.put_off([fragment], other, took_s=took_s)
-            failing = frozenset()
+            found = {}
+        failing = frozenset[OperatorId]()
+        if found:  # one by one, each with its own reason: what else fails is found when this one is set apart
+            operator = min(found, key=lambda o: (found[o].cause is not Cause.DATA, o))
+            failing, failure = frozenset([operator]), found[operator]
         if failure.cause is not Cause.DATA:
             return self.setbacks.put_off([fragment], failure, failing, took_s)
         self.routing.pause(fragment.fragment, Pause(failure.reason, failure.cause, failing))

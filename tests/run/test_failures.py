@@ -144,9 +144,7 @@ INFRASTRUCTURE: dict[str, Exception] = {
         aborted(f"org.apache.spark.api.python.PythonException: {TRACEBACK.format(NO_DOOR)}"),
         ("PythonException", TRACEBACK.format(NO_DOOR)),
     ),
-    "rows that executors brought and that are gone": BroughtError(
-        "executors brought 7 rows, of which 6 are there"
-    ),
+    "rows that executors brought and that are gone": BroughtError("executors brought 7 rows, of which 6 are there"),
     "a disk of the driver that is full": OSError(errno.ENOSPC, "No space left on device"),
 }
 MEMORY: dict[str, Exception] = {

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.run import cutting, tiers
 from meander.run.frames import AFTER, FRAGMENT, HIDDEN, TS, frame_schema
 from meander.run.host import Host, HostOptions
 from meander.run.lean import Lean, is_lean
-from meander.run.prepared import UNUSED_S, PreparedRunner
+from meander.run.prepared import MOST_FAILURES, UNUSED_S, PreparedRunner
 from meander.run.runner import PlainRunner
 from meander.run.stage_use import in_words
 from meander.run.template import Stage, bind
@@ -229,6 +230,23 @@ def test_how_stages_run_is_said_with_the_reason_of_those_that_go_the_slow_way(sp
     before = tiered.use(stages).runs
     tiered.run(maps, [given("cars", 9)])
     assert Counter(tiered.use(stages).runs) - Counter(before) == {"prepared": 1}
+    tiered.close()
+
+
+def test_values_that_break_an_expression_made_its_stage_go_the_slow_way_for_good(spark: SparkSession) -> None:
+    (stage,) = stages_of("SELECT round(id + 76, -1) AS tens FROM cars INTO one")
+    tiered = TieredRunner(runner := PreparedRunner(spark))
+    tiered.warm_up([stage])
+    good = given("cars", 9)
+    largest = pa.array([2**63 - 77] * 9)
+    bad = good.set_column(good.column_names.index("c1"), "c1", largest)
+    for _ in range(MOST_FAILURES + 1):
+        with pytest.raises(PySparkException, match="ARITHMETIC_OVERFLOW"):
+            tiered.run(stage, [bad])
+    assert (runner.refused, runner.failures) == ({}, 0)
+    before = runner.runs["prepared"]
+    assert len(tiered.run(stage, [good])) == 9
+    assert runner.runs["prepared"] == before + 1
     tiered.close()
 
 
