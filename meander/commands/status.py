@@ -11,6 +11,7 @@ import typer
 
 from meander.commands.client import HERE, Json, Token, Url, connect, show
 from meander.model.errors import InputError
+from meander.run.stage_use import in_words
 from meander.run.status_file import Seen, read_status
 from meander.serve.home import Home, announced
 
@@ -68,6 +69,8 @@ def _show_coordinator(directory: Path, url: str | None, token: str | None, as_js
         for status, count in health["queries"].items():
             if count:
                 typer.echo(f"  {count} {'query' if count == 1 else 'queries'} {status}")
+        if (use := health.get("stages")) is not None:
+            typer.echo(f"  {in_words(use['stages'], use['refused'])}")
         for q in queries:
             if q["status"] == "idle":
                 typer.echo(f"  query {q['id']} is idle: {q['reason']}")
@@ -117,6 +120,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
         f"state: {found['state_bytes']:,} bytes; store: {found['store']['disk_bytes']:,} bytes on disk, "
         f"{found['store']['pressure']:.0%} full",
     ]
+    if (use := found.get("stages")) is not None:
+        lines.append(in_words(use["stages"], use["refused"]))
     for name, p in delivery.get("latency", {}).items():
         if p["count"]:
             lines.append(f"latency of {name}: p50 {p['p50_ms']:.0f}, p95 {p['p95_ms']:.0f}, p99 {p['p99_ms']:.0f} ms")

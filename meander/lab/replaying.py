@@ -126,7 +126,8 @@ class ReplayReport:
         """What was asked for and did not happen, in sentences; nothing if the replay did all of it."""
         taken_in = self.status.ingest.rows if self.status.ingest else 0
         given = self.status.delivery.rows if self.status.delivery else 0
-        expected = None if self.unchecked is not None else sum(c.expected for c in self.checks.values())
+        unknown = set(self.status.delivery.outlets if self.status.delivery else ()) - set(self.checks)
+        expected = None if unknown else sum(c.expected for c in self.checks.values())
         found = [
             (bool(self.unfinished), f"{self.unfinished} moments of change did not take effect"),
             (bool(self.refused), f"{len(self.refused)} moments of change were refused"),

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from meander.model.ids import OperatorId
 from meander.model.operators import Sink, Source
-from meander.run.failures import Cause, failure_of
+from meander.run.failures import Cause, Failure, failure_of
 from meander.run.runner import Runner
 from meander.run.stage_nodes import Edge
 from meander.run.state import StateTables
@@ -22,8 +22,10 @@ from meander.run.wavefront import Wavefront
 from meander.run.work import Batch, StepReport, Work
 
 
-def failing_operators(state: StateTables, runner: Runner, batch: Batch) -> frozenset[OperatorId]:
-    """The operators of a batch's only fragment that its tuples break; none if each of them alone does well."""
+def failing_operators(state: StateTables, runner: Runner, batch: Batch) -> dict[OperatorId, Failure]:
+    """The operators of a batch's only fragment that fail, with what each fails of; none if each of them alone does
+    well. Raises what is no operator's fault.
+    """
     return _Diagnosis(state, runner, batch).failing()
 
 
@@ -37,8 +39,8 @@ class _Diagnosis:
         }
         """What comes out of each operator that did well, and what enters by the ports."""
 
-    def failing(self) -> frozenset[OperatorId]:
-        found: set[OperatorId] = set()
+    def failing(self) -> dict[OperatorId, Failure]:
+        found: dict[OperatorId, Failure] = {}
         for operator, spec in self.bound.members.operators.items():
             below = self.bound.members.inputs[operator]
             if isinstance(spec, Source) or any(i not in self._given for i in below):
@@ -49,10 +51,11 @@ class _Diagnosis:
             try:
                 self._given[operator] = self._run(operator)
             except Exception as error:
-                if failure_of(error).cause is not Cause.DATA:
+                failure = failure_of(error)
+                if failure.cause is not Cause.DATA and not failure.may_be_an_operators:
                     raise
-                found.add(operator)
-        return frozenset(found)
+                found[operator] = failure
+        return found
 
     def _run(self, operator: OperatorId) -> pa.Table:
         alone = self.bound.members.alone(operator)

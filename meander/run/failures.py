@@ -22,6 +22,10 @@ from pyspark.errors import PySparkException
 from meander.run.java_errors import JavaError, causes
 
 LONGEST_REASON = 500
+DOOR = "meander.run.executors.part.DoorUnreachableError"
+"""What a task raises that does not reach the site."""
+WORKER_ENDED = "Python worker exited unexpectedly|Python worker process terminated due to idle timeout"
+"""What Spark says when a worker has ended: somebody killed it, a user's function took it along or never returned."""
 
 
 class Cause(Enum):
@@ -43,6 +47,8 @@ class Failure:
 
     cause: Cause
     reason: str
+    may_be_an_operators: bool = False
+    """Whether one operator may be to blame although nothing says so: a worker ended, or memory did not do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,9 @@ def _saying(cause: Cause, *texts: str) -> Sign:
 
 
 SIGNS: tuple[Sign, ...] = (
-    # A failure in a worker's Python: the traceback says which; see `_in_python`.
+    # Failures in a worker's Python: the traceback says which; see `_in_python`.
     _named(Cause.MEMORY, "MemoryError", "ArrowMemoryError"),
+    _named(Cause.INFRASTRUCTURE, "DoorUnreachableError", "BroughtError"),
     _named(
         Cause.DATA,
         *("PythonException", "SparkArithmeticException", "SparkNumberFormatException", "SparkDateTimeException"),
@@ -127,7 +134,7 @@ SIGNS: tuple[Sign, ...] = (
     _saying(
         Cause.INFRASTRUCTURE,
         "ExecutorLostFailure",
-        "Python worker exited unexpectedly",
+        WORKER_ENDED,
         "Python worker failed to connect back",
         "failed the maximum allowable number of times",
         "FetchFailed",
@@ -149,7 +156,8 @@ def failure_of(error: BaseException) -> Failure:
     """What an error means."""
     chain = list(_chain(error))
     found = next((sign.cause for sign in SIGNS if any(map(sign.fits, chain))), Cause.DATA)
-    return Failure(found, reason_of(error))
+    ended = found is Cause.INFRASTRUCTURE and any(re.search(WORKER_ENDED, each.message) for each in chain)
+    return Failure(found, reason_of(error), ended or found is Cause.MEMORY)
 
 
 def _chain(error: BaseException) -> Iterator[JavaError]:
@@ -173,6 +181,7 @@ def _python_names(error: BaseException) -> Iterator[JavaError]:
         yield JavaError(kind.__name__, "")
 
 
+TRACEBACK = "Traceback (most recent call last):"
 _TASK = re.compile(r"most recent failure: Lost task .*?\): (?P<name>[\w.$]+)")
 _CLASS = re.compile(r"^(?:Caused by: |: )?(?P<name>(?:[a-z]\w*\.)+[\w$]+)(?:: (?P<message>.*))?$")
 _PYTHON = re.compile(r"^(?P<name>[\w.]*(?:Error|Exception|Exit|Interrupt|Warning))(?:: .*)?$")
@@ -185,16 +194,15 @@ def _with_its_task(each: JavaError) -> Iterator[JavaError]:
         yield JavaError(_simple(task["name"]), "")
     if _simple(task["name"]) == "PythonException" if task else each.name == "PythonException":
         yield from _in_python(each.message)
-        yield JavaError("PythonException", "")
         return
     yield each
 
 
 def _in_python(text: str) -> Iterator[JavaError]:
-    """The error that a worker's traceback ends with, if that says more than that a function raised."""
+    """The error that a worker's traceback ends with, where that is not the doing of a function that it ran."""
     ends = [found["name"] for line in text.splitlines() if (found := _PYTHON.match(line.strip()))]
-    if ends and _simple(ends[-1]) == "MemoryError":
-        yield JavaError("MemoryError", "")
+    is_ours = bool(ends) and ends[-1] in ("MemoryError", DOOR)
+    yield JavaError(_simple(ends[-1]) if is_ours else "PythonException", "")
 
 
 def _told_in(text: str) -> Iterator[JavaError]:
@@ -203,7 +211,6 @@ def _told_in(text: str) -> Iterator[JavaError]:
     found = [JavaError(_simple(m["name"]), m["message"] or "") for line in lines if (m := _CLASS.match(line.strip()))]
     if any(each.name == "PythonException" for each in found):
         yield from _in_python(text)
-        yield JavaError("PythonException", "")
         return
     for each in found:
         yield from _with_its_task(each)
@@ -217,15 +224,27 @@ def _simple(name: str) -> str:
 
 def reason_of(error: BaseException) -> str:
     """What went wrong, without stack traces: the end of a Python traceback, the innermost cause, or the first line."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    text = str(error).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    python = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    python = [*_raised(text)] or [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
     inner = [line.removeprefix("Caused by: ") for line in lines if re.match(r"Caused by: [\w.$]+: ", line)]
     found = [lines[0], *inner[-1:], *python[-1:]][-1]
     if found is lines[0] and _says_too_little(error):
         found = f"{type(error).__name__}: {found}"
     return found[:LONGEST_REASON]
+
+
+def _raised(text: str) -> Iterator[str]:
+    """What tracebacks of Python end with, whatever the exception is called: the line behind the indented ones."""
+    inside = False
+    for line in text.splitlines():
+        if line.rstrip().endswith(TRACEBACK):
+            inside = True
+        elif inside and line.strip() and not line[0].isspace():
+            inside = False
+            yield line.strip()
 
 
 def _says_too_little(error: BaseException) -> bool:

@@ -31,7 +31,7 @@ def freeze(
         if may_freeze(change, fragment):
             if _freeze(host, marker, fragment):
                 frozen.add(fragment)
-        elif pause.is_for_good:
+        elif pause.sets_apart:
             return frozen, f"fragment {fragment} is paused and cannot be joined with others: {pause.reason}"
     return frozen, None
 
@@ -55,6 +55,6 @@ def _freeze(host: Host, marker: Marker, fragment: FragmentId) -> bool:
 def pauses_after(host: Host, change: Change, frozen: Iterable[FragmentId]) -> dict[FragmentId, Pause]:
     """Fragments of a change that begin as paused: with operators that failed, or on nodes that are gone."""
     pauses = host.routing.pauses
-    failed = {f: pauses[f].operators for f in frozen if f in pauses and pauses[f].is_for_good}
+    failed = {f: pauses[f].operators for f in frozen if f in pauses and pauses[f].sets_apart}
     gone = {f: pauses[f] for f in change.fragments_after if f in pauses and pauses[f].cause is None}
     return gone | {new: pauses[old] for new, old in heirs(change, failed).items()}

@@ -44,8 +44,10 @@ from meander.run.routing import Installed, Routing
 from meander.run.runner import Runner
 from meander.run.session import has_ended, limits_of, own_session
 from meander.run.slot import OnBatch, Slot
+from meander.run.stage_use import StageUse
 from meander.run.step import MOST_ROWS, Stepper
 from meander.run.store import Store, StoreOptions, StoreStats
+from meander.run.template import Stage
 from meander.run.tiers import TieredRunner
 from meander.run.work import StepReport
 
@@ -60,6 +62,8 @@ SLOTS_START_S = 300.0
 LET_THROUGH_S = 0.05
 LONGEST_PAUSE_S, MOST_DOUBLINGS = 30.0, 6
 """How long a slot waits at most that was started again and again without a batch in between."""
+EVICT_S = 60.0
+"""How often plans are looked for that nothing uses any more."""
 FEW_TUPLES = 1_000
 """Fragments for which no more tuples wait have caught up."""
 STEPS_PER_BATCH = 1000
@@ -134,6 +138,8 @@ class HostStatus:
     """Settings that Spark was started with by somebody else and that Meander would have otherwise, with the costs."""
     behind: tuple[FragmentId, ...] = ()
     """Fragments for which more than a few tuples wait."""
+    stages: StageUse | None = None
+    """How the stages of its fragments run; None where somebody else's runner runs them."""
 
 
 class Host:
@@ -176,6 +182,9 @@ class Host:
         self._stopping = threading.Event()
         self._waker = threading.Thread(target=self._wake_slots, name="waker", daemon=True)
         self._counting = threading.Lock()
+        self._stages: tuple[int, tuple[Stage, ...]] = (-1, ())
+        """Those of all fragments, each once, and the version of the routing table that they are of."""
+        self._evict_at = time.monotonic() + EVICT_S
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -475,6 +484,7 @@ class Host:
                         return
                     _log.exception("waking slot %d failed; it is tried again", slot.number)
             try:
+                self._evict_unused()
                 self.ended = self.store.broken
                 self.store.wait(seen, RETRY_S if failed else self._pause_s())
             except Exception:  # this thread must not end while anything else goes on
@@ -487,6 +497,21 @@ class Host:
             self._revive(slot)
         if not slot.is_busy and self.stepper.has_work(slot.number):
             slot.wake()
+
+    def _evict_unused(self) -> None:
+        """Plans of fragments that are gone are given up after a while."""
+        if self._own_runner is not None and time.monotonic() >= self._evict_at:
+            self._own_runner.evict(self.stages())
+            self._evict_at = time.monotonic() + EVICT_S
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of all fragments that are installed, each once."""
+        version, found = self._stages
+        if version != (now := self.routing.version):
+            templates = {f.bound.template.key: f.bound.template for f in self.routing.fragments.values()}
+            found = tuple({s.key: s for t in templates.values() for s in t.stages}.values())
+            self._stages = now, found
+        return found
 
     def _end(self) -> str | None:
         """Why nothing can go on before this process is started again."""
@@ -553,4 +578,5 @@ class Host:
             delivery=delivery,
             halted=halted,
             limits=limits_of(self.spark),
+            stages=None if self._own_runner is None else self._own_runner.use(self.stages()),
         )

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from meander.run.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, 
 from meander.run.process import is_running
 from meander.run.runner import PlainRunner, Ran, Task
 from meander.run.session import active, usable_cores
+from meander.run.stage_use import Way
 from meander.run.template import Stage
 from meander.run.twins import twins_of
 from meander.run.two_rounds import PLAIN, are_plain, first_round, second_round, takes_two_rounds
@@ -43,6 +45,12 @@ MOST_FAILURES = 3
 
 LARGEST_BYTES = 100_000_000
 """Larger inputs go the plain way, where Spark cuts them."""
+
+UNUSED_S = 300.0
+"""How long a plan is kept that nothing uses: a query may come back, a device may return to where it was."""
+
+PLAIN_ROWS = ", plain rows"
+"""Ends the key of a stage's plan over rows alone, without state."""
 
 FEW_ROWS = 50_000
 """So many are never too large, and not looked at."""
@@ -57,7 +65,13 @@ FAILURES = (
 class PreparedRunner:
     """Implements `Runner`. A plan is prepared when it is first needed, once for each slot that runs it meanwhile."""
 
-    def __init__(self, spark: SparkSession, cores: int | None = None, executors: ExecutorsRunner | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        cores: int | None = None,
+        executors: ExecutorsRunner | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`cores` is into how many parts a large batch is cut at most: as many as there are, by default.
 
         `executors` fetch large batches themselves: by default where there are any.
@@ -70,6 +84,12 @@ class PreparedRunner:
         self._travelling: dict[str, Lean | Narrow | None] = {}
         self._refused: dict[str, str] = {}
         self._failures: dict[str, int] = {}
+        self._used: dict[str, float] = {}
+        """When a stage was last used, by its key."""
+        self._clock = clock
+        self._runs: Counter[str] = Counter()
+        self.evicted = 0
+        """Plans that were given up because nothing used them any more."""
         self._lock = threading.Lock()
         self._cores = usable_cores() if cores is None else cores
         self._pool = ThreadPoolExecutor(max(1, self._cores), "part")
@@ -79,6 +99,39 @@ class PreparedRunner:
     def refused(self) -> dict[str, str]:
         """Stages that go the plain way, with the reason."""
         return dict(self._refused)
+
+    @property
+    def runs(self) -> Mapping[str, int]:
+        """Plans that ran: prepared, plain or on executors."""
+        with self._lock:
+            return dict(self._runs)
+
+    def way_of(self, stage: Stage) -> tuple[Way, str | None]:
+        """How the stage's next batch runs, with the reason if its plan is refused."""
+        if self._only_passes(stage):
+            return Way.PREPARED, None
+        if (reason := self._refused.get(stage.key)) is not None:
+            return Way.REFUSED, reason
+        return (Way.PREPARED if self._idle.get(stage.key) else Way.PLAIN), None
+
+    def evict(self, wanted: Collection[str]) -> set[str]:
+        """Gives up what is known of stages that nothing has used for a while, but for those with a wanted key.
+
+        Says which.
+        """
+        now, plans = self._clock(), list[PreparedPlan]()
+        with self._lock:
+            known = {*self._used, *self._travelling, *(key.removesuffix(PLAIN_ROWS) for key in self._idle)}
+            gone = {k for k in known - set(wanted) if now - self._used.setdefault(k, now) >= UNUSED_S}
+            for key in gone:
+                for mine in (key, key + PLAIN_ROWS):
+                    plans += self._idle.pop(mine, [])
+                for kept in (self._used, self._travelling, self._refused, self._failures):
+                    kept.pop(key, None)
+            self.evicted += len(plans)
+        for plan in plans:
+            plan.close()
+        return gone
 
     @property
     def failures(self) -> int:
@@ -99,7 +152,9 @@ class PreparedRunner:
         return all(s.key in self._idle or s.key in self._refused or self._only_passes(s) for s in stages)
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        self._used[stage.key] = self._clock()
         if self._executors is not None and sum(map(len, tables)) >= self._executors.least_rows:
+            self._count("executors")
             return self._run_by(self._executors, stage, tables)
         count = 1 if stage.key in self._refused else worth_cutting(tables, self._cores)
         plain = count > 1 and takes_two_rounds(stage) and are_plain(stage, tables)
@@ -140,7 +195,7 @@ class PreparedRunner:
         if isinstance(lean, Lean) and lean.computes_nothing:
             return lean.passed(_as_frames(stage, tables))
         if stage.key in self._refused or _is_too_large(tables):
-            return self.plain.run(stage, tables)
+            return self._run_plain(stage, tables)
         run = None
         try:
             run = self._prepared(stage, tables, plain=plain)
@@ -148,13 +203,26 @@ class PreparedRunner:
         except FAILURES as error:
             if run is not None:
                 run.plan.close()
+            if isinstance(error, NotRepeatableError):
+                self._failed(stage, error)
+                return self._run_plain(stage, tables)
+            result = self._run_plain(stage, tables)  # where that fails too, the plan is not to blame
             self._failed(stage, error)
-            return self.plain.run(stage, tables)
+            return result
         self._give_back(run)
+        self._count("prepared")
         return result
 
+    def _run_plain(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
+        self._count("plain")
+        return self.plain.run(stage, tables)
+
+    def _count(self, how: str) -> None:
+        with self._lock:
+            self._runs[how] += 1
+
     def _prepared(self, stage: Stage, tables: Sequence[pa.Table], *, plain: bool = False) -> _Run:
-        key = f"{stage.key}, plain rows" if plain else stage.key
+        key = stage.key + PLAIN_ROWS if plain else stage.key
         travelling = Narrow.of(stage, PLAIN) if plain else self._travelling_of(stage)
         return _Run(key, self._take(key, stage, travelling), _as_frames(stage, tables), travelling)
 

@@ -83,6 +83,11 @@ class Pause:
         """Whether it goes on only when somebody resumes it: data broke an expression, or a function raised."""
         return self.cause is Cause.DATA
 
+    @property
+    def sets_apart(self) -> bool:
+        """Whether the operators that failed must not keep others of their fragment from going on."""
+        return self.is_for_good or bool(self.operators)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -7,6 +7,7 @@ name does not resolve. Executors on other machines have to reach the driver, so 
 `spark.driver.host` says it. Where Spark runs already, Meander is a guest there: see `guest_session`.
 """
 
+import logging
 import os
 import sys
 import threading
@@ -18,6 +19,7 @@ import pyspark
 from py4j.protocol import Py4JError
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from meander.model.errors import OutsideError
@@ -34,6 +36,9 @@ JAVA_OPTIONS = (
 )
 
 
+FUNCTION_S = 120
+"""How long a user's function may take for a batch of Arrow's: one that never returns would stop its slot for ever."""
+QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 PLAIN_FILES = "spark.hadoop.fs.file.impl"
 CODE_CACHE_ENTRIES = 2_000
 LEAST_HEAP_MB, MOST_HEAP_MB = 2_000, 8_000
@@ -75,6 +80,9 @@ def settings(app_name: str, cores: int, memory: str | None = None) -> dict[str, 
         "spark.sql.codegen.cache.maxEntries": str(CODE_CACHE_ENTRIES),
         # A busy machine takes its time to start a Python worker.
         "spark.python.authenticate.socketTimeout": "60s",
+        # A worker that says nothing for so long is ended, and what it ran counts as failed.
+        "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": str(FUNCTION_S),
+        "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "true",
         # A batch travels inside its task's description.
         "spark.rpc.message.maxSize": "512",
     }
@@ -125,6 +133,7 @@ def start_session(
         builder = SparkSession.builder
         for key, value in conf.items():
             builder = builder.config(key, value)
+        _say_failures_once()
         try:
             _own = builder.getOrCreate()
         except (Py4JError, PySparkException) as error:
@@ -134,6 +143,13 @@ def start_session(
                 "takes these settings"
             ) from error
         return _own
+
+
+def _say_failures_once() -> None:
+    """PySpark writes a page to standard error for every failure of an expression, each time that is tried; what fails
+    is said by its query's condition, and in Meander's log."""
+    for name in QUERY_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def running_session() -> SparkSession | None:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.deploy.markers import Marker
-from meander.model.ids import ChannelId
+from meander.model.ids import ChannelId, OperatorId
 from meander.run.bases import with_bases
 from meander.run.commit import REFUSED, Writer, slot_writer
 from meander.run.diagnosis import failing_operators
@@ -50,6 +50,9 @@ MOST_ROWS = 1_000_000
 
 LEAST_ROWS = 100
 """Records that a step reads from a channel at least, however many channels it has to read."""
+
+MOST_SEARCHED = 64
+"""Parts of groups that a step runs alone at most to find out who lets workers end: each time may take a while."""
 
 Check = Callable[[Work], None]
 """Raises when something is wrong with a commit as far as it has grown."""
@@ -176,8 +179,7 @@ class Stepper:
         check: Check | None = None,
     ) -> None:
         """Runs groups; what fails is run in smaller and smaller parts, until it is known who does."""
-        trial, counted = work.copy(), replace(report)
-
+        trial, counted, started = work.copy(), replace(report), self.setbacks.clock()
         front = Wavefront(
             self.store.state,
             self.runner,
@@ -196,7 +198,8 @@ class Stepper:
             failure = failure_of(error)
             if failure.cause is Cause.INTERRUPTED:
                 raise
-            for part in self._parts(groups, work, failure):
+            took_s = self.setbacks.clock() - started
+            for part in self._parts(groups, work, failure, report, took_s):
                 self._run(part, work, downstream, report, check)
             return
         work.take(trial)
@@ -206,7 +209,9 @@ class Stepper:
             for batch in front.done:
                 self.measures.note_batch(batch, batch.seconds)
 
-    def _parts(self, groups: Sequence[Group], work: Work, failure: Failure) -> list[list[Group]]:
+    def _parts(
+        self, groups: Sequence[Group], work: Work, failure: Failure, report: StepReport, took_s: float
+    ) -> list[list[Group]]:
         """What to run instead of groups that failed; for fragments whose failure it is, nothing."""
         group, fragments = groups[0], groups[0].fragments
         if len(groups) > 1:
@@ -218,20 +223,25 @@ class Stepper:
             if can_do_with_less:
                 return [[group]]
         if failure.cause is not Cause.DATA:
-            self.setbacks.put_off(fragments, failure)
-            return []
+            report.searched += 1
+            if report.searched > MOST_SEARCHED or not self.setbacks.is_to_be_looked_into(fragments, failure):
+                self.setbacks.put_off(fragments, failure, took_s=took_s)
+                return []
         if len(fragments) > 1:
             middle = len(fragments) // 2
             return [[Group(group.template, half)] for half in (fragments[:middle], fragments[middle:])]
-        self._pause(group, work, failure)
+        self._pause(group, work, failure, took_s)
         return []
 
-    def _pause(self, group: Group, work: Work, failure: Failure) -> None:
-        """Takes a fragment out of the steps that data has broken, with the operators that it broke."""
+    def _pause(self, group: Group, work: Work, failure: Failure, took_s: float) -> None:
+        """Takes a fragment out of the steps that failed alone, with an operator that did.
+
+        If data has broken it that is for good; otherwise it is tried again later.
+        """
         (fragment,) = group.fragments
         try:
             batch = self._read(group, work.copy(), StepReport(0))
-            failing = frozenset() if batch is None else failing_operators(self.store.state, self.runner, batch)
+            found = {} if batch is None else failing_operators(self.store.state, self.runner, batch)
         except JournalError:
             raise
         except Exception as error:
@@ -239,8 +249,14 @@ class Stepper:
             if other.cause is Cause.INTERRUPTED:
                 raise
             if other.cause is not Cause.DATA:
-                return self.setbacks.put_off([fragment], other)
-            failing = frozenset()
+                return self.setbacks.put_off([fragment], other, took_s=took_s)
+            found = {}
+        failing = frozenset[OperatorId]()
+        if found:  # one by one, each with its own reason: what else fails is found when this one is set apart
+            operator = min(found, key=lambda o: (found[o].cause is not Cause.DATA, o))
+            failing, failure = frozenset([operator]), found[operator]
+        if failure.cause is not Cause.DATA:
+            return self.setbacks.put_off([fragment], failure, failing, took_s)
         self.routing.pause(fragment.fragment, Pause(failure.reason, failure.cause, failing))
         named = f" (operators {', '.join(map(str, sorted(failing)))})" if failing else ""
         _log.warning("fragment %d%s is paused: %s", fragment.fragment, named, failure.reason)

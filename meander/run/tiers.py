@@ -17,6 +17,7 @@ import pyarrow as pa
 from meander.run.pieces import Course, in_one_piece, in_pieces, pieces
 from meander.run.prepared import FEW_ROWS, PreparedRunner
 from meander.run.runner import Ran, Task
+from meander.run.stage_use import StageUse, Way
 from meander.run.tails import Tailless, without_its_tail, without_tail
 from meander.run.template import Stage
 
@@ -88,6 +89,36 @@ class TieredRunner:
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return self.prepared.late(stage, tables)
+
+    def use(self, stages: Iterable[Stage]) -> StageUse:
+        """How these stages run."""
+        ways = [self._way_of(stage) for stage in {s.key: s for s in stages}.values()]
+        return StageUse.of(ways, self.prepared.runs, self.prepared.evicted)
+
+    def _way_of(self, stage: Stage) -> tuple[Way, str | None]:
+        tailless = self._tailless(stage)
+        way, reason = self.prepared.way_of(stage)
+        if tailless and self.prepared.is_warm([tailless.stage]):
+            way, reason = self.prepared.way_of(tailless.stage)
+        if way is Way.PLAIN and self._has_pieces(stage):
+            ways = [self.prepared.way_of(piece) for piece in self._pieces_of(stage)]
+            return next((each for each in ways if each[0] is not Way.PREPARED), (Way.IN_PIECES, None))
+        return way, reason
+
+    def evict(self, stages: Iterable[Stage]) -> None:
+        """Gives up what nothing has used for a while, but for these stages, their pieces and what they are without
+        their tails."""
+        wanted = set[str]()
+        for stage in stages:
+            tailless = self._tailless(stage)
+            wanted |= {stage.key, *(piece.key for piece in self._pieces_of(stage))}
+            wanted |= {tailless.stage.key} if tailless else set()
+        gone = self.prepared.evict(wanted)
+        with self._lock:
+            for key in gone:
+                for kept in (self._pieces, self._without_tail, self._runs):
+                    kept.pop(key, None)
+            self._asked_for -= gone
 
     def settle(self) -> None:
         """Waits until everything that was asked for is ready."""

@@ -42,6 +42,8 @@ class StepReport:
     fragments: int = 0
     drained: int = 0
     """Fragments that have reached a marker, and wait for what comes after them."""
+    searched: int = 0
+    """Times that parts of a group were run alone to find out which of them fails."""
     seconds: float = 0.0
 
     def take(self, other: StepReport) -> None:

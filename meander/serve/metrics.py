@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from meander.run.stage_use import StageUse
 from meander.serve.condition import Status
 from meander.serve.service import Service
 from meander.serve.sites.records import State
@@ -116,10 +117,29 @@ class _Collector(Collector):
         yield _counter("meander_step_seconds", "Time that slots spent in steps.", status.totals.seconds)
         yield _counter("meander_rebindings", "Fragments given to another slot because of the load.", status.rebindings)
         yield _gauge("meander_paused_fragments", "Fragments that are paused.", len(status.paused))
+        yield from _stages(status.stages)
         yield _gauge("meander_store_disk_bytes", "Disk that the host's store uses.", status.store.disk_bytes)
         yield _gauge(
             "meander_store_pressure_ratio", "How full the store is; sources wait at 0.9.", status.store.pressure
         )
+
+
+def _stages(use: StageUse | None) -> Iterator[Metric]:
+    if use is None:
+        return
+    stages = GaugeMetricFamily("meander_stages", "Stages of fragments, by how their next batch runs.", labels=["way"])
+    for way, count in use.stages.items():
+        stages.add_metric([way], count)
+    refused = GaugeMetricFamily(
+        "meander_refused_stages", "Stages whose plans cannot be prepared, by the reason.", labels=["reason"]
+    )
+    for reason, count in use.refused.items():
+        refused.add_metric([reason], count)
+    runs = CounterMetricFamily("meander_stage_runs", "Plans that ran, by how.", labels=["way"])
+    for way, count in use.runs.items():
+        runs.add_metric([way], count)
+    yield from (stages, refused, runs)
+    yield _counter("meander_evicted_plans", "Prepared plans given up because nothing used them.", use.evicted)
 
 
 def _gauge(name: str, about: str, value: float) -> Metric:

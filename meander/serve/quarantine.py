@@ -1,9 +1,10 @@
 """Quarantine: operators that failed wait by themselves, so that everything beside and above them goes on.
 
-A fragment that data has broken is paused as a whole. Here it is split: the operators that failed, and what follows them
-in that fragment, get a fragment of their own, which stays paused with its input kept; the others run for whoever else
-needs them. When somebody has resumed it, and it has caught up with what waited, it may join its neighbours again.
-The decisions are entries of `Placed.apart`; the deployer makes reconfigurations of them, as of any other change.
+A fragment that data has broken is paused as a whole, as is one whose worker ends again and again. Here it is split: the
+operators that failed, and what follows them in that fragment, get a fragment of their own, which stays paused with its
+input kept, or is tried again by itself; the others run for whoever else needs them. When the failed ones go on, and
+have caught up with what waited, they may join their neighbours again. The decisions are entries of `Placed.apart`; the
+deployer makes reconfigurations of them, as of any other change.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Quarantine:
         """Sets operators apart that failed, and lets those join others that do well again; gives both."""
         remote = self.remote()
         self.pauses = {**self._known(remote), **self.host.routing.pauses}
-        changed = self._set_apart({f: p for f, p in self.pauses.items() if p.is_for_good})
+        changed = self._set_apart({f: p for f, p in self.pauses.items() if p.sets_apart})
         changed |= self._release(self.pauses, remote)
         self.deployer.failing = frozenset(self._mine())
         self._save()

@@ -143,7 +143,14 @@ class Service:
             "queries": dict(found.queries),
             "version": self.version,
             "uptime_s": round(time.monotonic() - self._started, 1),
+            "stages": self._stages(),
         }
+
+    def _stages(self) -> dict[str, Any] | None:
+        """How the stages of the coordinator's own host run."""
+        measured = self._core.teller.board.views.measured if self._core is not None else None
+        use = measured.status.stages if measured is not None else None
+        return None if use is None else {"stages": dict(use.stages), "refused": dict(use.refused)}
 
     def _condition(self) -> ServiceCondition:
         core, sites, problems = self._core, self._sites, list[str]()

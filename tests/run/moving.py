@@ -73,13 +73,14 @@ class MovingPlane:
         rebinding: RebindingOptions | None = None,
         replicas: int = 1,
         strategy: str | None = None,
+        room: int = 2,
     ) -> None:
         self.directory, self.spark, self.runner = directory, spark, runner
         self.slots, self.disorder_ms, self.patience_ms = slots, disorder_ms, patience_ms
         self.rebinding = rebinding
         self.replicas, self.strategy = replicas, strategy
         self.clock = VirtualClock()
-        self.catalog = moving_catalog()
+        self.catalog = moving_catalog(room)
         self.engine = Engine(self.catalog, chosen or mechanism("bottom_up"))
         self.wanted = list(sql(text, STREAMS, SINKS).queries)
         self.entered: dict[str, list[pa.Table]] = defaultdict(list)

@@ -31,6 +31,7 @@ from meander.run.installation import install as real_install
 from meander.run.prepared import PreparedRunner
 from meander.run.resuming import resume
 from meander.run.runner import Ran, Task
+from meander.run.setbacks import PAUSE_PER_TRY
 from meander.run.store import Store
 from meander.run.template import Stage
 from tests.run.harness import CARS, SINKS, STREAMS, rows_of
@@ -251,7 +252,7 @@ def test_a_failing_infrastructure_is_tried_again_less_and_less_often_and_nobody_
     plane.host.stepper.setbacks.clock = plane._seconds
     pauses: list[float] = []
     for moment in range(12):
-        runner.error = None if moment < 2 else PySparkException("Python worker exited unexpectedly (crashed)")
+        runner.error = None if moment < 2 else PySparkException("Lost executor 1: it exited with code 137")
         plane.feed(rng, 600 * moment)
         go_on(plane, 1)
         found = {p.until - plane._seconds() for p in plane.host.routing.pauses.values() if p.until is not None}
@@ -266,6 +267,42 @@ def test_a_failing_infrastructure_is_tried_again_less_and_less_often_and_nobody_
     plane.clock.now_ms += 60_000
     plane.finish()
     assert not plane.host.routing.paused
+    assert compare(plane) == {}
+    plane.check_deployment()
+
+
+ENDLESS = {
+    "a worker that ends": PySparkException("Python worker exited unexpectedly (crashed)"),
+    "memory that never does": PySparkException("The function failed: MemoryError\n: java.lang.OutOfMemoryError: no"),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_what_fails_again_and_again_kept_all_that_shared_its_fragment_waiting_for_ever(
+    spark: SparkSession, runner: Breakable, tmp_path: Path, what: str
+) -> None:
+    rng = np.random.default_rng(11)
+    plane = MovingPlane(tmp_path, spark, runner, TEXT, disorder_ms=300)
+    plane.host.stepper.setbacks.clock = plane._seconds
+    bad = operators_of(plane, BAD)
+    for moment in range(8):
+        runner.error = ENDLESS[what] if moment >= 2 else None
+        plane.feed(rng, 600 * moment)
+        go_on(plane, 2)
+        plane.clock.now_ms += 31_000
+    go_on(plane)
+    deployment = plane.loop.deployer.deployment
+    paused = {deployment.owner[o] for o in bad}
+    assert set(plane.host.routing.paused) == paused
+    assert all(not set(deployment.fragments[f].operators) - bad for f in paused)
+    assert all(p.until is not None and p.operators <= bad for p in plane.host.routing.pauses.values())
+    plane.finish()
+    assert compare(plane, "fast", "load") == {}
+    runner.error = None
+    plane.clock.now_ms += 31_000  # nobody resumes anything
+    plane.finish()
+    assert not plane.host.routing.paused
+    assert not plane.loop.deployer.placed.apart
     assert compare(plane) == {}
     plane.check_deployment()
 
@@ -440,6 +477,100 @@ def test_a_worker_that_dies_is_waited_for_and_its_query_goes_on_by_itself(
     plane.host.stepper.setbacks.clock = lambda: pause.until or 0.0
     plane.finish()
     assert not plane.host.routing.paused
+    assert compare(plane) == {}
+
+
+def test_a_function_that_never_returns_stopped_its_slot_for_ever(
+    spark: SparkSession, prepared: PreparedRunner, tmp_path: Path
+) -> None:
+    text = """
+    CREATE QUERY good AS SELECT id, speed FROM cars WHERE speed >= 0 INTO one;
+    CREATE QUERY endless AS SELECT * FROM APPLY('tests.run.user_functions:hangs', cars)
+      RETURNS (ts bigint, id bigint, road string, speed double) INTO two;
+    """
+    plane = MovingPlane(tmp_path, spark, prepared, text)
+    plane.enter("cars", "s0", rows_of("cars", np.random.default_rng(12), np.arange(20)))
+    limit = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
+    before = spark.conf.get(limit)
+    spark.conf.set(limit, "1")
+    FLAG.touch()
+    try:
+        go_on(plane, 1)
+        pause = next(iter(plane.host.routing.pauses.values()))
+        assert pause.cause is Cause.INFRASTRUCTURE
+        assert len(plane.results()["good"]) == 20
+    finally:
+        FLAG.unlink()
+        spark.conf.set(limit, str(before))
+    plane.host.stepper.setbacks.clock = lambda: pause.until or 0.0
+    plane.finish()
+    assert compare(plane) == {}
+
+
+def test_what_takes_long_to_fail_is_not_tried_again_so_soon_that_others_have_no_time(
+    spark: SparkSession, runner: Breakable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(13)
+    plane = MovingPlane(tmp_path, spark, runner, TEXT, disorder_ms=300)
+    plane.host.stepper.setbacks.clock = plane._seconds
+    check = runner._check
+
+    def slow(stage: Stage, tables: Sequence[pa.Table]) -> None:
+        try:
+            check(stage, tables)
+        except PySparkException:
+            plane.clock.now_ms += 20_000
+            raise
+
+    monkeypatch.setattr(runner, "_check", slow)
+    runner.error = PySparkException("Python worker exited unexpectedly (crashed)")
+    for moment in range(3):
+        plane.feed(rng, 600 * moment)
+    for tries in range(3):
+        plane.step()
+        pauses = [p.until - plane._seconds() for p in plane.host.routing.pauses.values() if p.until is not None]
+        assert pauses
+        assert max(pauses) >= (PAUSE_PER_TRY * 20 if tries else 0.5)
+        plane.clock.now_ms += int(1_000 * max(pauses)) + 1_000
+
+
+def test_operators_that_fail_for_different_reasons_in_one_fragment_were_all_blamed_for_one(
+    spark: SparkSession, prepared: PreparedRunner, tmp_path: Path
+) -> None:
+    """A function that cannot be imported, one that kills its worker and an expression, all behind one filter."""
+    text = f"""
+    CREATE QUERY good AS SELECT id * 2 AS twice FROM cars WHERE speed >= 0 INTO one;
+    CREATE QUERY tens AS SELECT round(id + {2**63 - 1 - LARGEST}, -1) AS tens FROM cars WHERE speed >= 0 INTO two;
+    CREATE QUERY absent AS SELECT * FROM APPLY('tests.run.no_such_module:run', (SELECT * FROM cars WHERE speed >= 0))
+      RETURNS (id bigint) INTO three;
+    CREATE QUERY fragile AS SELECT * FROM APPLY('tests.run.user_functions:dies', (SELECT * FROM cars WHERE speed >= 0))
+      RETURNS (ts bigint, id bigint, road string, speed double) INTO three;
+    """
+    plane = MovingPlane(tmp_path, spark, prepared, text, room=20)
+    plane.host.stepper.setbacks.clock = plane._seconds
+    fragments, name = plane.loop.deployer.deployment.fragments.values(), plane.catalog.topology.name
+    (shared,) = [f for f in fragments if name(f.node) == "s0"]
+    assert len(shared.operators) >= 5
+    poison = {"ts": [1000, 1100], "id": [-30, LARGEST], "road": ["a1", "b2"], "speed": [20.0, 30.0]}
+    plane.enter("cars", "s0", pa.table(poison, schema=arrow_schema(CARS)))
+    FLAG.touch()
+    try:
+        for _ in range(12):
+            go_on(plane, 1)
+            plane.clock.now_ms += 600_000
+        assert len(plane.results()["good"]) == 2
+        go_on(plane, 1)
+        plan, pauses = plane.catalog.plan, plane.host.routing.pauses.values()
+        told = {q: p for q in plan.queries for p in pauses if not p.operators.isdisjoint(plan.serving(q))}
+        assert {q: p.is_for_good for q, p in told.items()} == {"tens": True, "absent": True, "fragile": False}
+        assert "ARITHMETIC_OVERFLOW" in told[QueryId("tens")].reason
+        assert "no_such_module" in told[QueryId("absent")].reason
+        assert "Python worker exited unexpectedly" in told[QueryId("fragile")].reason
+    finally:
+        FLAG.unlink()
+    plane.clock.now_ms += 600_000
+    plane.wanted = [q for q in plane.wanted if q.id in ("good", "fragile")]
+    plane.finish()
     assert compare(plane) == {}
 
 

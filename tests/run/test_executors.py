@@ -11,13 +11,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.model.errors import InputError
 from meander.run.exchange.flight_proof import Contact
 from meander.run.executors.door import Attempt, PartsDoor
-from meander.run.executors.part import fetching
+from meander.run.executors.part import DoorUnreachableError, fetching
 from meander.run.executors.runner import ROWS_SETTING, ExecutorsRunner, has_executors
+from meander.run.failures import Cause, failure_of
 from meander.run.prepared import PreparedRunner
 from meander.run.runner import PlainRunner
 from tests.run.test_together import CHOSEN, FAST, SUMS, content, task_of
@@ -65,10 +67,10 @@ def test_only_attempts_that_the_job_names_count(door: PartsDoor) -> None:
 
 def test_nobody_gets_in_without_the_proof_and_nothing_is_left_when_it_is_over(door: PartsDoor) -> None:
     batch = door.offer([ROWS])
-    with pytest.raises(flight.FlightUnauthenticatedError, match="only executors"):
+    with pytest.raises(DoorUnreachableError, match="only executors"):
         fetched(Contact(door.contact.address, "guessed"), batch, 0, 1)
     door.forget(batch)
-    with pytest.raises(flight.FlightServerError, match="nobody waits"):
+    with pytest.raises(DoorUnreachableError, match="nobody waits"):
         fetched(door.contact, batch, 0, 1)
 
 
@@ -84,6 +86,16 @@ def test_what_executors_bring_is_what_the_driver_gives(spark: SparkSession, text
     assert content(small.stage, runner.run(*small)) == content(small.stage, plain.run(*small))
     assert executors.batches == 1  # so few rows go with the task
     runner.close()
+
+
+def test_executors_that_could_not_reach_the_site_were_taken_for_bad_data(spark: SparkSession) -> None:
+    executors = ExecutorsRunner(spark, least_rows=100)
+    executors.close()
+    with pytest.raises(PySparkException) as caught:
+        executors.run(lambda frames: frames[0], [ROWS])
+    failure = failure_of(caught.value)
+    assert failure.cause is Cause.INFRASTRUCTURE
+    assert failure.reason.startswith("meander.run.executors.part.DoorUnreachableError: grpc://")
 
 
 def test_from_how_many_rows_on_executors_fetch_can_be_set(spark: SparkSession) -> None:

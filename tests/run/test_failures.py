@@ -11,6 +11,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import ArithmeticException, PySparkException, PythonException
 
 from meander.model.errors import InputError
+from meander.run.executors.runner import BroughtError
 from meander.run.failures import Cause, failure_of, reason_of
 
 
@@ -81,6 +82,11 @@ TOO_LARGE = (
     "spark.driver.maxResultSize (1024.0 MiB)"
 )
 CANCELLED = "[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job group g SQLSTATE: XXKDA"
+IDLE = "Python worker process terminated due to idle timeout (timeout: 120 seconds)"
+NO_DOOR = (
+    "meander.run.executors.part.DoorUnreachableError: grpc://10.0.0.7:4711: Flight returned unavailable error, with "
+    "message: failed to connect to all addresses"
+)
 NO_NUMBER = "org.apache.spark.SparkNumberFormatException"
 
 DATA: dict[str, Exception] = {
@@ -95,6 +101,12 @@ DATA: dict[str, Exception] = {
     ),
     "a function whose module is missing": JavaSaidError(
         ("PythonException", TRACEBACK.format("ModuleNotFoundError: No module named 'nosuchmodule'"))
+    ),
+    "a function that calls its own error as ours is called": JavaSaidError(
+        ("PythonException", TRACEBACK.format("fleet.DoorUnreachableError: the door of the train is stuck"))
+    ),
+    "a function that cannot reach a server of its own": JavaSaidError(
+        ("PythonException", TRACEBACK.format("pyarrow._flight.FlightUnavailableError: Connection refused"))
     ),
     "Arrow with a value that does not fit and quotes a failure": pa.ArrowInvalid(
         "Could not convert 'Connection reset' with type str: tried to convert to int64"
@@ -116,12 +128,23 @@ INFRASTRUCTURE: dict[str, Exception] = {
         spark_said(WORKER),
         ("EOFException", None),
     ),
+    "a worker that said nothing for too long": JavaSaidError(
+        AWAITED,
+        aborted(f"org.apache.spark.api.python.PythonWorkerException: {IDLE}", "driver"),
+        ("PythonWorkerException", IDLE),
+    ),
     "a worker that is too slow to start": JavaSaidError(
         spark_said("Python worker failed to connect back."), ("SocketTimeoutException", "Timed out")
     ),
     "a stage that could not fetch what others wrote": JavaSaidError(spark_said(FETCH)),
     "a disk that is full": JavaSaidError(spark_said("Job aborted"), ("IOException", "No space left on device")),
     "a connection that was reset": JavaSaidError(spark_said("Job aborted"), ("SocketException", "Connection reset")),
+    "an executor that does not reach the site": JavaSaidError(
+        AWAITED,
+        aborted(f"org.apache.spark.api.python.PythonException: {TRACEBACK.format(NO_DOOR)}"),
+        ("PythonException", TRACEBACK.format(NO_DOOR)),
+    ),
+    "rows that executors brought and that are gone": BroughtError("executors brought 7 rows, of which 6 are there"),
     "a disk of the driver that is full": OSError(errno.ENOSPC, "No space left on device"),
 }
 MEMORY: dict[str, Exception] = {
@@ -163,6 +186,17 @@ def test_what_is_said_tells_whose_failure_it_is(what: str) -> None:
     assert failure_of(error).cause is cause
 
 
+ENDED = ("a worker that crashed", "a worker that said nothing for too long")
+
+
+@pytest.mark.parametrize("what", [*ENDED, *MEMORY])
+def test_what_one_operator_may_be_to_blame_for_is_told_from_what_none_is(what: str) -> None:
+    _, error = RECORDED[what]
+    assert failure_of(error).may_be_an_operators
+    others = {w for w, (cause, _) in RECORDED.items() if cause is not Cause.MEMORY} - set(ENDED)
+    assert not any(failure_of(RECORDED[w][1]).may_be_an_operators for w in others)
+
+
 @pytest.mark.parametrize("kind", [ArithmeticException, PythonException])
 def test_what_pyspark_has_made_of_an_exception_of_java_counts_as_well(kind: type[Exception]) -> None:
     assert failure_of(kind("[SOME_CLASS] Lost executor 7: Connection reset")).cause is Cause.DATA
@@ -182,6 +216,11 @@ def test_a_cause_in_python_counts_as_well() -> None:
         (PySparkException("failed\nCaused by: a.B: first\nCaused by: a.C: second\n\tat x"), "a.C: second"),
         (PySparkException("failed\nTraceback (most recent call last):\nValueError: closed\n"), "ValueError: closed"),
         (PySparkException("failed\nCaused by: a.B: lost\nCaused by: java.io.EOFException\n\tat x"), "a.B: lost"),
+        (PySparkException(TRACEBACK.format("SystemExit: 4")), "SystemExit: 4"),
+        (PySparkException(TRACEBACK.format("KeyboardInterrupt")), "KeyboardInterrupt"),
+        (PySparkException(TRACEBACK.format("MemoryError")), "MemoryError"),
+        (PySparkException(TRACEBACK.format("fleet.rules.RoadClosed: a1")), "fleet.rules.RoadClosed: a1"),
+        (PySparkException(TRACEBACK.format("pyarrow.lib.ArrowInvalid: no")), "pyarrow.lib.ArrowInvalid: no"),
         (ValueError(), "ValueError"),
         (ValueError("x" * 5_000), f"ValueError: {'x' * 488}"),
     ],

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.run import cutting, tiers
 from meander.run.frames import AFTER, FRAGMENT, HIDDEN, TS, frame_schema
+from meander.run.host import Host, HostOptions
 from meander.run.lean import Lean, is_lean
-from meander.run.prepared import PreparedRunner
+from meander.run.prepared import MOST_FAILURES, UNUSED_S, PreparedRunner
 from meander.run.runner import PlainRunner
-from meander.run.template import bind
+from meander.run.stage_use import in_words
+from meander.run.template import Stage, bind
 from meander.run.tiers import TieredRunner
-from tests.run.harness import STREAMS, queries, rows_of
+from tests.run.harness import STREAMS, Plane, queries, rows_of
 
 TEXTS = (
     "SELECT id, speed * 3.6 AS kmh, road FROM cars WHERE speed > 10 INTO one",
@@ -167,3 +173,96 @@ def test_a_stage_of_known_operators_runs_at_once_and_gets_its_own_plan_later(spa
     runner.settle()
     assert runner.prepared.is_warm([stage])
     runner.close()
+
+
+def stages_of(*texts: str) -> list[Stage]:
+    plans = [query.plan for text in texts for query in queries(text)]
+    return [s for p in plans for s in bind(p.operators, p.inputs).template.stages]
+
+
+def files_of(runner: PreparedRunner) -> set[Path]:
+    return {path for plans in runner._idle.values() for plan in plans for path in plan._paths}
+
+
+def test_plans_of_queries_that_were_gone_were_kept_for_ever(spark: SparkSession) -> None:
+    now = [0.0]
+    stays, goes = stages_of(
+        "SELECT id + 71 AS a FROM cars WHERE speed > 71 INTO one", "SELECT id + 72 AS a FROM cars INTO one"
+    )
+    tiered = TieredRunner(runner := PreparedRunner(spark, clock=lambda: now[0]))
+    tiered.warm_up([stays, goes])
+    tiered.settle()
+    assert tiered.is_warm([stays, goes])
+    before = files_of(runner)
+    now[0] = UNUSED_S - 1
+    tiered.evict([stays])
+    assert tiered.is_warm([stays, goes])  # it may come back
+    now[0] = UNUSED_S
+    tiered.evict([stays])
+    assert tiered.is_warm([stays])
+    assert not tiered.is_warm([goes])
+    assert files_of(runner) < before
+    assert not any(path.exists() for path in before - files_of(runner))
+    assert (runner.evicted, tiered.use([stays]).evicted) == (1, 1)
+    tiered.warm_up([goes])
+    tiered.settle()
+    assert tiered.is_warm([goes])
+    tiered.close()
+
+
+def test_how_stages_run_is_said_with_the_reason_of_those_that_go_the_slow_way(spark: SparkSession) -> None:
+    passes, maps, calls, later = stages_of(
+        "SELECT road, id FROM cars INTO one",
+        "SELECT id + 73 AS a FROM cars INTO one",
+        "SELECT * FROM APPLY('tests.run.user_functions:dies', cars) RETURNS (ts bigint, id bigint) INTO one",
+        "SELECT id + 74 AS a FROM cars INTO one",
+    )
+    tiered = TieredRunner(PreparedRunner(spark))
+    stages = [passes, maps, maps, calls]
+    assert tiered.use([later]).stages == {"prepared": 0, "in_pieces": 0, "plain": 1, "refused": 0}
+    tiered.warm_up(stages)
+    tiered.settle()
+    use = tiered.use(stages)
+    assert use.stages == {"prepared": 2, "in_pieces": 0, "plain": 0, "refused": 1}
+    ((reason, count),) = use.refused.items()
+    assert (reason, count) == ("its physical plan has MapInArrow", 1)
+    assert in_words(use.stages, use.refused) == f"stages: 2 prepared, 1 refused ({reason})"
+    before = tiered.use(stages).runs
+    tiered.run(maps, [given("cars", 9)])
+    assert Counter(tiered.use(stages).runs) - Counter(before) == {"prepared": 1}
+    tiered.close()
+
+
+def test_values_that_break_an_expression_made_its_stage_go_the_slow_way_for_good(spark: SparkSession) -> None:
+    (stage,) = stages_of("SELECT round(id + 76, -1) AS tens FROM cars INTO one")
+    tiered = TieredRunner(runner := PreparedRunner(spark))
+    tiered.warm_up([stage])
+    good = given("cars", 9)
+    largest = pa.array([2**63 - 77] * 9)
+    bad = good.set_column(good.column_names.index("c1"), "c1", largest)
+    for _ in range(MOST_FAILURES + 1):
+        with pytest.raises(PySparkException, match="ARITHMETIC_OVERFLOW"):
+            tiered.run(stage, [bad])
+    assert (runner.refused, runner.failures) == ({}, 0)
+    before = runner.runs["prepared"]
+    assert len(tiered.run(stage, [good])) == 9
+    assert runner.runs["prepared"] == before + 1
+    tiered.close()
+
+
+def test_a_host_says_how_its_stages_run(spark: SparkSession, tmp_path: Path) -> None:
+    wanted = queries("SELECT id + 75 AS a FROM cars WHERE speed > 10 INTO one")
+    plane = Plane(tmp_path / "plan", PlainRunner(spark), wanted)
+    plane.store.close()
+    host = Host(HostOptions(tmp_path / "host"), spark)
+    host.install(plane.installation)
+    before, stages = host.status().stages, host.stages()
+    host.warm_up()
+    after = host.status().stages
+    assert before is not None
+    assert after is not None
+    assert sum(before.stages.values()) == sum(after.stages.values()) == len(stages)
+    assert (before.stages["plain"] > 0, after.stages["plain"]) == (True, 0)
+    host.remove(list(host.routing.fragments))
+    assert host.stages() == ()
+    host.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 import zlib
 from pathlib import Path
 
@@ -31,4 +32,11 @@ def dies(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Takes its worker along for as long as a file is there."""
     if FLAG.exists():
         os._exit(1)
+    return batch
+
+
+def hangs(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Does not return for as long as a file is there."""
+    while FLAG.exists():
+        time.sleep(0.05)
     return batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -16,11 +17,15 @@ BROUGHT = pa.schema([("part", pa.int32()), ("attempt", pa.int64()), ("rows", pa.
 """What a task says when it has brought its result."""
 
 
+class DoorUnreachableError(Exception):
+    """An executor could not fetch its part, or could not bring its result: for a reason that is not in the data."""
+
+
 def fetching(contact: Contact, batch: str, table: int, parts: int) -> Callable[[Batches], Batches]:
     """Turns the numbers of parts into the rows of those parts of one of the batch's tables."""
 
     def fetch(numbers: Batches) -> Batches:
-        with flight.FlightClient(contact.address) as client:
+        with _at_the_door(contact) as client:
             for part in (n for found in numbers for n in found.column(0).to_pylist()):
                 wanted = {"batch": batch, "table": table, "part": part, "parts": parts}
                 for piece in client.do_get(flight.Ticket(json.dumps(wanted).encode()), _showing(contact)):
@@ -39,7 +44,7 @@ def bringing(contact: Contact, batch: str) -> Callable[[Batches], Batches]:
         first = next(result, None)
         if first is not None:
             path = flight.FlightDescriptor.for_path(batch, str(part), str(attempt))
-            with flight.FlightClient(contact.address) as client:
+            with _at_the_door(contact) as client:
                 writer, _ = client.do_put(path, first.schema, _showing(contact))
                 with writer:
                     writer.write_batch(first)
@@ -50,6 +55,15 @@ def bringing(contact: Contact, batch: str) -> Callable[[Batches], Batches]:
         yield pa.RecordBatch.from_arrays([pa.array([v]) for v in (part, attempt, rows)], schema=BROUGHT)
 
     return bring
+
+
+@contextmanager
+def _at_the_door(contact: Contact) -> Iterator[flight.FlightClient]:
+    try:
+        with flight.FlightClient(contact.address) as client:
+            yield client
+    except flight.FlightError as error:
+        raise DoorUnreachableError(f"{contact.address}: {error}") from error
 
 
 def _showing(contact: Contact) -> flight.FlightCallOptions:

@@ -44,7 +44,7 @@ def load(function: str) -> Callable[[pa.RecordBatch], object]:
         raise InputError(
             f"user function {function!r}: cannot import {module_name!r} ({error}); put it on the path"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"user function {function!r}: {module_name!r} fails when it is imported "
             f"({type(error).__name__}: {error}); mend it"

@@ -25,6 +25,13 @@ class Problem(BaseModel):
     instance: str
 
 
+class Stages(BaseModel):
+    stages: dict[str, int] = Field(
+        description="By how their next batch runs: `prepared`, `in_pieces`, `plain` or `refused`."
+    )
+    refused: dict[str, int] = Field(description="Those whose plans cannot be prepared, by the reason.")
+
+
 class Health(BaseModel):
     status: Literal["starting", "ok", "degraded", "stopping"] = Field(
         description="`ok` only if no host has a problem and no query is paused, waiting, stalled or violating."
@@ -33,6 +40,7 @@ class Health(BaseModel):
     queries: dict[str, int] = Field(description="How many queries there are in each condition.")
     version: str
     uptime_s: float
+    stages: Stages | None = Field(None, description="How the plans of the coordinator's own host run; null at first.")
 
 
 class Link(BaseModel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ from meander.model.plan import QueryPlan
 from meander.model.schema import Schema
 from meander.model.streams import Stream
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, HIDDEN, arrow_schema, event_times, frame, source_watermarks
+from meander.run.operators.user_function import load
 from meander.run.stage_nodes import Edge, rows_of
 from meander.run.template import bind, output_table
 from tests.run.operators.cases import STREAMS, table_of
@@ -221,3 +224,12 @@ def test_streams_of_all_types_pass_through(spark: SparkSession) -> None:
 
 def test_streams_for_tests_are_the_ones_in_use() -> None:
     assert list(STREAMS) == ["a", "b"]
+
+
+def test_a_module_that_ends_its_process_when_it_is_imported_is_an_error_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"'leaves_at_once' fails when it is imported \(SystemExit: 3\)"):
+        load("leaves_at_once:run")

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from meander.cli import app
 from meander.place.amenders import by_cores
 from meander.serve.api.guards import MOST_BYTES
 from meander.serve.coordinator import Coordinator
@@ -341,6 +343,18 @@ def test_metrics_have_the_documented_names(operator: Browser, until: Until) -> N
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert names
     assert {name for name in names if f"`{name}`" not in documented} == set()
+
+
+def test_a_stage_that_goes_the_slow_way_was_not_to_be_seen_anywhere(
+    operator: Browser, coordinator: Coordinator, until: Until
+) -> None:
+    use = until(lambda: (operator.get("/health")["stages"] or {}).get("stages"))
+    assert set(use) == {"prepared", "in_pieces", "plain", "refused"}
+    assert sum(use.values()) > 0
+    text = operator.ask("GET", "/metrics").body.decode()
+    assert all(f'meander_stages{{way="{way}"}}' in text for way in use)
+    assert 'meander_stage_runs_total{way="prepared"}' in text
+    assert "\n  stages: " in CliRunner().invoke(app, ["status", str(coordinator.home.directory)]).output
 
 
 def test_placing_is_shared_by_as_many_amenders_as_there_are_cores(coordinator: Coordinator) -> None:
