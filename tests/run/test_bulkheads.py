@@ -534,6 +534,36 @@ def test_what_takes_long_to_fail_is_not_tried_again_so_soon_that_others_have_no_
         plane.clock.now_ms += int(1_000 * max(pauses)) + 1_000
 
 
+def test_fragments_of_one_template_waited_for_the_one_whose_value_kills_its_worker(
+    spark: SparkSession, runner: Breakable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"CREATE QUERY bad AS SELECT id, speed * {BAD} AS w FROM cars WHERE speed > 10 INTO one"
+    plane = MovingPlane(tmp_path, spark, runner, text)
+    plane.host.stepper.setbacks.clock = plane._seconds
+    check = runner._check
+
+    def only_777(stage: Stage, tables: Sequence[pa.Table]) -> None:
+        if any(777.0 in column.to_pylist() for table in tables for column in table.columns):
+            check(stage, tables)
+
+    monkeypatch.setattr(runner, "_check", only_777)
+    runner.error = PySparkException("Python worker exited unexpectedly (crashed)")
+    for node, speed in (("s0", 777.0), ("s1", 20.0)):
+        values = {"ts": [0, 100], "id": [1, 2], "road": ["a1", "b2"], "speed": [speed, 30.0]}
+        plane.enter("cars", node, pa.table(values, schema=arrow_schema(CARS)))
+    plane.step()
+    assert len(plane.host.routing.pauses) == 2
+    plane.clock.now_ms += 1_000
+    go_on(plane)
+    (paused,) = plane.host.routing.pauses
+    assert plane.catalog.topology.name(plane.loop.deployer.deployment.fragments[paused].node) == "s0"
+    assert len(plane.results()["bad"]) == 2
+    runner.error = None
+    plane.clock.now_ms += 31_000
+    plane.finish()
+    assert compare(plane) == {}
+
+
 def test_operators_that_fail_for_different_reasons_in_one_fragment_were_all_blamed_for_one(
     spark: SparkSession, prepared: PreparedRunner, tmp_path: Path
 ) -> None:
