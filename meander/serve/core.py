@@ -65,8 +65,8 @@ class ObservedEngine(Engine):
         super().__init__(*args, **kwargs)
         self.reports: list[BatchReport] = []
 
-    def run(self, events: Sequence[ChangeEvent]) -> BatchReport:
-        report = super().run(events)
+    def run(self, events: Sequence[ChangeEvent], *, escalates: bool = True) -> BatchReport:
+        report = super().run(events, escalates=escalates)
         self.reports.append(report)
         return report
 
