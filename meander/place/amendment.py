@@ -20,6 +20,9 @@ from meander.place.mechanisms.packing import Packing
 from meander.place.problem import Flow, Need, Problem, Proposal
 from meander.place.room import Room
 
+ROUNDS = 3
+"""How often what the mechanism refused is put to it again after others were withdrawn."""
+
 
 @dataclass(slots=True)
 class Draft:
@@ -48,9 +51,17 @@ def draft(catalog: Catalog, delta: Delta, mechanism: Mechanism, room: Room, seed
     result = Draft(room)
     _release(catalog, delta, result)
     wanted = [o for o in delta.operators if catalog.plan[o].state is not OperatorState.TO_BE_REMOVED]
-    if wanted:
-        _place(catalog, delta, wanted, mechanism, result, seed)
-    _route(catalog, delta, wanted, result)
+    left = wanted
+    for number in range(ROUNDS):
+        if left:
+            _place(catalog, delta, left, mechanism, result, seed)
+        withdrawn = _route(catalog, delta, left, wanted, result)
+        refused = [o for o in left if o in result.unplaced and o not in withdrawn and catalog.plan[o].pin is None]
+        if not (withdrawn and refused) or number == ROUNDS - 1 or mechanism.metadata.routes_all:
+            break
+        for operator in refused:  # beside what was withdrawn: there may be room now, or another reason
+            del result.unplaced[operator]
+        left = refused
     return result
 
 
@@ -92,7 +103,7 @@ def _place(
 ) -> None:
     plan = catalog.plan
     _pin(catalog, wanted, result)
-    if len(result.nodes) + len(result.unplaced) == len(wanted) and not mechanism.metadata.routes_all:
+    if all(o in result.nodes or o in result.unplaced for o in wanted) and not mechanism.metadata.routes_all:
         return
     fixed = {o: catalog.placement.nodes[o] for o in delta.boundary if plan[o].state is OperatorState.PLACED}
     fixed.update(result.nodes)
@@ -120,7 +131,11 @@ def _place(
         former={o: catalog.placement.nodes[o] for o in free if o in catalog.placement.nodes},
         waiting=frozenset(wanted).difference(catalog.placement.nodes) if everything else frozenset(),
     )
-    proposal = result.proposal = mechanism.place(problem)
+    proposal = mechanism.place(problem)
+    if result.proposal is not None:
+        proposal.messages += result.proposal.messages
+        proposal.bytes += result.proposal.bytes
+    result.proposal = proposal
     result.proposed = problem.routes
     if delta.optional and not gains(problem, proposal.nodes):
         proposal.nodes, proposal.unplaced = dict(problem.former), {}
@@ -183,17 +198,24 @@ def _placeable(
     return free
 
 
-def _route(catalog: Catalog, delta: Delta, wanted: list[OperatorId], result: Draft) -> None:
-    """A path for every edge of a newly placed operator, and for every edge whose path broke."""
+def _route(
+    catalog: Catalog, delta: Delta, placed: list[OperatorId], wanted: list[OperatorId], result: Draft
+) -> set[OperatorId]:
+    """A path for every edge of a newly placed operator, and for every edge whose path broke.
+
+    Returns operators that are withdrawn because there is none.
+    """
     plan, topology, room, fresh = catalog.plan, catalog.topology, result.room, result.nodes
     staying, lifted = catalog.placement.nodes, set(result.lifted)
-    edges = dict.fromkeys(delta.edges)
-    for operator in wanted:
+    edges = dict.fromkeys(e for e in delta.edges if e not in result.unrouted)
+    for operator in placed:
         if operator in fresh:
             edges.update(dict.fromkeys(plan.edges_of(operator)))
     if result.proposed:
         edges = {**dict.fromkeys(e for e in result.proposed if e in edges), **edges}
     for edge in edges:
+        if edge in result.routes:
+            continue
         upstream, reader = edge
         start = fresh.get(upstream) if upstream in fresh or upstream in lifted else staying.get(upstream)
         goal = fresh.get(reader) if reader in fresh or reader in lifted else staying.get(reader)
@@ -209,15 +231,15 @@ def _route(catalog: Catalog, delta: Delta, wanted: list[OperatorId], result: Dra
         else:
             result.routes[edge] = path
             room.take_traffic(path.arcs, need)
-    if result.unrouted:
-        _withdraw_unrouted(catalog, set(wanted), result)
+    return _withdraw_unrouted(catalog, set(wanted), result) if result.unrouted else set()
 
 
-def _withdraw_unrouted(catalog: Catalog, wanted: set[OperatorId], result: Draft) -> None:
-    """An operator that cannot be reached is not placed; neither is one that then lacks an input.
+def _withdraw_unrouted(catalog: Catalog, wanted: set[OperatorId], result: Draft) -> set[OperatorId]:
+    """An operator that cannot be reached is not placed; neither is one that then lacks an input. Returns them.
 
     Of an edge without a path the reader goes, so that one sink that is cut off does not stop the others.
     """
+    withdrawn: set[OperatorId] = set()
     plan, room = catalog.plan, result.room
     doomed: dict[OperatorId, str] = {}
     for (upstream, reader), reason in result.unrouted.items():
@@ -226,6 +248,7 @@ def _withdraw_unrouted(catalog: Catalog, wanted: set[OperatorId], result: Draft)
     while doomed:
         operator, reason = doomed.popitem()
         node = result.nodes.pop(operator)
+        withdrawn.add(operator)
         record = plan[operator]
         result.unplaced[operator] = reason
         slots, load, memory = record.charge
@@ -238,3 +261,4 @@ def _withdraw_unrouted(catalog: Catalog, wanted: set[OperatorId], result: Draft)
         for reader in record.readers:
             if reader in result.nodes and reader in wanted:
                 doomed.setdefault(reader, f"its input operator {operator} is not placed")
+    return withdrawn

@@ -247,7 +247,10 @@ def has_room(catalog: Catalog, waiting: Iterable[OperatorId]) -> bool:
 
 
 def may_run(catalog: Catalog, waiting: Iterable[OperatorId]) -> bool:
-    """Whether one of these operators leads to a sink that everything it needs could reach, if only there were room."""
+    """Whether one of these operators leads to a sink, or to an operator that runs, where it could be of use.
+
+    That is so if everything that it needs could reach it, and it could reach that one, if only there were room.
+    """
     plan, topology = catalog.plan, catalog.topology
     fed: dict[OperatorId, frozenset[NodeId] | None] = {}
 
@@ -261,7 +264,8 @@ def may_run(catalog: Catalog, waiting: Iterable[OperatorId]) -> bool:
                 stack.extend(missing)
                 continue
             stack.pop()
-            fed[top] = _from(top, [fed[i] for i in plan[top].inputs])
+            runs = plan[top].state is OperatorState.PLACED  # also if something that it read from is gone
+            fed[top] = _from(top, [fed[i] for i in plan[top].inputs if not (runs and fed[i] is None)])
         return fed[operator]
 
     def _from(operator: OperatorId, below: list[frozenset[NodeId] | None]) -> frozenset[NodeId] | None:
@@ -285,7 +289,17 @@ def may_run(catalog: Catalog, waiting: Iterable[OperatorId]) -> bool:
             continue
         seen.add(operator)
         readers = plan[operator].readers
-        if not readers and feeding(operator) is not None:
+        starts = feeding(operator)
+        if starts is not None and (not readers or any(_waited_for(catalog, r, starts) for r in readers)):
             return True
         stack.extend(readers)
     return False
+
+
+def _waited_for(catalog: Catalog, reader: OperatorId, starts: Iterable[NodeId]) -> bool:
+    """Whether a reader runs, beside sources that are gone, say, and could be reached."""
+    record = catalog.plan[reader]
+    if record.state is not OperatorState.PLACED or not record.readers:
+        return False
+    pin = record.pin
+    return pin is None or all(catalog.topology.reachable(start, pin) for start in starts)

@@ -222,15 +222,20 @@ def _memory_binds(spot: Spot, tried: list[NodeId]) -> bool:
 
 
 def _thin_link(spot: Spot, tried: list[NodeId]) -> str | None:
-    """The flow that the links around a node with room cannot carry, if that is what is wrong."""
+    """The flow that the links around a node with room cannot carry beside the others, if that is what is wrong."""
     problem, topology = spot.problem, spot.problem.topology
     for node in tried:
         if not spot.fits(node):
             continue
         into = [(f, spot.placed.get(f.upstream), node) for f in problem.inputs[spot.operator]]
         out_of = [(f, node, spot.placed.get(f.reader)) for f in problem.outputs[spot.operator]]
+        room = problem.room.copy()
         for flow, start, goal in (*into, *out_of):
-            if start is not None and goal is not None and problem.room.path(start, goal, flow.mbps) is None:
+            if start is None or goal is None:
+                continue
+            path = room.path(start, goal, flow.mbps)
+            if path is None:
                 names = f"{topology.name(start)} to {topology.name(goal)}"
                 return f"no path with {flow.mbps:g} Mbit/s left leads from {names}"
+            room.take_traffic(path.arcs, flow.mbps)
     return None

@@ -42,7 +42,10 @@ PRESENT = 1e-6
 
 
 class Packing(Mechanism):
-    """Finds a placement whenever there is one, within its limits; prefers to leave operators where they are."""
+    """Finds a placement whenever there is one, within its limits; prefers to leave operators where they are.
+
+    An operator may stay on its node although the mechanism would not choose it now.
+    """
 
     name = "packing"
     metadata = Metadata(
@@ -55,6 +58,7 @@ class Packing(Mechanism):
     def place(self, problem: Problem) -> Proposal:
         proposal = Proposal()
         only = self.instead_of.allowed(problem) if self.instead_of else {}
+        only = {o: nodes | {problem.former[o]} if o in problem.former else nodes for o, nodes in only.items()}
         nodes = _solved(problem, proposal, only, stay=True)
         for operator in problem.free:
             if operator in nodes:

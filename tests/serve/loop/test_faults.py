@@ -307,14 +307,26 @@ SEEDS = {
     "a restart made fragments without inputs": (144, 156, 245, 258),
     "fragments ran on nodes that were gone": (57, 327, 374),
     "a reason to wait stayed after it had come to an end": (10221,),
+    "an operator waited for room that was given back": (1380,),
+    "a source waited beside one that was gone": (435,),
 }
 """Schedules that failed before this was mended."""
+WIDE_SEEDS = {
+    "no room was said where links are too thin for two flows": (20065,),
+    "an operator had to leave a node that its mechanism would not choose": (20244,),
+}
 
 
 @pytest.mark.parametrize("seeds", SEEDS.values(), ids=SEEDS)
 def test_a_schedule_that_failed_once_does_not_again(tmp_path: Path, seeds: tuple[int, ...]) -> None:
     for seed in seeds:
-        assert Schedule.drawn(tmp_path / str(seed), seed).log
+        assert Schedule.drawn(tmp_path / str(seed), seed).stuck == []
+
+
+@pytest.mark.parametrize("seeds", WIDE_SEEDS.values(), ids=WIDE_SEEDS)
+def test_a_wide_schedule_that_failed_once_does_not_again(tmp_path: Path, seeds: tuple[int, ...]) -> None:
+    for seed in seeds:
+        assert Schedule.wide(tmp_path / str(seed), seed).stuck == []
 
 
 def test_a_refused_batch_changes_nothing(opened: Opening) -> None:
