@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 import typer
-
-from meander.cli import app
 from meander.serve.api import ABOUT, BASE, make_app
 from meander.serve.changes import Reader
 from meander.serve.hub import Hub
 from meander.serve.service import Service
 from meander.serve.tokens import Tokens
+
+from meander.cli import app
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- made by scripts/reference.py; change the code and run it again -->"

@@ -7,7 +7,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from meander.adapt.decisions import Trigger
-from meander.adapt.history import History
+from meander.adapt.history import MeasureHistory
 from meander.adapt.knowledge import Watched
 from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
 from meander.adapt.settings import Settings
@@ -20,7 +20,7 @@ SLACK = 0.1
 
 
 def readings(
-    monitors: Mapping[Metric, Monitor], history: History, query: QueryId, since_ms: int, wanted: Iterable[Metric]
+    monitors: Mapping[Metric, Monitor], history: MeasureHistory, query: QueryId, since_ms: int, wanted: Iterable[Metric]
 ) -> dict[Metric, float]:
     """What each wanted metric reads; those that nothing is known of yet are left out."""
     found: dict[Metric, float] = {}
@@ -34,7 +34,7 @@ def readings(
 
 
 def unsettled(
-    monitors: Mapping[Metric, Monitor], history: History, query: QueryId, since_ms: int, read: Iterable[Metric]
+    monitors: Mapping[Metric, Monitor], history: MeasureHistory, query: QueryId, since_ms: int, read: Iterable[Metric]
 ) -> frozenset[Metric]:
     """Those of the metrics that were read whose value says how long something is waited for."""
     found: set[Metric] = set()
@@ -45,7 +45,9 @@ def unsettled(
     return frozenset(found)
 
 
-def facts_at(environment: Iterable[EnvironmentMonitor], history: History, now_ms: int, zone: str) -> dict[Fact, float]:
+def facts_at(
+    environment: Iterable[EnvironmentMonitor], history: MeasureHistory, now_ms: int, zone: str
+) -> dict[Fact, float]:
     """The time and what the environment is like."""
     clock = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(zone))
     found = {Fact.HOUR: float(clock.hour), Fact.WEEKDAY: float(clock.isoweekday())}

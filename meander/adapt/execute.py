@@ -10,7 +10,7 @@ from meander.adapt.measures import Measures
 from meander.model.ids import QueryId
 
 if TYPE_CHECKING:
-    from meander.adapt.loop import Loop
+    from meander.adapt.loop import AdaptationLoop
 
 
 class Executor(Protocol):
@@ -23,12 +23,12 @@ class Executor(Protocol):
         """Transitions that ended since the last call, each told once."""
 
 
-def drive(loop: Loop, executor: Executor, now_ms: int, measures: Measures) -> list[Decision]:
+def drive(loop: AdaptationLoop, executor: Executor, now_ms: int, measures: Measures) -> list[Decision]:
     """One round: hear what ended, decide, start what was decided."""
     return begin(loop, executor, now_ms, loop.step(now_ms, measures, executor.poll()))
 
 
-def begin(loop: Loop, executor: Executor, now_ms: int, decisions: list[Decision]) -> list[Decision]:
+def begin(loop: AdaptationLoop, executor: Executor, now_ms: int, decisions: list[Decision]) -> list[Decision]:
     """Starts what was decided; says what could not be started behind it."""
     for decision in list(decisions):
         if decision.transition is None:

@@ -17,7 +17,7 @@ from meander.model.global_plan import OperatorState
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.model.placement import mbps
 from meander.model.plan import topological_order
-from meander.place.amendment import Draft, draft
+from meander.place.amenders.amendment import AmendmentDraft, draft
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
 from meander.place.costspace.build import build
@@ -145,7 +145,7 @@ class CatalogForesight:
         free = {o for o in plan.serving(query) if plan[o].pin is None}
         return topological_order({o: [i for i in plan[o].inputs if i in free] for o in free})
 
-    def _draft(self, mechanism: Mechanism, movable: list[OperatorId]) -> Draft:
+    def _draft(self, mechanism: Mechanism, movable: list[OperatorId]) -> AmendmentDraft:
         catalog, plan = self.catalog, self.catalog.plan
         if mechanism.metadata.needs_cost_space and catalog.space is None:
             catalog = copy(catalog)
@@ -163,7 +163,7 @@ class CatalogForesight:
         return self._space[1]
 
     def _values(
-        self, query: QueryId, nodes: Mapping[OperatorId, NodeId], room: Room, drafted: Draft | None
+        self, query: QueryId, nodes: Mapping[OperatorId, NodeId], room: Room, drafted: AmendmentDraft | None
     ) -> dict[Metric, float]:
         plan, placed = self.catalog.plan, self.catalog.placement.nodes
         serving = plan.serving(query)

@@ -30,7 +30,7 @@ class WorldSpan:
     world: World
 
 
-class History:
+class MeasureHistory:
     """Measures in order of time."""
 
     def __init__(self, keep_ms: int) -> None:

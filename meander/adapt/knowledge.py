@@ -57,7 +57,7 @@ class Watched:
 
 
 @dataclass(slots=True)
-class Quarantine:
+class MechanismQuarantine:
     """A mechanism that is not asked until a time; of one query when a transition failed, otherwise of all."""
 
     until_ms: int
@@ -71,19 +71,21 @@ class Knowledge:
 
     round: int = 0
     queries: dict[QueryId, Watched] = field(default_factory=dict)
-    quarantines: dict[tuple[str, QueryId | None], Quarantine] = field(default_factory=dict)
+    quarantines: dict[tuple[str, QueryId | None], MechanismQuarantine] = field(default_factory=dict)
     levels: dict[Fact, int] = field(default_factory=dict)
     """Which level each fact of the environment is on."""
 
-    def quarantine(self, mechanism: str, query: QueryId | None, now_ms: int, length_ms: int, reason: str) -> Quarantine:
+    def quarantine(
+        self, mechanism: str, query: QueryId | None, now_ms: int, length_ms: int, reason: str
+    ) -> MechanismQuarantine:
         """Each time in a row is twice as long."""
         before = self.quarantines.get((mechanism, query))
         times = before.times + 1 if before else 1
-        found = Quarantine(now_ms + length_ms * 2 ** min(times - 1, 6), times, reason)
+        found = MechanismQuarantine(now_ms + length_ms * 2 ** min(times - 1, 6), times, reason)
         self.quarantines[mechanism, query] = found
         return found
 
-    def barred(self, mechanism: str, query: QueryId, now_ms: int) -> Quarantine | None:
+    def barred(self, mechanism: str, query: QueryId, now_ms: int) -> MechanismQuarantine | None:
         """The quarantine that keeps a query from a mechanism at this time."""
         for key in ((mechanism, None), (mechanism, query)):
             found = self.quarantines.get(key)
@@ -130,7 +132,7 @@ class Knowledge:
             )
         for q in value["quarantines"]:
             key = str(q["mechanism"]), None if q["query"] is None else QueryId(q["query"])
-            known.quarantines[key] = Quarantine(int(q["until_ms"]), int(q["times"]), str(q["reason"]))
+            known.quarantines[key] = MechanismQuarantine(int(q["until_ms"]), int(q["times"]), str(q["reason"]))
         return known
 
     def save(self, path: Path) -> None:

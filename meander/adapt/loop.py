@@ -14,7 +14,7 @@ from random import Random
 from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, unsettled, violated
 from meander.adapt.decisions import Action, Decision, Outcome, Trigger
 from meander.adapt.foresight import Foresight
-from meander.adapt.history import History
+from meander.adapt.history import MeasureHistory
 from meander.adapt.knowledge import Knowledge, Watched
 from meander.adapt.measures import Measures
 from meander.adapt.monitors import ENVIRONMENT, MONITORS
@@ -32,7 +32,7 @@ from meander.model.ids import QueryId
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?%?")
 
 
-class Loop:
+class AdaptationLoop:
     """Looks after queries. Call `step` once a round."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Loop:
         self.monitors, self.environment = {m.metric: m for m in monitors}, tuple(environment)
         self.planner = Planner(foresight, selector or LinearRanking(), self.settings, self.knowledge)
         windows = [m.window_ms for m in monitors] + [m.window_ms for m in environment]
-        self.history = History(max(windows, default=1))
+        self.history = MeasureHistory(max(windows, default=1))
         self._watching: dict[QueryId, None] = {}
         self._held: dict[QueryId, str] = {}
         """Queries that no placement would help, with the reason."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from meander.deploy.fragments import Change, Channel, ChannelKey, Fragment
+from meander.deploy.fragments import Channel, ChannelKey, DeploymentChange, Fragment
 from meander.deploy.markers import Marker, MarkerAction
 from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.isqd import ISQD
@@ -57,7 +57,7 @@ class Reconfiguration:
     """One part of a change that takes effect as a whole or not at all."""
 
     number: int
-    change: Change
+    change: DeploymentChange
     contexts: tuple[Context, ...]
     marker: Marker
     handovers: tuple[Handover, ...]
@@ -83,7 +83,9 @@ class Reconfiguration:
         return {key: c for key, c in self.change.channels_before.items() if c.id not in kept}
 
 
-def reconfiguration(number: int, change: Change, plan: GlobalPlan, protocol: Protocol = ISQD) -> Reconfiguration:
+def reconfiguration(
+    number: int, change: DeploymentChange, plan: GlobalPlan, protocol: Protocol = ISQD
+) -> Reconfiguration:
     """Contexts, marker and moves of one part of a change."""
     before, after = change.fragments_before, change.fragments_after
     handovers = () if protocol.overlaps else tuple(_handovers(change, plan))
@@ -100,7 +102,7 @@ def reconfiguration(number: int, change: Change, plan: GlobalPlan, protocol: Pro
     return Reconfiguration(number, change, tuple(contexts), Marker.of(number, actions), handovers, protocol)
 
 
-def _handovers(change: Change, plan: GlobalPlan) -> Iterator[Handover]:
+def _handovers(change: DeploymentChange, plan: GlobalPlan) -> Iterator[Handover]:
     new = {o: f for f in change.fragments_after.values() for o in f.operators}
     for old in change.fragments_before.values():
         for operator in old.operators:
@@ -109,7 +111,7 @@ def _handovers(change: Change, plan: GlobalPlan) -> Iterator[Handover]:
                 yield Handover(operator, old.id, target.id, old.node, target.node)
 
 
-def parts(change: Change) -> list[Change]:
+def parts(change: DeploymentChange) -> list[DeploymentChange]:
     """A change cut into independent parts: fragments belong together that share operators or a channel."""
     fragments = sorted(change.fragments)
     leader = {f: f for f in fragments}
@@ -138,10 +140,10 @@ def parts(change: Change) -> list[Change]:
     return [_part(change, members) for members in groups.values()]
 
 
-def united(changes: Iterable[Change]) -> Change:
+def united(changes: Iterable[DeploymentChange]) -> DeploymentChange:
     """Independent parts as one change again."""
     found = list(changes)
-    return Change(
+    return DeploymentChange(
         {f: each for c in found for f, each in c.fragments_before.items()},
         {f: each for c in found for f, each in c.fragments_after.items()},
         {key: each for c in found for key, each in c.channels_before.items()},
@@ -149,14 +151,14 @@ def united(changes: Iterable[Change]) -> Change:
     )
 
 
-def _part(change: Change, members: set[FragmentId]) -> Change:
+def _part(change: DeploymentChange, members: set[FragmentId]) -> DeploymentChange:
     def fragments(of: Mapping[FragmentId, Fragment]) -> dict[FragmentId, Fragment]:
         return {f: fragment for f, fragment in of.items() if f in members}
 
     def channels(of: Mapping[ChannelKey, Channel]) -> dict[ChannelKey, Channel]:
         return {key: c for key, c in of.items() if c.sender in members or c.receiver in members}
 
-    return Change(
+    return DeploymentChange(
         fragments(change.fragments_before),
         fragments(change.fragments_after),
         channels(change.channels_before),

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from meander.deploy.contexts import Reconfiguration, reconfiguration, united
-from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Placed, redeploy, rerouted
+from meander.deploy.cycle_constraints import are_tied, circles_between, has_own_circle, independent
+from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Placed, redeploy, rerouted
 from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.isqd import ISQD
 from meander.deploy.protocols.sms import beside, may_overlap
-from meander.deploy.ties import are_tied, circles_between, has_own_circle, independent
 from meander.deploy.validate import validate
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.placement import Edge
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedPart:
     """A reconfiguration that was taken back, and why."""
 
     number: int
@@ -38,12 +38,12 @@ class Deployer:
     protocol: Protocol = ISQD
     special: dict[OperatorId, Protocol] = field(default_factory=dict)
     """Operators that move by another protocol than all others, because they are in a transition."""
-    is_spread: Callable[[Change], bool] = lambda change: False
+    is_spread: Callable[[DeploymentChange], bool] = lambda change: False
     """Whether a change touches several hosts: there operators do not run at both places for a while."""
     failing: frozenset[OperatorId] = frozenset()
     """Operators that wait because they failed: they have nothing to say that others could take over from."""
     under_way: dict[int, Reconfiguration] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FailedPart] = field(default_factory=list)
     next_number: int = 1
     _moved: dict[OperatorId, None] = field(default_factory=dict)
     _rerouted: dict[Edge, None] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Deployer:
         """
         started: list[Reconfiguration] = []
         moved, self._moved = self._moved, {}
-        change = redeploy(self.placed, self.deployment, moved) if moved else Change()
+        change = redeploy(self.placed, self.deployment, moved) if moved else DeploymentChange()
         if self.protocol.widening and change:
             change = self.protocol.widening(self.placed.plan, self.deployment, change)
         for part, protocol in self._parts(change):
@@ -92,7 +92,7 @@ class Deployer:
             started.append(begun)
         return started, self._reroutes(moved)
 
-    def _parts(self, change: Change) -> Iterator[tuple[Change, Protocol]]:
+    def _parts(self, change: DeploymentChange) -> Iterator[tuple[DeploymentChange, Protocol]]:
         """Independent parts, each with its protocol; those of transitions that touch more than they must come first."""
         found = self._independent(change)
         if not self.special:
@@ -109,14 +109,14 @@ class Deployer:
             if id(protocol) not in wide:
                 yield (beside(part, self.deployment) if protocol.overlaps else part), protocol
 
-    def _independent(self, change: Change) -> list[Change]:
+    def _independent(self, change: DeploymentChange) -> list[DeploymentChange]:
         return independent(change, self.deployment, self._changes_under_way)
 
     @property
-    def _changes_under_way(self) -> list[Change]:
+    def _changes_under_way(self) -> list[DeploymentChange]:
         return [r.change for r in self.under_way.values()]
 
-    def _protocol_of(self, part: Change) -> Protocol:
+    def _protocol_of(self, part: DeploymentChange) -> Protocol:
         """That of a transition if the part belongs to one; a part that cannot overlap moves its state."""
         found = next((self.special[o] for o in sorted(part.operators) if o in self.special), self.protocol)
         if not found.overlaps:
@@ -159,7 +159,7 @@ class Deployer:
         owner = self.deployment.owner.get(operator)
         return node is None or (owner is not None and self.deployment.fragments[owner].node != node)
 
-    def _collides(self, change: Change) -> bool:
+    def _collides(self, change: DeploymentChange) -> bool:
         """Whether it changes a fragment that another one changes or leans on, leans on one that another changes, or
         would wait in a circle with what another changes."""
         if self._is_incomplete(change):
@@ -174,7 +174,7 @@ class Deployer:
         around = circles_between(self.deployment, self._changes_under_way, [change])
         return any(are_tied(around, change, other) for other in self._changes_under_way)
 
-    def _is_incomplete(self, change: Change) -> bool:
+    def _is_incomplete(self, change: DeploymentChange) -> bool:
         """Whether it touches operators that only make sense together, some of which have no place and never had one."""
         plan, nodes, owner = self.placed.plan, self.placed.placement.nodes, self.deployment.owner
         touched = change.operators if plan.bundles else frozenset()
@@ -192,7 +192,7 @@ class Deployer:
         """A reconfiguration was taken back: what ran before runs again, and the change is open again."""
         gone = self.under_way.pop(number)
         self.deployment.apply(gone.change.reversed())
-        self.failures.append(Failure(number, reason))
+        self.failures.append(FailedPart(number, reason))
         self.note(gone.change.operators)
 
     @property

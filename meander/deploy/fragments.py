@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from meander.deploy.knots import Grouping
+from meander.deploy.components import FragmentGrouping
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
-from meander.model.path_cache import Path
 from meander.model.placement import Edge, Placement
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
+from meander.model.topology.path_cache import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ ChannelKey = tuple[OperatorId, FragmentId]
 
 
 @dataclass(frozen=True)
-class Change:
+class DeploymentChange:
     """Fragments that are not what they were, with all channels from and to them: before and after."""
 
     fragments_before: Mapping[FragmentId, Fragment] = field(default_factory=dict)
@@ -78,8 +78,8 @@ class Change:
         both = (*self.fragments_before.values(), *self.fragments_after.values())
         return frozenset(o for f in both for o in f.operators)
 
-    def reversed(self) -> Change:
-        return Change(self.fragments_after, self.fragments_before, self.channels_after, self.channels_before)
+    def reversed(self) -> DeploymentChange:
+        return DeploymentChange(self.fragments_after, self.fragments_before, self.channels_after, self.channels_before)
 
     def __bool__(self) -> bool:
         return bool(self.fragments_before or self.fragments_after)
@@ -109,7 +109,7 @@ class Deployment:
         """Fragments that are connected to another one on their node."""
         return {f for c in self._within.values() for f in (c.sender, c.receiver)}
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: DeploymentChange) -> None:
         """Becomes what the change says."""
         for key, channel in change.channels_before.items():
             del self.channels[key]
@@ -178,7 +178,7 @@ def deploy(placed: Placed) -> Deployment:
     return deployment
 
 
-def redeploy(placed: Placed, deployment: Deployment, seeds: Iterable[OperatorId]) -> Change:
+def redeploy(placed: Placed, deployment: Deployment, seeds: Iterable[OperatorId]) -> DeploymentChange:
     """What the placement of some operators (that came, went or moved) changes; ids go on where fragments do.
 
     Looks at the fragments of the seeds and their neighbours only.
@@ -233,7 +233,7 @@ class _Redeployment:
             self._ready[operator] = all(self.node_of(i) is not None for i in self.plan[operator].inputs)
         return self._ready[operator]
 
-    def change(self, seeds: set[OperatorId]) -> Change:
+    def change(self, seeds: set[OperatorId]) -> DeploymentChange:
         touched, starts = self._region(seeds)
         groups = self._groups(starts, touched)
         after = self._numbered(groups, touched)
@@ -243,7 +243,7 @@ class _Redeployment:
         after = {f: fragment for f, fragment in after.items() if f not in same}
         channels_before = dict(item for f in before for item in self.deployment.channels_of(f))
         channels_after = self._channels(before, after, channels_before)
-        return Change(before, after, channels_before, channels_after)
+        return DeploymentChange(before, after, channels_before, channels_after)
 
     def _region(self, seeds: set[OperatorId]) -> tuple[set[FragmentId], dict[OperatorId, None]]:
         """Fragments whose content or outputs may change, and the operators to group anew."""
@@ -284,7 +284,7 @@ class _Redeployment:
 
     def _groups(self, starts: Iterable[OperatorId], touched: set[FragmentId]) -> list[tuple[OperatorId, ...]]:
         """What shall run together; fragments that it reaches into are touched as well."""
-        groups = Grouping(self.plan, self.place_of).around(starts)
+        groups = FragmentGrouping(self.plan, self.place_of).around(starts)
         owner = self.deployment.owner
         touched.update(owner[o] for members in groups for o in members if o in owner)
         return [tuple(_in_dataflow_order(self.plan, members)) for members in groups]

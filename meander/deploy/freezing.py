@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from meander.deploy.fragments import Change, Channel, Fragment
+from meander.deploy.fragments import Channel, DeploymentChange, Fragment
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 
 
@@ -24,7 +24,7 @@ class Fork:
     of: ChannelId
 
 
-def may_freeze(change: Change, fragment: FragmentId) -> bool:
+def may_freeze(change: DeploymentChange, fragment: FragmentId) -> bool:
     """Whether a fragment that a change replaces or ends may stay where it is until the change takes effect."""
     old = change.fragments_before[fragment]
     mine, successors = set(old.operators), list(_successors(change, old))
@@ -38,7 +38,7 @@ def may_freeze(change: Change, fragment: FragmentId) -> bool:
     return True
 
 
-def forks(change: Change, frozen: Collection[FragmentId]) -> list[Fork]:
+def forks(change: DeploymentChange, frozen: Collection[FragmentId]) -> list[Fork]:
     """Channels that have to begin with what waits in those of frozen fragments."""
     known = {c.id for c in change.channels_before.values()}
     return [
@@ -50,7 +50,7 @@ def forks(change: Change, frozen: Collection[FragmentId]) -> list[Fork]:
     ]
 
 
-def skipped(change: Change, frozen: Collection[FragmentId]) -> list[Channel]:
+def skipped(change: DeploymentChange, frozen: Collection[FragmentId]) -> list[Channel]:
     """Channels of frozen fragments that go on for others: what waits in them before the marker is for nobody."""
     after = {c.id: c for c in change.channels_after.values()}
     found: list[Channel] = []
@@ -63,7 +63,9 @@ def skipped(change: Change, frozen: Collection[FragmentId]) -> list[Channel]:
     return found
 
 
-def heirs(change: Change, failed: Mapping[FragmentId, Collection[OperatorId]]) -> dict[FragmentId, FragmentId]:
+def heirs(
+    change: DeploymentChange, failed: Mapping[FragmentId, Collection[OperatorId]]
+) -> dict[FragmentId, FragmentId]:
     """For each new fragment that has an operator which failed, the old fragment in which it did."""
     found: dict[FragmentId, FragmentId] = {}
     for old, operators in failed.items():
@@ -74,10 +76,10 @@ def heirs(change: Change, failed: Mapping[FragmentId, Collection[OperatorId]]) -
     return found
 
 
-def _successors(change: Change, old: Fragment) -> Iterator[Fragment]:
+def _successors(change: DeploymentChange, old: Fragment) -> Iterator[Fragment]:
     mine = set(old.operators)
     return (f for f in change.fragments_after.values() if not mine.isdisjoint(f.operators))
 
 
-def _inputs(change: Change, fragment: FragmentId) -> Iterator[Channel]:
+def _inputs(change: DeploymentChange, fragment: FragmentId) -> Iterator[Channel]:
     return (c for c in change.channels_before.values() if c.receiver == fragment)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meander.deploy.contexts import Reconfiguration, reconfiguration
-from meander.deploy.fragments import Change, Channel, ChannelKey, Deployment, Fragment
+from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Fragment
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
-from meander.model.path_cache import Path
+from meander.model.topology.path_cache import Path
 
 
 def fragment_to_json(fragment: Fragment) -> list[Any]:
@@ -34,7 +34,7 @@ def channel_from_json(row: list[Any]) -> Channel:
     return Channel(ChannelId(number), OperatorId(upstream), FragmentId(sender), FragmentId(receiver), way, is_cut)
 
 
-def change_to_json(change: Change) -> dict[str, Any]:
+def change_to_json(change: DeploymentChange) -> dict[str, Any]:
     return {
         "fragments": [
             [fragment_to_json(f) for f in side.values()] for side in (change.fragments_before, change.fragments_after)
@@ -45,10 +45,10 @@ def change_to_json(change: Change) -> dict[str, Any]:
     }
 
 
-def change_from_json(data: Mapping[str, Any]) -> Change:
+def change_from_json(data: Mapping[str, Any]) -> DeploymentChange:
     before, after = ({f.id: f for f in map(fragment_from_json, side)} for side in data["fragments"])
     old, new = (_keyed(map(channel_from_json, side)) for side in data["channels"])
-    return Change(before, after, old, new)
+    return DeploymentChange(before, after, old, new)
 
 
 def reconfiguration_from_json(number: int, data: Mapping[str, Any], plan: GlobalPlan) -> Reconfiguration:
@@ -59,7 +59,7 @@ def deployment_from(fragments: Iterable[list[Any]], channels: Iterable[list[Any]
     """The deployment of recorded fragments and channels; numbers go on behind the highest."""
     deployment = Deployment()
     found = {f.id: f for f in map(fragment_from_json, fragments)}
-    deployment.apply(Change(fragments_after=found, channels_after=_keyed(map(channel_from_json, channels))))
+    deployment.apply(DeploymentChange(fragments_after=found, channels_after=_keyed(map(channel_from_json, channels))))
     deployment.next_fragment = max(found, default=0) + 1
     deployment.next_channel = max((c.id for c in deployment.channels.values()), default=0) + 1
     return deployment

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator
 
 from meander.deploy.fragments import Channel, ChannelKey, Deployment, Fragment, Placed
 from meander.model.ids import FragmentId, NodeId, OperatorId
-from meander.model.path_cache import Path
 from meander.model.placement import is_live
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
+from meander.model.topology.path_cache import Path
 
 
 def validate(placed: Placed, deployment: Deployment, unsettled: Collection[OperatorId] = ()) -> list[str]:

@@ -2,7 +2,7 @@
 
 from meander.lang.fluent import DataStream, Environment, Output, count, session, sliding, tumbling
 from meander.lang.load import load_queries, query
-from meander.lang.sql_script import Script, sql
+from meander.lang.sql.script import Script, sql
 
 __all__ = [
     "DataStream",

@@ -7,7 +7,7 @@ from meander.lang.relation import Relation, filtered
 from meander.lang.scope import Scope
 from meander.lang.text import Phrase
 from meander.model.errors import InputError
-from meander.model.expressions import Expression
+from meander.model.expressions.tree import Expression
 
 
 def condition(scope: Scope, phrase: Phrase) -> Expression:

@@ -17,8 +17,8 @@ from typing import Any
 
 from meander.lang.demands import parse_clauses
 from meander.lang.importers.imported import parse_json, read_text
-from meander.lang.topology_file import DEFAULT_SLOTS
-from meander.lang.topology_writer import write_whole
+from meander.lang.topology.reader import DEFAULT_SLOTS
+from meander.lang.topology.writer import write_whole
 from meander.model.demands import Demand, Metric, check_consistent
 from meander.model.errors import InputError, unknown
 from meander.model.events import (
@@ -36,7 +36,7 @@ from meander.model.events import (
 )
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
-from meander.model.topology import Link, Node, NodeKind
+from meander.model.topology.graph import Link, Node, NodeKind
 
 Planner = Callable[[QueryId, str], Query]
 """Makes a query of its name and its SQL."""

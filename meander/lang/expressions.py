@@ -19,8 +19,8 @@ from sqlglot.parsers.spark import SparkParser
 
 from meander.lang.text import Phrase
 from meander.model.errors import InputError
-from meander.model.expressions import FALSE, TRUE, Call, Expression, Literal, literal
-from meander.model.functions import call, cast, is_aggregate
+from meander.model.expressions.functions import call, cast, is_aggregate
+from meander.model.expressions.tree import FALSE, TRUE, Call, Expression, Literal, literal
 from meander.model.schema import BIGINT, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, DataType, Kind
 
 Resolver = Callable[[str | None, str], Expression]

@@ -14,10 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
-from meander.lang.aggregation import Grouping, aggregated
 from meander.lang.clauses import check_event_time, condition, restricted
 from meander.lang.demands import read_demands
-from meander.lang.items import Item, Star, selected
 from meander.lang.reader import Reader
 from meander.lang.relation import (
     Bound,
@@ -33,10 +31,12 @@ from meander.lang.relation import (
     source,
     united,
 )
+from meander.lang.sql.aggregation import Grouping, aggregated
+from meander.lang.sql.items import SelectItem, Star, selected
 from meander.lang.text import Phrase, Text
 from meander.model.demands import Demand
 from meander.model.errors import InputError, unknown
-from meander.model.expressions import Expression
+from meander.model.expressions.tree import Expression
 from meander.model.ids import QueryId
 from meander.model.plan import Query, QueryPlan
 from meander.model.schema import Schema
@@ -238,8 +238,8 @@ def _phrase(method: str, text: str) -> Phrase:
     return _text(method, text).phrase()
 
 
-def _items(method: str, texts: tuple[str, ...]) -> list[Star | Item]:
-    result: list[Star | Item] = []
+def _items(method: str, texts: tuple[str, ...]) -> list[Star | SelectItem]:
+    result: list[Star | SelectItem] = []
     for text in texts:
         reader = Reader(_text(method, text))
         result += reader.listed(reader.item)
@@ -249,7 +249,7 @@ def _items(method: str, texts: tuple[str, ...]) -> list[Star | Item]:
     return result
 
 
-def _not_star(item: Star | Item) -> Item:
+def _not_star(item: Star | SelectItem) -> SelectItem:
     if isinstance(item, Star):
         raise item.phrase.error("* cannot be used here; list the columns")
     return item

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from meander.lang.fluent import Environment, Output
-from meander.lang.sql_script import Script, sql
+from meander.lang.sql.script import Script, sql
 from meander.model.errors import InputError
 from meander.model.plan import Query
 from meander.model.streams import Stream

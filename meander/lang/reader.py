@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from meander.lang.items import Item, Star
+from meander.lang.sql.items import SelectItem, Star
 from meander.lang.text import Phrase, Text, is_name, is_quoted, word_of
 from meander.model.errors import InputError
 from meander.model.schema import DataType, Field, Schema
@@ -153,7 +153,7 @@ class Reader:
             raise self.text.error("a parenthesis is opened here, but never closed", opened[-1])
         return Phrase(self.text, self.tokens[start : self.index], offset)
 
-    def item(self) -> Star | Item:
+    def item(self) -> Star | SelectItem:
         """An item of a SELECT list."""
         phrase = self.phrase()
         stars = [t for t in phrase.tokens if t.token_type is TokenType.STAR]
@@ -162,9 +162,9 @@ class Reader:
                 return Star(phrase, None)
             if len(phrase.tokens) == 3 and word_of(phrase.tokens[1]) == "." and is_name(phrase.tokens[0]):
                 return Star(phrase, phrase.tokens[0].text)
-        return Item(phrase, self.name("a name after AS") if self.take("AS") else None)
+        return SelectItem(phrase, self.name("a name after AS") if self.take("AS") else None)
 
-    def named_item(self) -> Item:
+    def named_item(self) -> SelectItem:
         """An item that is not a star: a key of GROUP BY."""
         item = self.item()
         if isinstance(item, Star):

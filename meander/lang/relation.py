@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from meander.lang.scope import Scope
 from meander.model.errors import InputError, unknown
-from meander.model.expressions import Call, Column, Expression, Named, conjuncts
-from meander.model.functions import call
+from meander.model.expressions.functions import call
+from meander.model.expressions.tree import Call, Column, Expression, Named, conjuncts
 from meander.model.ids import OperatorId
 from meander.model.operators import (
     Conjunction,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meander.model.errors import InputError, unknown
-from meander.model.expressions import Column
+from meander.model.expressions.tree import Column
 from meander.model.schema import Schema
 from meander.model.schema import beside as schema_beside
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from meander.model.errors import InputError
-from meander.model.expressions import Column, Expression, Named, renamed, sql, walk
+from meander.model.expressions.tree import Column, Expression, Named, renamed, sql, walk
 from meander.model.schema import BOOLEAN, TIMESTAMP, Field, Kind, Schema, beside
 from meander.model.units import show_duration
 from meander.model.windows import PairWindow, Window

@@ -9,8 +9,8 @@ from enum import Enum
 from meander.model.global_plan import GlobalPlan, OperatorState, PlanOperator
 from meander.model.ids import NodeId, OperatorId
 from meander.model.operators import describe
-from meander.model.path_cache import Path
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
+from meander.model.topology.path_cache import Path
 
 Edge = tuple[OperatorId, OperatorId]
 """An upstream operator and its reader."""

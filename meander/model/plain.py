@@ -13,7 +13,7 @@ from typing import Any
 
 from meander.model import operators, windows
 from meander.model.errors import InputError
-from meander.model.expressions import Call, Column, Literal, Named
+from meander.model.expressions.tree import Call, Column, Literal, Named
 from meander.model.schema import DataType, Field, Kind, Schema
 from meander.model.streams import SinkTarget, Stream
 

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import NewType
 
-from meander.model.canonical import canonical, canonical_sql
-from meander.model.expressions import TRUE, Call, Expression, conjuncts, renamed, sql
+from meander.model.expressions.canonical import canonical, canonical_sql
+from meander.model.expressions.tree import TRUE, Call, Expression, conjuncts, renamed, sql
 from meander.model.ids import OperatorId
 from meander.model.operators import (
     Binary,

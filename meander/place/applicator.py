@@ -28,12 +28,12 @@ from meander.model.ids import NodeId, OperatorId
 from meander.model.operators import Source
 from meander.model.placement import Edge, mbps
 from meander.model.plan import Query
-from meander.model.topology import UNLIMITED
+from meander.model.topology.graph import UNLIMITED
 from meander.place.admission import admit
+from meander.place.amenders.detour import Ways, followers
+from meander.place.amenders.eviction import leaving
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
-from meander.place.detour import Ways, followers
-from meander.place.eviction import leaving
 from meander.place.physical import Preparation
 from meander.place.sharing import add_query, estimate, remove_query
 

@@ -12,20 +12,20 @@ from enum import Enum
 
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import NodeId, OperatorId
-from meander.model.path_cache import Path
 from meander.model.placement import Edge, Placement, mbps
 from meander.model.resilience import Resilience
 from meander.model.signature import Signature
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
+from meander.model.topology.path_cache import Path
 from meander.place.costspace.space import CostSpace
 from meander.place.difference import Difference, Recorder
-from meander.place.room import Ledger
+from meander.place.room import CapacityLedger
 
 DETOUR = Resilience().detour
 
 
-class Sharing(Enum):
+class SharingPolicy(Enum):
     """How much of a running query a new one may reuse."""
 
     PARTIAL = "partial"
@@ -44,10 +44,10 @@ class Catalog:
     plan: GlobalPlan = field(default_factory=GlobalPlan)
     placement: Placement = field(default_factory=Placement)
     space: CostSpace | None = None
-    sharing: Sharing = Sharing.PARTIAL
+    sharing: SharingPolicy = SharingPolicy.PARTIAL
     detour: float = DETOUR
     """How many times as long as after a fresh placement data may be on its way before operators move after it."""
-    ledger: Ledger = field(init=False)
+    ledger: CapacityLedger = field(init=False)
     running: dict[Signature, OperatorId] = field(default_factory=dict, init=False)
     """The index that sharing looks up: which operator computes this already?"""
     on_node: dict[NodeId, set[OperatorId]] = field(default_factory=dict, init=False)
@@ -58,7 +58,7 @@ class Catalog:
     """What was touched since the last difference was taken."""
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.topology)
+        self.ledger = CapacityLedger(self.topology)
 
     def source_rate_tps(self, stream: str, node: str) -> float:
         """The rate of one producer."""

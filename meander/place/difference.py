@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import NodeId, OperatorId
-from meander.model.path_cache import Path
 from meander.model.placement import Edge, Placement
+from meander.model.topology.path_cache import Path
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ from meander.model.global_plan import GlobalPlan, OperatorState
 from meander.model.ids import NodeId, OperatorId
 from meander.model.placement import Edge
 from meander.model.resilience import check_detour
-from meander.place.amenders import by_cores, check_amenders
-from meander.place.amendment import Draft, draft, draft_packed, removal_only
+from meander.place.amenders.amendment import AmendmentDraft, draft, draft_packed, removal_only
+from meander.place.amenders.control import CONTROLS, Effort, charge
+from meander.place.amenders.count import by_cores, check_amenders
+from meander.place.amenders.escalation import Escalation
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog, Delta, Entry, deltas
-from meander.place.control import CONTROLS, Effort, charge
 from meander.place.costspace.upkeep import follow
 from meander.place.difference import Difference
-from meander.place.escalation import Escalation
 from meander.place.mechanisms.base import Mechanism
 from meander.place.room import Room
 from meander.place.sharing import forget
@@ -70,7 +70,7 @@ class Amended:
     """One delta's outcome."""
 
     delta: Delta
-    draft: Draft
+    draft: AmendmentDraft
     effort: Effort
     result: Result
 
@@ -134,7 +134,7 @@ class BatchReport:
 NO_EFFORT = Effort()
 
 
-def outcome_of(result: Draft) -> Result:
+def outcome_of(result: AmendmentDraft) -> Result:
     """Success when nothing is left over, failure when nothing came about."""
     if not result.unplaced and not result.unrouted:
         return Result.SUCCESS
@@ -255,7 +255,7 @@ class Engine:
         result = self.control.settle(delta, partial(self._draft, delta), effort)
         return Amended(delta, result, effort, outcome_of(result))
 
-    def _draft(self, delta: Delta, room: Room) -> Draft:
+    def _draft(self, delta: Delta, room: Room) -> AmendmentDraft:
         try:
             return draft(self.catalog, delta, self.mechanism, room, self.seed + self._batch)
         except Exception as error:  # a mechanism that breaks must not take the engine with it
@@ -352,7 +352,7 @@ class Engine:
             self._keep_waiting(delta, result, cause)
         self._count(amended, report)
 
-    def _keep_waiting(self, delta: Delta, result: Draft, cause: str) -> None:
+    def _keep_waiting(self, delta: Delta, result: AmendmentDraft, cause: str) -> None:
         """What could not be placed goes back to the log."""
         operators = frozenset(o for o in delta.operators if o in result.unplaced)
         self.log.waiting.append(Entry(operators, frozenset(), cause))

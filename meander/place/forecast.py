@@ -12,8 +12,8 @@ from meander.model.events import QueryAdded
 from meander.model.ids import OperatorId
 from meander.model.operators import Source
 from meander.model.plan import Query
+from meander.place.amenders.detour import SLACK_MS, Route, Ways, limit_ms
 from meander.place.catalog import Catalog
-from meander.place.detour import SLACK_MS, Way, Ways, limit_ms
 from meander.place.engine import Engine
 from meander.place.mechanisms.base import Mechanism
 
@@ -24,12 +24,12 @@ class Forecast:
 
     mechanism: str
     detour: float
-    ways: dict[tuple[str, str], Way] = field(default_factory=dict)
+    ways: dict[tuple[str, str], Route] = field(default_factory=dict)
     waiting: dict[OperatorId, str] = field(default_factory=dict)
     refused: str | None = None
     """Why the query cannot be placed on this topology at all."""
 
-    def limit_ms(self, way: Way) -> float:
+    def limit_ms(self, way: Route) -> float:
         """Up to this length only routes change."""
         return limit_ms(way.fresh_ms, self.detour)
 
@@ -79,7 +79,7 @@ def forecast(catalog: Catalog, query: Query, mechanism: Mechanism) -> Forecast:
     finally:
         engine.close()
     plan, placed, name = catalog.plan, catalog.placement.nodes, catalog.topology.name
-    ways, found = Ways(catalog), dict[tuple[str, str], Way]()
+    ways, found = Ways(catalog), dict[tuple[str, str], Route]()
     for operator, record in plan.operators.items():
         if not isinstance(record.spec, Source) or operator not in placed:
             continue

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from meander.model.errors import InputError, unknown
-from meander.model.functions import call
+from meander.model.expressions.functions import call
 from meander.model.ids import OperatorId
 from meander.model.operators import Filter, Map, Operator, Sink, Source, Union, UserFunction
 from meander.model.plan import Query, QueryPlan

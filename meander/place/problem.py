@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from meander.model.ids import NodeId, OperatorId
-from meander.model.path_cache import Path
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
+from meander.model.topology.path_cache import Path
 from meander.place.costspace.space import CostSpace
 from meander.place.room import Room
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from meander.model.errors import InputError
 from meander.model.ids import NodeId
-from meander.model.path_cache import Path
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
+from meander.model.topology.path_cache import Path
 
 _T = TypeVar("_T", bound=np.generic)
 RATE_STEP = 1 / 1024
@@ -33,7 +33,7 @@ def in_memory_steps(memory_mb: float) -> float:
     return ceil(memory_mb / MEMORY_STEP) * MEMORY_STEP
 
 
-class Ledger:
+class CapacityLedger:
     """Slots, tuples/s and memory used on every node, Mbit/s used on every arc."""
 
     def __init__(self, topology: Topology) -> None:
@@ -83,7 +83,7 @@ class Room:
     checked when it is charged.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: CapacityLedger) -> None:
         self.ledger = ledger
         self.topology = ledger.topology
         self._seen: dict[NodeId, tuple[int, float, float]] = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from meander.model.global_plan import OperatorState, PlanOperator, RunningQuery
 from meander.model.ids import OperatorId
 from meander.model.operators import Sink, Source, output_schema, with_renamed_inputs
-from meander.place.catalog import Catalog, Sharing
+from meander.place.catalog import Catalog, SharingPolicy
 from meander.place.physical import PhysicalPlan, PreparedQuery
 from meander.place.rates import KEEPING, STATELESS_MB, memory_mb, output_rate_tps
 from meander.place.room import in_steps
@@ -24,7 +24,7 @@ Matches = dict[OperatorId, OperatorId]
 def add_query(catalog: Catalog, prepared: PreparedQuery) -> list[OperatorId]:
     """Merges a query into the global query plan; returns the operators that it adds or brings back."""
     physical = prepared.physical
-    plan, partial = physical.plan, catalog.sharing is Sharing.PARTIAL
+    plan, partial = physical.plan, catalog.sharing is SharingPolicy.PARTIAL
     mapping, missing = _common_parts(catalog, physical) if partial else _all_or_nothing(catalog, physical)
     changed: list[OperatorId] = []
     for own in missing:

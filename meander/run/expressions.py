@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meander.model.expressions import Call, Column, Expression, Literal, sql
+from meander.model.expressions.tree import Call, Column, Expression, Literal, sql
 from meander.model.schema import DataType, Kind
 
 _INFIX = frozenset({"or", "and", "=", "!=", "<", "<=", ">", ">=", "<=>", "like", "rlike", "+", "-", "*"})

@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from meander.run.java_errors import JavaError, causes
 
 LONGEST_REASON = 500
-DOOR = "meander.run.executors.part.DoorUnreachableError"
+DOOR = "meander.run.execution.executors.part.PartsServerUnreachableError"
 """What a task raises that does not reach the site."""
 WORKER_ENDED = "Python worker exited unexpectedly|Python worker process terminated due to idle timeout"
 """What Spark says when a worker has ended: somebody killed it, a user's function took it along or never returned."""
@@ -74,7 +74,7 @@ def _saying(cause: Cause, *texts: str) -> Sign:
 SIGNS: tuple[Sign, ...] = (
     # Failures in a worker's Python: the traceback says which; see `_in_python`.
     _named(Cause.MEMORY, "MemoryError", "ArrowMemoryError"),
-    _named(Cause.INFRASTRUCTURE, "DoorUnreachableError", "BroughtError"),
+    _named(Cause.INFRASTRUCTURE, "PartsServerUnreachableError", "BroughtError"),
     _named(
         Cause.DATA,
         *("PythonException", "SparkArithmeticException", "SparkNumberFormatException", "SparkDateTimeException"),

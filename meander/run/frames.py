@@ -22,7 +22,7 @@ from pyspark.util import PythonEvalType
 
 from meander.model.errors import InputError
 from meander.model.schema import DataType, Field, Kind, Schema
-from meander.run.remembered import remembered
+from meander.run.memoised import remembered
 
 FRAGMENT, TS, WM, NEWEST, AFTER = "_fragment", "_ts", "_wm", "_newest", "_after"
 """The fragment of the step; event time, watermark of the own source before the tuple, newest contributing event time

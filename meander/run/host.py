@@ -26,30 +26,30 @@ from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError, OutsideError
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.streams import Stream
-from meander.run.commit import Commit
-from meander.run.compaction import Compaction, CompactionMetrics, CompactionOptions
-from meander.run.connectors.base import Outlet, SinkConnector, SourceConnector, Surroundings
-from meander.run.delivery import Delivery, DeliveryMetrics
-from meander.run.exchange.base import ChannelAppend
+from meander.run.channels.base import ChannelAppend
+from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
+from meander.run.delivery.delivery import Delivery, DeliveryMetrics
+from meander.run.execution.prepared import PreparedRunner
+from meander.run.execution.runner import Runner
+from meander.run.execution.stage_use import StageUse
+from meander.run.execution.tiered import TieredRunner
+from meander.run.fragments.bindings import Bindings
+from meander.run.fragments.routing import Installed, Routing
+from meander.run.fragments.template import Stage
 from meander.run.frames import END
-from meander.run.ingest import Ingest, IngestMetrics, IngestOptions
+from meander.run.ingest.ingest import Ingest, IngestMetrics, IngestOptions
 from meander.run.installation import Installation
 from meander.run.java_errors import said
-from meander.run.journal import JournalError
-from meander.run.prepared import PreparedRunner
-from meander.run.rebinding.bindings import Bindings
 from meander.run.rebinding.options import RebindingOptions
 from meander.run.rebinding.rebinder import Rebinder
-from meander.run.routing import Installed, Routing
-from meander.run.runner import Runner
 from meander.run.session import has_ended, limits_of, own_session
 from meander.run.slot import OnBatch, Slot
-from meander.run.stage_use import StageUse
-from meander.run.step import MOST_ROWS, Stepper
-from meander.run.store import Store, StoreOptions, StoreStats
-from meander.run.template import Stage
-from meander.run.tiers import TieredRunner
-from meander.run.work import StepReport
+from meander.run.step.compaction import Compaction, CompactionMetrics, CompactionOptions
+from meander.run.step.step import MOST_ROWS, Stepper
+from meander.run.step.work import StepReport
+from meander.run.store.commit import Commit
+from meander.run.store.journal import JournalError
+from meander.run.store.store import Store, StoreOptions, StoreStats
 
 _log = logging.getLogger(__name__)
 SWITCH_S = 0.0005
@@ -301,7 +301,10 @@ class Host:
                 self.ingest.rewire(channels)
 
     def deliver(
-        self, outlets: Iterable[Outlet], surroundings: Surroundings, sinks: Mapping[str, SinkConnector] | None = None
+        self,
+        outlets: Iterable[SinkBinding],
+        surroundings: Surroundings,
+        sinks: Mapping[str, SinkConnector] | None = None,
     ) -> None:
         """Begins to hand results to their sinks; `sinks` overrides the connector of an outlet."""
         self.delivery = Delivery(self.store, surroundings=surroundings)

@@ -15,11 +15,11 @@ from meander.deploy.fragments import Channel, ChannelKey, Deployment, Fragment
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import STATEFUL, Operator, Sink, Source, describe
-from meander.run.exchange.base import ChannelSpec
+from meander.run.channels.base import ChannelSpec
+from meander.run.fragments.routing import Installed, LateWire, Wire
+from meander.run.fragments.template import BoundFragment, bind
 from meander.run.frames import by_position, channel_schema
-from meander.run.late import late_schema
-from meander.run.routing import Installed, LateWire, Wire
-from meander.run.template import Bound, bind
+from meander.run.step.late import late_schema
 
 OUTSIDE = 1_000_000_000
 """Channels to and from the outside world are numbered from here on, by operator; each operator has at most one."""
@@ -80,7 +80,7 @@ def install(
     slots: Mapping[FragmentId, int],
     delays_ms: Mapping[ChannelId, int] | None = None,
     late: Iterable[OperatorId] = (),
-    known: Mapping[tuple[FragmentId, int], Bound] | None = None,
+    known: Mapping[tuple[FragmentId, int], BoundFragment] | None = None,
 ) -> Installation:
     """Channels and bound fragments; `channels` are those from and to the fragments, `delays_ms` emulate their paths.
 
@@ -123,7 +123,7 @@ def install(
     return Installation(tuple(specs), tuple(installed), ingest, results, tuple(aside))
 
 
-def _bound(plan: GlobalPlan, fragment: Fragment) -> Bound:
+def _bound(plan: GlobalPlan, fragment: Fragment) -> BoundFragment:
     """The fragment's template. What a fragment emits is part of it: whoever else reads its operators by now, such as a
     query that waits to begin, must not change how its state is numbered when it starts again."""
     inputs = {o: plan[o].inputs for o in fragment.operators}
@@ -149,7 +149,7 @@ def _late_schema(plan: GlobalPlan, output: LateOutput) -> pa.Schema:
 
 
 def _late_wires(
-    plan: GlobalPlan, bound: Bound, outputs: Iterable[LateOutput]
+    plan: GlobalPlan, bound: BoundFragment, outputs: Iterable[LateOutput]
 ) -> dict[tuple[int, int], tuple[LateWire, ...]]:
     stages = {operator: stage for stage, operator in bound.stateful.items()}
     found: dict[tuple[int, int], tuple[LateWire, ...]] = {}

@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
-from meander.run.boundary import Boundary
-from meander.run.commit import Writer
 from meander.run.session import active, leave_alone
 from meander.run.slot_process import register
+from meander.run.step.step_lock import StepLock
+from meander.run.store.commit import Writer
 
 SOURCE = "meander_slot"
 _NUMBER = struct.Struct("<q")
@@ -85,7 +85,7 @@ class Slot:
         self.number = number
         self.directory = directory / f"slot-{number}"
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.boundary = Boundary()
+        self.boundary = StepLock()
         """Held while a step runs: whoever holds it knows that the slot is between two steps."""
         self.revivals = 0
         self.trouble: str | None = None

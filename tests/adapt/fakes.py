@@ -9,7 +9,7 @@ from meander.adapt.decisions import Action, Decision, Outcome, Transition
 from meander.adapt.execute import drive
 from meander.adapt.foresight import Forecast, Refusal
 from meander.adapt.knowledge import Knowledge
-from meander.adapt.loop import Loop
+from meander.adapt.loop import AdaptationLoop
 from meander.adapt.measures import Channel, Measures, QueryMeasures, World
 from meander.adapt.selection import Selector
 from meander.adapt.selection.ranking import LinearRanking
@@ -114,7 +114,7 @@ class Play:
     """A loop on a fake world."""
 
     world: FakeWorld
-    loop: Loop
+    loop: AdaptationLoop
     now_ms: int = 0
     decisions: list[Decision] = field(default_factory=list)
 
@@ -131,7 +131,7 @@ class Play:
         start_ms: int = 0,
     ) -> Play:
         by = selector or LinearRanking(explore=0, warm_up=False)
-        loop = Loop(world, selector=by, settings=settings, knowledge=knowledge, seed=1)
+        loop = AdaptationLoop(world, selector=by, settings=settings, knowledge=knowledge, seed=1)
         for query in queries:
             world.running[query] = mechanism
             loop.watch(query, parse_demands(demands), mechanism, start_ms)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meander.adapt.decisions import Action, Outcome, Transition, Trigger
 from meander.adapt.knowledge import Knowledge
-from meander.adapt.loop import Loop
+from meander.adapt.loop import AdaptationLoop
 from meander.adapt.measures import World
 from meander.adapt.selection.ranking import LinearRanking
 from meander.lang.demands import parse_demands
@@ -319,7 +319,7 @@ def test_no_file_is_no_knowledge(tmp_path: Path) -> None:
 
 
 def test_bad_calls_are_refused() -> None:
-    loop = Loop(two(), settings=SETTINGS)
+    loop = AdaptationLoop(two(), settings=SETTINGS)
     with pytest.raises(InputError, match="no watched query 'q'; there are no watched queries yet"):
         loop.change_demands(Q, ())
     with pytest.raises(InputError, match="contradicts"):

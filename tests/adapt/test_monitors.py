@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.adapt.history import History, Span, WorldSpan
+from meander.adapt.history import MeasureHistory, Span, WorldSpan
 from meander.adapt.measures import Channel, Measures, QueryMeasures, World, channels_of
 from meander.adapt.monitors import ENVIRONMENT, MONITORS
 from meander.adapt.monitors.base import percentile
@@ -113,7 +113,7 @@ def test_a_percentile_is_exceeded_by_at_most_the_rest(values: list[float], share
 
 
 def test_history_keeps_windows_and_leaves_out_what_was_before_a_transition() -> None:
-    history = History(60_000)
+    history = MeasureHistory(60_000)
     for at in range(10_000, 130_000, 10_000):
         history.add(Measures(at, 10_000, {Q: QueryMeasures(control_bytes=at)}))
     assert [s.at_ms for s in history.spans(Q, 30_000, 0)] == [100_000, 110_000, 120_000]
@@ -123,7 +123,7 @@ def test_history_keeps_windows_and_leaves_out_what_was_before_a_transition() -> 
 
 
 def test_measures_out_of_order_are_refused() -> None:
-    history = History(60_000)
+    history = MeasureHistory(60_000)
     history.add(Measures(20, 10))
     with pytest.raises(InputError, match="measures of 20 ms came after those of 20 ms"):
         history.add(Measures(20, 10))

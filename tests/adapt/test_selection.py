@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.experiments.tcep_learning import STATIONARY, STAY, WARM_UP, Phase, play
 from meander.adapt.fitness import Fitness
 from meander.adapt.selection import SELECTORS, Candidate, Question, selector
 from meander.adapt.selection.ranking import LinearRanking
 from meander.adapt.selection.requirement import by_requirement, match, prior
-from meander.lab.tcep_learning import STATIONARY, STAY, WARM_UP, Phase, play
 from meander.model.demands import Demand, Metric
 from meander.model.errors import InputError
 from meander.place.mechanisms import MECHANISMS

@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meander.deploy.components import circles
 from meander.deploy.contexts import parts
+from meander.deploy.cycle_constraints import independent
 from meander.deploy.fragments import Channel, Deployment, Placed, deploy, redeploy, rerouted
-from meander.deploy.knots import circles
-from meander.deploy.ties import independent
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, QueryRemoved
 from meander.model.ids import FragmentId, OperatorId, QueryId
 from meander.model.operators import Sink, Source
-from meander.model.topology import Link
+from meander.model.topology.graph import Link
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism

@@ -8,12 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from lab.workloads import tcep as road
 from meander.deploy.protocols.sms import complete_from, limits, obstacle, split
 from meander.deploy.protocols.transitions import TRANSITIONS, transition_protocol
-from meander.lab import tcep_queries as road
 from meander.model.errors import InputError
 from meander.model.events import QueryAdded
-from meander.model.expressions import Named, literal
+from meander.model.expressions.tree import Named, literal
 from meander.model.ids import OperatorId
 from meander.model.operators import Conjunction, Filter, Operator, Sequence, Source, WindowAggregate, WindowJoin
 from meander.model.windows import Count, Session, Sliding, Tumbling, Within

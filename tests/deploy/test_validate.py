@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.deploy.deployer import Deployer
-from meander.deploy.fragments import Change, Deployment, Placed, deploy
+from meander.deploy.fragments import Deployment, DeploymentChange, Placed, deploy
 from meander.deploy.validate import validate
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved, QueryAdded, QueryRemoved
 from meander.model.ids import FragmentId, QueryId
-from meander.model.path_cache import Path
-from meander.model.topology import Link, Node, NodeKind
+from meander.model.topology.graph import Link, Node, NodeKind
+from meander.model.topology.path_cache import Path
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
@@ -33,7 +33,7 @@ def running() -> tuple[Placed, Deployment]:
 def _lose_fragment(placed: Placed, deployment: Deployment) -> None:
     number, fragment = next(iter(deployment.fragments.items()))
     channels = dict(deployment.channels_of(number))
-    deployment.apply(Change({number: fragment}, {}, channels, {}))
+    deployment.apply(DeploymentChange({number: fragment}, {}, channels, {}))
 
 
 def _move_fragment(placed: Placed, deployment: Deployment) -> None:

@@ -11,7 +11,7 @@ from meander.lang import load_queries, sql
 from meander.lang.reader import RESERVED
 from meander.model.conditions import Fact
 from meander.model.demands import Metric
-from meander.model.functions import AGGREGATES, SCALARS
+from meander.model.expressions.functions import AGGREGATES, SCALARS
 from tests.lang.streams import SINKS, STREAMS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from meander.lang.expressions import Clause, parse
 from meander.lang.scope import Scope
 from meander.lang.text import Text
-from meander.model.expressions import Call, Expression, sql, walk
-from meander.model.functions import AGGREGATES, SCALARS
+from meander.model.expressions.functions import AGGREGATES, SCALARS
+from meander.model.expressions.tree import Call, Expression, sql, walk
 from meander.model.schema import Schema
 
 SCHEMA = Schema.of(

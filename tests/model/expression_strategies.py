@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from hypothesis import strategies as st
 
-from meander.model.expressions import Call, Column, Expression, Literal, literal
-from meander.model.functions import call
+from meander.model.expressions.functions import call
+from meander.model.expressions.tree import Call, Column, Expression, Literal, literal
 from meander.model.schema import BIGINT, BOOLEAN, DOUBLE
 
 Row = Mapping[str, bool | int | float | None]

@@ -10,8 +10,8 @@ from meander.model.events import QueryAdded
 from meander.model.global_plan import OperatorState
 from meander.model.ids import NodeId, OperatorId
 from meander.model.operators import Sink
-from meander.model.path_cache import Path
 from meander.model.placement import Fault, mbps, violations
+from meander.model.topology.path_cache import Path
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism

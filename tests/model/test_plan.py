@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meander.model.errors import InputError
-from meander.model.expressions import Column, literal
-from meander.model.functions import call
+from meander.model.expressions.functions import call
+from meander.model.expressions.tree import Column, literal
 from meander.model.ids import OperatorId
 from meander.model.operators import Filter, Operator, Sink, Source, Union
 from meander.model.plan import QueryPlan, drawn, topological_order

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meander.lang import sql
-from meander.model.expressions import Call, Expression, Literal
-from meander.model.expressions import sql as text_of
-from meander.model.functions import call
+from meander.model.expressions.functions import call
+from meander.model.expressions.tree import Call, Expression, Literal
+from meander.model.expressions.tree import sql as text_of
 from meander.model.plan import QueryPlan
 from meander.model.schema import Schema
 from meander.model.signature import Signature, signatures

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.lab.demo import Demo, DemoOptions
-from meander.lab.demo_queries import QUERIES
-from meander.serve.coordinator import Coordinator
+from meander.api.coordinator import Coordinator
+from meander.demo.demo import Demo, DemoOptions
+from meander.demo.queries import QUERIES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from hatchling.builders.wheel import WheelBuilder
 
-import meander.serve
+import meander.api
 
-PAGE = Path(meander.serve.__file__).parent / "page"
+PAGE = Path(meander.api.__file__).parent / "page"
 ROOT = Path(__file__).parents[2]
 INPUTS = ("build.mjs", "package.json", "package-lock.json", "tsconfig.json")
 REMEDY = "run scripts/page.sh and commit dist/"
@@ -51,6 +51,6 @@ def test_every_package_has_its_licence() -> None:
 
 def test_the_wheel_has_the_page_and_not_its_sources() -> None:
     inside = {f.distribution_path for f in WheelBuilder(str(ROOT)).recurse_included_files()}
-    assert "meander/serve/page/dist/index.html" in inside
-    assert any(re.fullmatch(r"meander/serve/page/dist/assets/app-\w+\.js", p) for p in inside)
-    assert not any(p.startswith("meander/serve/page/") and "/dist/" not in p for p in inside)
+    assert "meander/api/page/dist/index.html" in inside
+    assert any(re.fullmatch(r"meander/api/page/dist/assets/app-\w+\.js", p) for p in inside)
+    assert not any(p.startswith("meander/api/page/") and "/dist/" not in p for p in inside)

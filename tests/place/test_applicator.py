@@ -15,8 +15,8 @@ from meander.model.events import (
 )
 from meander.model.ids import QueryId
 from meander.model.operators import Filter, Sink, Source
-from meander.model.topology import Link, Node, NodeKind
-from tests.place.test_amendment import Diamond
+from meander.model.topology.graph import Link, Node, NodeKind
+from tests.place.amenders.test_amendment import Diamond
 
 
 def test_a_node_and_its_links_removed_in_one_batch() -> None:

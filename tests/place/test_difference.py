@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
 from meander.model.operators import Filter, Sink
-from meander.model.topology import Link
+from meander.model.topology.graph import Link
 from meander.place.catalog import Catalog
 from meander.place.difference import Difference
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
 from meander.place.validate import validate
-from tests.place.test_amendment import Diamond
+from tests.place.amenders.test_amendment import Diamond
 from tests.place.worlds import EDGES, SENSORS, query, world
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from meander.lang.sql_script import sql
+from meander.lang.sql.script import sql
 from meander.model.events import CapacityChanged, ChangeEvent, QueryAdded
 from meander.model.ids import OperatorId
 from meander.model.operators import Filter, Map, WindowJoin
 from meander.model.placement import mbps
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology import Link, Node, NodeKind, Topology
+from meander.model.topology.graph import Link, Node, NodeKind, Topology
 from meander.place.catalog import Catalog
 from meander.place.costspace.build import build
 from meander.place.engine import BatchReport, Engine

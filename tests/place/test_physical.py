@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meander.lang.sql_script import sql
+from meander.lang.sql.script import sql
 from meander.model.errors import InputError
 from meander.model.operators import kind_of
 from meander.model.plan import Query, QueryPlan, drawn

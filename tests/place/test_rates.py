@@ -8,7 +8,7 @@ from meander.model.events import RateChanged
 from meander.model.operators import Filter, Operator, Sequence, WindowAggregate, WindowJoin
 from meander.place.rates import STATELESS_MB, memory_mb
 from meander.place.room import MEMORY_STEP
-from tests.place.test_amendment import Diamond
+from tests.place.amenders.test_amendment import Diamond
 
 JOIN = "SELECT a.id FROM s a JOIN s b ON a.id = b.id WINDOW TUMBLING({span}) INTO out"
 

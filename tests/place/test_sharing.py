@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meander.lang.sql_script import sql
+from meander.lang.sql.script import sql
 from meander.model.events import ChangeEvent, PlacementChanged, QueryAdded, QueryRemoved
 from meander.model.global_plan import OperatorState
 from meander.model.ids import QueryId
@@ -12,8 +12,8 @@ from meander.model.operators import describe, kind_of
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology import Link, Node, NodeKind, Topology
-from meander.place.catalog import Catalog, Sharing
+from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.place.catalog import Catalog, SharingPolicy
 from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms import mechanism
 from tests.place.test_engine import check_conserved, check_plan, faults
@@ -21,7 +21,7 @@ from tests.place.test_engine import check_conserved, check_plan, faults
 SCHEMA = Schema.of(ts="timestamp", id="bigint", speed="double")
 
 
-def catalog(sharing: Sharing = Sharing.PARTIAL) -> Catalog:
+def catalog(sharing: SharingPolicy = SharingPolicy.PARTIAL) -> Catalog:
     """a - edge - cloud, b - edge"""
     nodes = [Node(n, NodeKind.SENSOR, 8) for n in "ab"]
     nodes += [Node("edge", NodeKind.EDGE, 50), Node("cloud", NodeKind.CLOUD, 50)]
@@ -32,7 +32,7 @@ def catalog(sharing: Sharing = Sharing.PARTIAL) -> Catalog:
 
 
 class World:
-    def __init__(self, sharing: Sharing = Sharing.PARTIAL) -> None:
+    def __init__(self, sharing: SharingPolicy = SharingPolicy.PARTIAL) -> None:
         self.catalog = catalog(sharing)
         self.engine = Engine(self.catalog, mechanism("bottom_up"))
 
@@ -60,8 +60,8 @@ class World:
 SLOW = "SELECT id, speed FROM a WHERE speed < 3 INTO out"
 
 
-@pytest.mark.parametrize("sharing", Sharing)
-def test_an_equal_query_adds_only_its_sink(sharing: Sharing) -> None:
+@pytest.mark.parametrize("sharing", SharingPolicy)
+def test_an_equal_query_adds_only_its_sink(sharing: SharingPolicy) -> None:
     world = World(sharing)
     world.add("one", SLOW)
     assert world.kinds() == ["filter", "map", "sink", "source"]
@@ -83,7 +83,7 @@ def test_a_common_part_is_run_once() -> None:
 
 
 def test_complete_sharing_takes_all_or_nothing() -> None:
-    world = World(Sharing.COMPLETE)
+    world = World(SharingPolicy.COMPLETE)
     world.add("one", SLOW)
     world.add("two", "SELECT id, speed * 2 AS double_speed FROM a WHERE speed < 3 INTO other")
     assert world.kinds() == ["filter", "filter", "map", "map", "sink", "sink", "source", "source"]

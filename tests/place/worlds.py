@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meander.model.expressions import Column, Named, literal
-from meander.model.functions import call
+from meander.model.expressions.functions import call
+from meander.model.expressions.tree import Column, Named, literal
 from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import (
     Filter,
@@ -21,7 +21,7 @@ from meander.model.operators import (
 from meander.model.plan import Query, QueryPlan, topological_order
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology import Link, Node, NodeKind, Topology
+from meander.model.topology.graph import Link, Node, NodeKind, Topology
 from meander.model.windows import Tumbling
 from meander.place.catalog import Catalog
 

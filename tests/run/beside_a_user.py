@@ -15,13 +15,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from meander.lab.embedded import Plan, check_results, plan_queries
 from meander.lang import sql
-from meander.lang.topology_file import load
+from meander.lang.topology.reader import load
+from meander.local.embedded import LocalPlan, check_results, plan_queries
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import Surroundings
 from meander.run.host import Host, HostOptions
-from meander.run.recording import RecordedSink, Recording
+from meander.run.oracle.recording import RecordedSink, Recording
 from meander.run.session import start_session
 
 TOPOLOGY = """
@@ -117,7 +117,7 @@ def main(folder: Path, beside: bool) -> None:
     sys.stdout.write(json.dumps(said) + "\n")
 
 
-def run(spark: SparkSession, plan: Plan, folder: Path) -> dict[str, Any]:
+def run(spark: SparkSession, plan: LocalPlan, folder: Path) -> dict[str, Any]:
     """Runs until all tuples have been taken in, however busy the machine is."""
     around = Surroundings(folder, folder / "work")
     streams = plan.catalog.streams

@@ -17,18 +17,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from meander.run.commit import Commit
-from meander.run.comparison import compare
-from meander.run.connectors.base import Outlet, Surroundings
-from meander.run.connectors.memory import Memory
-from meander.run.exchange.base import ChannelAppend
-from meander.run.executors.runner import ExecutorsRunner
+from meander.run.channels.base import ChannelAppend
+from meander.run.connectors.base import SinkBinding, Surroundings
+from meander.run.connectors.memory import MemorySink
+from meander.run.execution.executors.runner import ExecutorsRunner
+from meander.run.execution.prepared import PreparedRunner
+from meander.run.execution.runner import PlainRunner
 from meander.run.frames import END, with_hidden
 from meander.run.host import Host, HostOptions
-from meander.run.oracle import PRODUCER, oracle
-from meander.run.prepared import PreparedRunner
-from meander.run.runner import PlainRunner
+from meander.run.oracle.batch import PRODUCER, oracle
+from meander.run.oracle.comparison import compare
 from meander.run.session import start_session
+from meander.run.store.commit import Commit
 from tests.run.harness import SINKS, Plane, queries, rows_of
 from tests.run.standalone import standalone
 
@@ -50,10 +50,10 @@ def run(directory: Path, master: str) -> dict[str, object]:
     plane = Plane(directory / "plan", PlainRunner(spark), wanted)
     plane.store.close()
     host = Host(HostOptions(directory / "host"), spark, PreparedRunner(spark, executors=executors))
-    sinks = {"fast > one": Memory(), "load > two": Memory()}
+    sinks = {"fast > one": MemorySink(), "load > two": MemorySink()}
     results = plane.installation.results
     outlets = [
-        Outlet(name, SINKS[sink], results[running.sinks[0]])
+        SinkBinding(name, SINKS[sink], results[running.sinks[0]])
         for (name, running), sink in zip(plane.catalog.plan.queries.items(), ("one", "two"), strict=True)
     ]
     rng, tables = np.random.default_rng(5), []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meander.run.commit import Commit, Outcome
-from meander.run.journal import DiskFullError
-from meander.run.store import Store
+from meander.run.store.commit import Commit, CommitResult
+from meander.run.store.journal import DiskFullError
+from meander.run.store.store import Store
 
 
 class FullNow:
@@ -17,7 +17,7 @@ class FullNow:
         self.chance, self.share, self.refused = chance, share, 0
         self.commit = Store.commit
 
-    def commits(self, store: Store, change: Commit) -> Outcome:
+    def commits(self, store: Store, change: Commit) -> CommitResult:
         if self.chance() < self.share:
             self.refused += 1
             raise DiskFullError("no room")

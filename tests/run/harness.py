@@ -19,20 +19,20 @@ from meander.model.operators import Sink
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology import Link, Node, NodeKind, Topology
+from meander.model.topology.graph import Link, Node, NodeKind, Topology
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
-from meander.run.commit import Commit
-from meander.run.comparison import Comparison, compare
-from meander.run.exchange.base import ChannelAppend
+from meander.run.channels.base import ChannelAppend
+from meander.run.execution.runner import Runner
+from meander.run.fragments.routing import Routing
 from meander.run.frames import BEGIN, END, arrow_schema, with_hidden
 from meander.run.installation import installation
-from meander.run.oracle import PRODUCER, oracle
-from meander.run.routing import Routing
-from meander.run.runner import Runner
-from meander.run.step import Stepper
-from meander.run.store import Store
+from meander.run.oracle.batch import PRODUCER, oracle
+from meander.run.oracle.comparison import Comparison, compare
+from meander.run.step.step import Stepper
+from meander.run.store.commit import Commit
+from meander.run.store.store import Store
 
 CARS = Schema.of(ts="bigint", id="bigint", road="string", speed="double")
 RAIN = Schema.of(ts="bigint", road="string", mm="double")

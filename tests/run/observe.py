@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from meander.model.ids import ChannelId
-from meander.run.exchange.base import NO_WATERMARK, ChannelSpec
-from meander.run.store import Store
+from meander.run.channels.base import NO_WATERMARK, ChannelSpec
+from meander.run.store.store import Store
 
 SCHEMA = pa.schema([("v", pa.int64()), ("s", pa.string())])
 STATE = pa.schema([("k", pa.int64())])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from meander.model.expressions import Call, Column, Expression, Literal
+from meander.model.expressions.tree import Call, Column, Expression, Literal
 from meander.model.ids import OperatorId
 from meander.model.operators import (
     Conjunction,

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import ArithmeticException, PySparkException, PythonException
 
 from meander.model.errors import InputError
-from meander.run.executors.runner import BroughtError
+from meander.run.execution.executors.runner import BroughtError
 from meander.run.failures import Cause, failure_of, reason_of
 
 
@@ -84,8 +84,8 @@ TOO_LARGE = (
 CANCELLED = "[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job group g SQLSTATE: XXKDA"
 IDLE = "Python worker process terminated due to idle timeout (timeout: 120 seconds)"
 NO_DOOR = (
-    "meander.run.executors.part.DoorUnreachableError: grpc://10.0.0.7:4711: Flight returned unavailable error, with "
-    "message: failed to connect to all addresses"
+    "meander.run.execution.executors.part.PartsServerUnreachableError: grpc://10.0.0.7:4711: Flight returned "
+    "unavailable error, with message: failed to connect to all addresses"
 )
 NO_NUMBER = "org.apache.spark.SparkNumberFormatException"
 

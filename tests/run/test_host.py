@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.run.commit import Commit
-from meander.run.comparison import compare
-from meander.run.connectors.base import Outlet, Surroundings
-from meander.run.connectors.memory import Memory
-from meander.run.exchange.base import ChannelAppend
+from meander.run.channels.base import ChannelAppend
+from meander.run.connectors.base import SinkBinding, Surroundings
+from meander.run.connectors.memory import MemorySink
+from meander.run.execution.prepared import PreparedRunner
 from meander.run.frames import END, with_hidden
 from meander.run.host import Host, HostOptions
-from meander.run.oracle import PRODUCER, oracle
-from meander.run.prepared import PreparedRunner
+from meander.run.oracle.batch import PRODUCER, oracle
+from meander.run.oracle.comparison import compare
+from meander.run.store.commit import Commit
 from tests.run.harness import SINKS, Plane, queries, rows_of
 
 TEXT = """
@@ -32,10 +32,10 @@ def test_fragments_move_between_slots_while_the_same_streaming_queries_run(spark
     plane = Plane(tmp_path / "plan", PreparedRunner(spark), wanted, slots=2)
     plane.store.close()
     host = Host(HostOptions(tmp_path / "host", slots=2), spark)
-    sinks = {"fast > one": Memory(), "load > two": Memory()}
+    sinks = {"fast > one": MemorySink(), "load > two": MemorySink()}
     results = plane.installation.results
     outlets = [
-        Outlet(name, SINKS[sink], results[running.sinks[0]])
+        SinkBinding(name, SINKS[sink], results[running.sinks[0]])
         for (name, running), sink in zip(plane.catalog.plan.queries.items(), ("one", "two"), strict=True)
     ]
     rng, tables = np.random.default_rng(5), []

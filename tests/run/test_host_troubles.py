@@ -13,20 +13,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.lab.testbed.disks import Disks, can_be_full
+from lab.testbed.disks import Disks, can_be_full
 from meander.model.ids import QueryId
-from meander.run.commit import Commit
-from meander.run.comparison import compare
-from meander.run.connectors.base import Outlet, Surroundings
-from meander.run.connectors.memory import Memory
-from meander.run.exchange.base import ChannelAppend
+from meander.run.channels.base import ChannelAppend
+from meander.run.connectors.base import SinkBinding, Surroundings
+from meander.run.connectors.memory import MemorySink
+from meander.run.execution.prepared import PreparedRunner
 from meander.run.frames import END, with_hidden
 from meander.run.host import Host, HostOptions
-from meander.run.journal import DiskFullError
-from meander.run.oracle import PRODUCER, oracle
-from meander.run.prepared import PreparedRunner
+from meander.run.oracle.batch import PRODUCER, oracle
+from meander.run.oracle.comparison import compare
 from meander.run.slot import OnBatch, Slot
-from meander.run.store import Store
+from meander.run.store.commit import Commit
+from meander.run.store.journal import DiskFullError
+from meander.run.store.store import Store
 from tests.run.harness import SINKS, Plane, queries, rows_of
 
 TEXT = """
@@ -37,7 +37,7 @@ FULL = 3
 """How often the disk is full."""
 
 
-class Broken(Memory):
+class Broken(MemorySink):
     """A sink that nobody listens to until somebody mends it."""
 
     mended = False
@@ -72,10 +72,10 @@ def test_a_broken_sink_and_a_full_disk_stop_nothing_else(
     monkeypatch.setattr(Store, "commit", full)
     host = Host(HostOptions(tmp_path / "host"), spark)
     broken = Broken()
-    sinks = {"fast > one": broken, "load > two": Memory()}
+    sinks = {"fast > one": broken, "load > two": MemorySink()}
     options = {"retries": "1", "backoff": "10ms"}
     outlets = [
-        Outlet(name, type(SINKS[sink])(sink, "cloud", options), plane.installation.results[running.sinks[0]])
+        SinkBinding(name, type(SINKS[sink])(sink, "cloud", options), plane.installation.results[running.sinks[0]])
         for (name, running), sink in zip(plane.catalog.plan.queries.items(), ("one", "two"), strict=True)
     ]
     table = rows_of("cars", np.random.default_rng(5), np.arange(0, 4000, 25))
@@ -172,9 +172,9 @@ def test_a_slot_whose_checkpoint_found_no_room_goes_on_when_there_is_some(
         pytest.skip(reason)
     disks = Disks([tmp_path / "host"])
     host = Host(HostOptions(tmp_path / "host"), spark)
-    sink = Memory()
+    sink = MemorySink()
     running = plane.catalog.plan.queries[QueryId("fast")]
-    outlet = Outlet("fast", SINKS["one"], plane.installation.results[running.sinks[0]])
+    outlet = SinkBinding("fast", SINKS["one"], plane.installation.results[running.sinks[0]])
     table = rows_of("cars", np.random.default_rng(5), np.arange(0, 2000, 25))
     deadline = time.monotonic() + 300
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meander.deploy.fragments import Change, Deployment
+from meander.deploy.fragments import Deployment, DeploymentChange
 from meander.model.global_plan import GlobalPlan
 
-Widening = Callable[[GlobalPlan, Deployment, Change], Change]
+Widening = Callable[[GlobalPlan, Deployment, DeploymentChange], DeploymentChange]
 """Makes a change touch more than it must."""
 
 

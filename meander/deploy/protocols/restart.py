@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meander.deploy.fragments import Change, Deployment
+from meander.deploy.fragments import Deployment, DeploymentChange
 from meander.deploy.protocols.base import Protocol
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import FragmentId
 
 
-def whole_plans(plan: GlobalPlan, deployment: Deployment, change: Change) -> Change:
+def whole_plans(plan: GlobalPlan, deployment: Deployment, change: DeploymentChange) -> DeploymentChange:
     """The change, widened to all fragments of the shared plans it touches."""
     members = {plan.plan_of(o) for o in change.operators if o in plan.operators}
     touched: set[FragmentId] = set()
@@ -23,7 +23,7 @@ def whole_plans(plan: GlobalPlan, deployment: Deployment, change: Change) -> Cha
     more = {f: deployment.fragments[f] for f in sorted(touched - change.fragments)}
     again = {f: replace(fragment, version=fragment.version + 1) for f, fragment in more.items()}
     channels = {key: c for f in more for key, c in deployment.channels_of(f)}
-    return Change(
+    return DeploymentChange(
         {**change.fragments_before, **more},
         {**change.fragments_after, **again},
         {**change.channels_before, **channels},

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from meander.deploy.fragments import Change, Deployment
+from meander.deploy.fragments import Deployment, DeploymentChange
 from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.mfgs import levels
 from meander.model.global_plan import GlobalPlan
@@ -125,7 +125,7 @@ def split(
     return list(beside_), at_marker, reasons
 
 
-def may_overlap(plan: GlobalPlan, change: Change, wanted: Mapping[OperatorId, Protocol]) -> bool:
+def may_overlap(plan: GlobalPlan, change: DeploymentChange, wanted: Mapping[OperatorId, Protocol]) -> bool:
     """Whether a change only brings operators that can run twice from fragments of their own to others."""
     before, after = (
         {o for f in side.values() for o in f.operators} for side in (change.fragments_before, change.fragments_after)
@@ -136,11 +136,11 @@ def may_overlap(plan: GlobalPlan, change: Change, wanted: Mapping[OperatorId, Pr
     return not split(plan, before)[1]
 
 
-def beside(change: Change, deployment: Deployment) -> Change:
+def beside(change: DeploymentChange, deployment: Deployment) -> DeploymentChange:
     """The change with channels of their own for the new fragments' inputs: the old ones go on reading theirs."""
     inside = change.fragments_after
     channels = {
         key: replace(c, id=deployment.fresh_channel()) if c.receiver in inside else c
         for key, c in change.channels_after.items()
     }
-    return Change(change.fragments_before, change.fragments_after, change.channels_before, channels)
+    return DeploymentChange(change.fragments_before, change.fragments_after, change.channels_before, channels)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from meander.lang.importers.imported import Imported, read_json
-from meander.lang.topology_file import DEFAULT_SLOTS, TopologyFile
+from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile
 from meander.model.errors import InputError, unknown
 from meander.model.events import LinkAdded, LinkRemoved
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology import Link, Node, NodeKind, Topology
+from meander.model.topology.graph import Link, Node, NodeKind, Topology
 
 FIXED, UPDATES, GROUPS = "fixed_topology.json", "topology_updates.json", "source_groups.json"
 CLOUD = "cloud"

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from meander.lang.importers.imported import Imported, read_text
-from meander.lang.topology_file import DEFAULT_LATENCY_MS, DEFAULT_SLOTS, TopologyFile
-from meander.lang.yaml_fields import number
+from meander.lang.topology.reader import DEFAULT_LATENCY_MS, DEFAULT_SLOTS, TopologyFile
+from meander.lang.topology.yaml_fields import number
 from meander.model.errors import InputError
-from meander.model.topology import UNLIMITED, NodeKind, Topology
+from meander.model.topology.graph import UNLIMITED, NodeKind, Topology
 
 COLUMNS = ("source", "target", "latency_ms", "bandwidth_mbps")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meander.lang.topology_file import TopologyFile
+from meander.lang.topology.reader import TopologyFile
 from meander.model.errors import InputError
 from meander.model.events import TopologyEvent
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
 from meander.lang.importers.imported import Imported, read_text
-from meander.lang.topology_file import DEFAULT_SLOTS, TopologyFile
+from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile
 from meander.model.errors import InputError
-from meander.model.topology import NodeKind, Topology
+from meander.model.topology.graph import NodeKind, Topology
 
 KEY = "rtt_ms"
 TOLERANCE = 1e-6

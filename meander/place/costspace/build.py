@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.model.ids import NodeId
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
 from meander.place.costspace.error import ErrorReport, against, violations
 from meander.place.costspace.space import CostSpace
 from meander.place.costspace.vivaldi import Vivaldi

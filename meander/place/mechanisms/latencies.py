@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from meander.model.ids import NodeId
-from meander.model.path_cache import Path
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
+from meander.model.topology.path_cache import Path
 
 Floats = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ import highspy
 import numpy as np
 
 from meander.model.ids import NodeId, OperatorId
-from meander.model.path_cache import Path
+from meander.model.topology.path_cache import Path
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.messages import Message, count, count_assignments
 from meander.place.mechanisms.milp import Limits, Rows, highs

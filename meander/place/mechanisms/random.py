@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from meander.model.ids import NodeId
-from meander.model.paths import distances_from
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
+from meander.model.topology.kernels import distances_from
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.one_by_one import Spot, downstream
 from meander.place.problem import Problem, Proposal

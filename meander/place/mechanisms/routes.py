@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from meander.model.ids import NodeId, OperatorId
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
 from meander.place.problem import Problem
 
 

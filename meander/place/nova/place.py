@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from meander.place.nova import median
-from meander.place.nova.improve import improve, tail_and_mean
-from meander.place.nova.joins import Joins, taste_of, with_more_rows
+from meander.place.nova.improvement.improve import improve, tail_and_mean
 from meander.place.nova.placing import place_all
 from meander.place.nova.problem import JoinProblem
+from meander.place.nova.running.joins import Joins, taste_of, with_more_rows
 from meander.place.nova.settings import Settings
 
 

@@ -14,9 +14,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from meander.place.nova.board import LEFT, RIGHT, Board, attach, demand, detach, extra, latency, rows_left, shares
-from meander.place.nova.search import Ends, Taste, cheapest, cost_of, nearest
-from meander.place.nova.tree import NOWHERE, ROOM, Tree
+from meander.place.nova.index.search import Ends, Taste, cheapest, cost_of, nearest
+from meander.place.nova.index.tree import NOWHERE, ROOM, Tree
+from meander.place.nova.running.columns import (
+    LEFT,
+    RIGHT,
+    PlacedColumns,
+    attach,
+    demand,
+    detach,
+    extra,
+    latency,
+    rows_left,
+    shares,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,7 +54,7 @@ class Rules(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def ends_of(board: Board, join: int, taste: Taste) -> Ends:
+def ends_of(board: PlacedColumns, join: int, taste: Taste) -> Ends:
     left, right = board.sources[board.joins[join].ends[LEFT]].node, board.sources[board.joins[join].ends[RIGHT]].node
     sink = board.joins[join].sink
     onward = taste.sink_weight * board.nodes[sink].height
@@ -54,7 +65,7 @@ def ends_of(board: Board, join: int, taste: Taste) -> Ends:
 
 
 @njit(cache=True, nogil=True)
-def cost_at(board: Board, join: int, node: int, taste: Taste) -> float:
+def cost_at(board: PlacedColumns, join: int, node: int, taste: Taste) -> float:
     """What a join costs at a node."""
     left, right = board.sources[board.joins[join].ends[LEFT]].node, board.sources[board.joins[join].ends[RIGHT]].node
     onward = taste.sink_weight * latency(board, node, board.joins[join].sink)
@@ -64,7 +75,7 @@ def cost_at(board: Board, join: int, node: int, taste: Taste) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _try(board: Board, tree: Tree, join: int, cells: Ints32, node: int, taste: Taste, rules: Rules) -> float:
+def _try(board: PlacedColumns, tree: Tree, join: int, cells: Ints32, node: int, taste: Taste, rules: Rules) -> float:
     """A join's cost at one node if it fits there, else infinity."""
     if tree.slot_of[node] == NOWHERE:
         return np.inf
@@ -76,7 +87,14 @@ def _try(board: Board, tree: Tree, join: int, cells: Ints32, node: int, taste: T
 
 @njit(cache=True, nogil=True)
 def choose(
-    board: Board, tree: Tree, join: int, cells: Ints32, taste: Taste, rules: Rules, limit: float, virtual: Floats
+    board: PlacedColumns,
+    tree: Tree,
+    join: int,
+    cells: Ints32,
+    taste: Taste,
+    rules: Rules,
+    limit: float,
+    virtual: Floats,
 ) -> tuple[int, float]:
     """The best node for a rectangle of cells, cheaper than the limit, or NOWHERE."""
     best, found = limit, NOWHERE
@@ -107,7 +125,7 @@ def choose(
 
 @njit(cache=True, nogil=True)
 def _scan(
-    board: Board, tree: Tree, join: int, wanted: float, taste: Taste, best: float, found: int
+    board: PlacedColumns, tree: Tree, join: int, wanted: float, taste: Taste, best: float, found: int
 ) -> tuple[int, float]:
     """With measured latencies there is nothing to prune by: all nodes are looked at."""
     left, right = board.sources[board.joins[join].ends[LEFT]].node, board.sources[board.joins[join].ends[RIGHT]].node
@@ -125,7 +143,7 @@ def _scan(
 
 @njit(cache=True, nogil=True)
 def _siblings(
-    board: Board, tree: Tree, join: int, cells: Ints32, taste: Taste, rules: Rules, best: float
+    board: PlacedColumns, tree: Tree, join: int, cells: Ints32, taste: Taste, rules: Rules, best: float
 ) -> tuple[int, float]:
     """Nodes that run replicas of the same join, or of joins of the same sources."""
     found, tried = NOWHERE, 0
@@ -151,7 +169,7 @@ def _siblings(
 
 
 @njit(cache=True, nogil=True)
-def cut_side(board: Board, join: int, cells: Ints32) -> int:
+def cut_side(board: PlacedColumns, join: int, cells: Ints32) -> int:
     """The side to cut: the one that brings more, if it has more than one part; NOWHERE for a single cell."""
     brings = np.empty(2)
     for side in range(2):
@@ -164,7 +182,7 @@ def cut_side(board: Board, join: int, cells: Ints32) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _refine(board: Board, join: int, waiting: Ints32, count: int) -> bool:
+def _refine(board: PlacedColumns, join: int, waiting: Ints32, count: int) -> bool:
     """Twice as many parts of each side that has parts above one tuple per second; whether there was such a side."""
     finer = False
     for side in range(2):
@@ -184,7 +202,7 @@ def _refine(board: Board, join: int, waiting: Ints32, count: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def place_cells(
-    board: Board, tree: Tree, join: int, cells: Ints32, taste: Taste, rules: Rules, virtual: Floats, added: Ints
+    board: PlacedColumns, tree: Tree, join: int, cells: Ints32, taste: Taste, rules: Rules, virtual: Floats, added: Ints
 ) -> int:
     """Places a rectangle of cells, cut where it must be. `added` takes the new replicas, its first entry their number.
 
@@ -231,7 +249,7 @@ def place_cells(
 
 
 @njit(cache=True, nogil=True)
-def _least_overloaded(board: Board, tree: Tree, join: int, cells: Ints32, virtual: Floats) -> int:
+def _least_overloaded(board: PlacedColumns, tree: Tree, join: int, cells: Ints32, virtual: Floats) -> int:
     """Among the nearest nodes with anything free, then anybody: one that overload hits least."""
     need, wanted = demand(board, join, cells), tree.box[0, ROOM]
     for _ in range(6):
@@ -249,7 +267,7 @@ def _least_overloaded(board: Board, tree: Tree, join: int, cells: Ints32, virtua
 
 
 @njit(cache=True, nogil=True)
-def _take_back(board: Board, tree: Tree, added: Ints) -> None:
+def _take_back(board: PlacedColumns, tree: Tree, added: Ints) -> None:
     for i in range(1, added[0] + 1):
         detach(board, tree, added[i])
     added[0] = 0
@@ -257,7 +275,7 @@ def _take_back(board: Board, tree: Tree, added: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def place_all(
-    board: Board,
+    board: PlacedColumns,
     tree: Tree,
     order: Ints,
     begin: int,

@@ -23,8 +23,8 @@ from meander.run.connectors import (
     trains,
     vehicles,
 )
-from meander.run.connectors.base import Outlet, SinkConnector, SinkKind, SourceConnector, SourceKind, Surroundings
-from meander.run.connectors.options import DEFAULT_SINK, DEFAULT_SOURCE, SINK_OPTIONS, STREAM_OPTIONS, Options
+from meander.run.connectors.base import SinkBinding, SinkConnector, SinkKind, SourceConnector, SourceKind, Surroundings
+from meander.run.connectors.options import DEFAULT_SINK, DEFAULT_SOURCE, SINK_OPTIONS, STREAM_OPTIONS, ConnectorOptions
 
 SOURCES: Mapping[str, SourceKind] = {
     "random": random.KIND,
@@ -54,11 +54,11 @@ def source_for(stream: Stream, surroundings: Surroundings) -> SourceConnector:
         raise InputError(f"stream {stream.name!r}: {unknown('connector', name, SOURCES).message}")
     kind = SOURCES[name]
     if not kind.open_options:
-        Options(stream.options, f"stream {stream.name!r}").check((*STREAM_OPTIONS, *kind.options))
+        ConnectorOptions(stream.options, f"stream {stream.name!r}").check((*STREAM_OPTIONS, *kind.options))
     return kind.make(stream, surroundings)
 
 
-def sink_for(outlet: Outlet, surroundings: Surroundings) -> SinkConnector:
+def sink_for(outlet: SinkBinding, surroundings: Surroundings) -> SinkConnector:
     """The sink of an outlet, not yet open. Raises InputError for a connector or an option that does not exist."""
     target = outlet.target
     name = target.options.get("connector", DEFAULT_SINK)
@@ -66,7 +66,7 @@ def sink_for(outlet: Outlet, surroundings: Surroundings) -> SinkConnector:
         raise InputError(f"sink {target.name!r}: {unknown('connector', name, SINKS).message}")
     kind = SINKS[name]
     if not kind.open_options:
-        Options(target.options, f"sink {target.name!r}").check((*SINK_OPTIONS, *kind.options))
+        ConnectorOptions(target.options, f"sink {target.name!r}").check((*SINK_OPTIONS, *kind.options))
     return kind.make(outlet, surroundings)
 
 
@@ -75,4 +75,4 @@ def check_connectors(streams: Iterable[Stream], sinks: Iterable[SinkTarget], sur
     for stream in streams:
         source_for(stream, surroundings)
     for sink in sinks:
-        sink_for(Outlet("query", sink, ChannelId(0)), surroundings)
+        sink_for(SinkBinding("query", sink, ChannelId(0)), surroundings)

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from meander.model.ids import ChannelId
 from meander.model.streams import SinkTarget, Stream
-from meander.run.connectors.options import Option
-from meander.run.exchange.base import Int64s
+from meander.run.channels.base import Int64s
+from meander.run.connectors.options import ConnectorOption
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SourceConnector(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class SinkBinding:
     """Where the results of one query leave for one sink: the channel they wait in, and their way out."""
 
     query: str
@@ -91,7 +91,7 @@ class Outlet:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SourcePosition:
     """What a sink has acknowledged: how many rows, and the note it left with the last of them."""
 
     rows: int = 0
@@ -104,7 +104,7 @@ class SinkConnector(Protocol):
     fixed_ranges: bool
     """Whether a range of rows that was begun must be written again as exactly that range after a crash."""
 
-    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """Begins behind an acknowledged position and removes whatever was written beyond it."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -119,7 +119,7 @@ class SourceKind:
     """A way to get tuples, for the table of sources."""
 
     make: Callable[[Stream, Surroundings], SourceConnector]
-    options: tuple[Option, ...]
+    options: tuple[ConnectorOption, ...]
     open_options: bool = False
     """Whether options that are not listed go on to the system behind the connector."""
 
@@ -128,6 +128,6 @@ class SourceKind:
 class SinkKind:
     """A way to hand over results, for the table of sinks."""
 
-    make: Callable[[Outlet, Surroundings], SinkConnector]
-    options: tuple[Option, ...]
+    make: Callable[[SinkBinding, Surroundings], SinkConnector]
+    options: tuple[ConnectorOption, ...]
     open_options: bool = False

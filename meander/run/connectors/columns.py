@@ -18,7 +18,7 @@ from meander.model.errors import InputError
 from meander.model.schema import DataType, Field, Kind
 from meander.run.connectors import noise
 from meander.run.connectors.noise import Int64s
-from meander.run.connectors.options import Options
+from meander.run.connectors.options import ConnectorOptions
 from meander.run.connectors.schedule import Due
 from meander.run.frames import arrow_type
 
@@ -65,7 +65,7 @@ def check_fit(name: str, type_: DataType, gives: str) -> None:
         raise InputError(f"column {name!r} is {type_}, but this connector gives it as a {gives}; make it {allowed}")
 
 
-def random_column(field: Field, options: Options, seed: str) -> Fill:
+def random_column(field: Field, options: ConnectorOptions, seed: str) -> Fill:
     """Random values of a field's type. `values.<column>` lists them, `range.<column>` bounds a number: `0..40`."""
     salt = noise.key("column", seed, field.name)
     listed = options.words(f"values.{field.name}")
@@ -79,7 +79,7 @@ def random_column(field: Field, options: Options, seed: str) -> Fill:
     return _of_type(field, salt, low, high)
 
 
-def _range(field: Field, options: Options) -> tuple[float, float]:
+def _range(field: Field, options: ConnectorOptions) -> tuple[float, float]:
     name = f"range.{field.name}"
     default = _RANGES.get(field.type.kind, (0, DISTINCT - 1))
     if name not in options.values:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.json_rows import json_rows
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
 
 class Console:
@@ -18,12 +18,12 @@ class Console:
 
     fixed_ranges = False
 
-    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
-        options = Options(outlet.target.options, f"sink {outlet.target.name!r}")
+    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
+        options = ConnectorOptions(outlet.target.options, f"sink {outlet.target.name!r}")
         self._most = options.whole("rows", 20, least=1)
         self._query = outlet.query
 
-    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """Nothing can be taken back from a terminal."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -38,8 +38,8 @@ class Console:
         """The terminal stays open."""
 
 
-def make(outlet: Outlet, surroundings: Surroundings) -> Console:
+def make(outlet: SinkBinding, surroundings: Surroundings) -> Console:
     return Console(outlet, surroundings)
 
 
-KIND = SinkKind(make, (Option("rows", "how many rows of one delivery are shown", "20"),))
+KIND = SinkKind(make, (ConnectorOption("rows", "how many rows of one delivery are shown", "20"),))

@@ -20,16 +20,16 @@ from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
 from meander.run.connectors.formats import OPTIONS, SUFFIXES, Format, Parsed, joined
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
 CHUNK_BYTES = 4_000_000
 
 
-class Files:
+class FileSource:
     """Implements `SourceConnector`."""
 
     def __init__(self, stream: Stream, surroundings: Surroundings) -> None:
-        options = Options(stream.options, f"stream {stream.name!r}")
+        options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self._path = options.path("path", surroundings.base, "data/*.csv")
         self._tail = options.truth("tail", True)
         self._format = Format(stream)
@@ -172,15 +172,17 @@ class Files:
         return self._format.typed(table)
 
 
-def make(stream: Stream, surroundings: Surroundings) -> Files:
-    return Files(stream, surroundings)
+def make(stream: Stream, surroundings: Surroundings) -> FileSource:
+    return FileSource(stream, surroundings)
 
 
 KIND = SourceKind(
     make,
     (
-        Option("path", f"a file, a pattern such as `data/*.csv`, or a directory of {', '.join(SUFFIXES)} files"),
-        Option("tail", "whether to wait for more; `false` ends the stream with the last row", "true"),
+        ConnectorOption(
+            "path", f"a file, a pattern such as `data/*.csv`, or a directory of {', '.join(SUFFIXES)} files"
+        ),
+        ConnectorOption("tail", "whether to wait for more; `false` ends the stream with the last row", "true"),
         *OPTIONS,
     ),
 )

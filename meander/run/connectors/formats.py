@@ -19,7 +19,7 @@ from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.run.connectors.base import Malformed
 from meander.run.connectors.noise import Int64s
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 from meander.run.connectors.rows import (
     Bools,
     Dealer,
@@ -43,10 +43,12 @@ SUFFIXES = {
 }
 FORMATS = ("csv", "json", "parquet")
 OPTIONS = (
-    Option("format", "`csv`, `json` (one object a line) or `parquet`", "by the file's name"),
-    Option("header", "csv: whether the first line names the columns; without, they come in the stream's order", "true"),
-    Option("delimiter", "csv: what separates values", "`,`"),
-    Option("node_column", "the column that names the node a row comes from", "rows go to the nodes in turn"),
+    ConnectorOption("format", "`csv`, `json` (one object a line) or `parquet`", "by the file's name"),
+    ConnectorOption(
+        "header", "csv: whether the first line names the columns; without, they come in the stream's order", "true"
+    ),
+    ConnectorOption("delimiter", "csv: what separates values", "`,`"),
+    ConnectorOption("node_column", "the column that names the node a row comes from", "rows go to the nodes in turn"),
 )
 
 
@@ -63,7 +65,7 @@ class Format:
     """How the files of a stream are read."""
 
     def __init__(self, stream: Stream) -> None:
-        options = Options(stream.options, f"stream {stream.name!r}")
+        options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self.stream = stream
         self.node_column = options.text("node_column") or None
         self.dealer = Dealer(stream, self.node_column)

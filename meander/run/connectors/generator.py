@@ -19,17 +19,17 @@ from meander.run.connectors import noise
 from meander.run.connectors.base import Polled
 from meander.run.connectors.columns import Fill, Gives, Value, as_column, check_fit, random_column
 from meander.run.connectors.noise import Int64s
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 from meander.run.connectors.schedule import Due, Schedule
 from meander.run.frames import arrow_schema
 
 OPTIONS = (
-    Option("seed", "another seed gives other values", "0"),
-    Option("tuples", "how many tuples each producer emits before it ends", "no end"),
-    Option("late", "share of tuples that are later than `disorder` allows, for tests", "0"),
-    Option("late_by", "how much later than `disorder` these are at most", "10 s"),
-    Option("values.", "the values of a random column, between commas"),
-    Option("range.", "the range of a random numeric column, such as `0..40`"),
+    ConnectorOption("seed", "another seed gives other values", "0"),
+    ConnectorOption("tuples", "how many tuples each producer emits before it ends", "no end"),
+    ConnectorOption("late", "share of tuples that are later than `disorder` allows, for tests", "0"),
+    ConnectorOption("late_by", "how much later than `disorder` these are at most", "10 s"),
+    ConnectorOption("values.", "the values of a random column, between commas"),
+    ConnectorOption("range.", "the range of a random numeric column, such as `0..40`"),
 )
 _DELAY, _LATE, _LATE_BY = noise.key("delay"), noise.key("late"), noise.key("late by")
 
@@ -42,7 +42,7 @@ class Generator:
 
     def __init__(self, stream: Stream, model: Model | None = None, gives: Gives | None = None) -> None:
         self.stream = stream
-        options = Options(stream.options, f"stream {stream.name!r}")
+        options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self._seed = options.text("seed", "0")
         self._tuples = options.whole("tuples", 0, least=1) or None
         self._disorder_ms = options.duration("disorder", 0) or 0

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from meander.run.connectors.base import ConnectorError, Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.base import ConnectorError, SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.json_rows import json_lines
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
 FIRST_ROW, ROWS, QUERY, SINK = "Meander-First-Row", "Meander-Rows", "Meander-Query", "Meander-Sink"
 
@@ -23,8 +23,8 @@ class HttpCallback:
 
     fixed_ranges = True
 
-    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
-        options = Options(outlet.target.options, f"sink {outlet.target.name!r}")
+    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
+        options = ConnectorOptions(outlet.target.options, f"sink {outlet.target.name!r}")
         self._url = options.required("url", "http://127.0.0.1:8000/results")
         if not self._url.startswith(("http://", "https://")):
             raise options.wrong("url", "an address that begins with http:// or https://")
@@ -32,7 +32,7 @@ class HttpCallback:
         self._names = {QUERY: outlet.query, SINK: outlet.target.name}
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """What was sent cannot be taken back."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -51,14 +51,14 @@ class HttpCallback:
         """Each batch is a request of its own."""
 
 
-def make(outlet: Outlet, surroundings: Surroundings) -> HttpCallback:
+def make(outlet: SinkBinding, surroundings: Surroundings) -> HttpCallback:
     return HttpCallback(outlet, surroundings)
 
 
 KIND = SinkKind(
     make,
     (
-        Option("url", "where to POST lines of JSON"),
-        Option("timeout", "how long to wait for an answer", "10 s"),
+        ConnectorOption("url", "where to POST lines of JSON"),
+        ConnectorOption("timeout", "how long to wait for an answer", "10 s"),
     ),
 )

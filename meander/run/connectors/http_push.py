@@ -20,7 +20,7 @@ from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
 from meander.run.connectors.formats import Format, Parsed, joined
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 from meander.run.connectors.rows import Dealer
 
 LOOPBACK = "127.0.0.1"
@@ -46,7 +46,7 @@ class HttpPush:
     """Implements `SourceConnector`. Requests wait in a queue; `committed` answers those that the last batch held."""
 
     def __init__(self, stream: Stream, surroundings: Surroundings) -> None:
-        options = Options(stream.options, f"stream {stream.name!r}")
+        options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self.stream = stream
         self._wanted_port = options.whole("port", 0)
         self._most_waiting = options.whole("queue", 100_000, least=1)
@@ -210,9 +210,11 @@ def make(stream: Stream, surroundings: Surroundings) -> HttpPush:
 KIND = SourceKind(
     make,
     (
-        Option("port", "where to listen, on 127.0.0.1", "a free one"),
-        Option("node_column", "the key that names the node a row comes from", "`?node=` in the address, or in turn"),
-        Option("timeout", "how long a request waits for the commit", "30 s"),
-        Option("queue", "how many rows may wait before requests are answered with 429", "100000"),
+        ConnectorOption("port", "where to listen, on 127.0.0.1", "a free one"),
+        ConnectorOption(
+            "node_column", "the key that names the node a row comes from", "`?node=` in the address, or in turn"
+        ),
+        ConnectorOption("timeout", "how long a request waits for the commit", "30 s"),
+        ConnectorOption("queue", "how many rows may wait before requests are answered with 429", "100000"),
     ),
 )

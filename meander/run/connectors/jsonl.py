@@ -8,23 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.cut_file import CutFile
 from meander.run.connectors.json_rows import json_lines
-from meander.run.connectors.options import Option
+from meander.run.connectors.options import ConnectorOption
 
 
-class JsonLines:
+class JsonLinesSink:
     """Implements `SinkConnector`."""
 
     fixed_ranges = False
 
-    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
+    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
         self.path = path_of(outlet, surroundings, "{query}-{sink}.jsonl")
         self._durable = surroundings.durable
         self._file: CutFile | None = None
 
-    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         self._file = CutFile(self.path, int(position.note or 0))
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -39,7 +39,7 @@ class JsonLines:
             self._file.close()
 
 
-def path_of(outlet: Outlet, surroundings: Surroundings, default: str) -> Path:
+def path_of(outlet: SinkBinding, surroundings: Surroundings, default: str) -> Path:
     """The path of an outlet: `{query}` and `{sink}` in the option stand for their names."""
     text = outlet.target.options.get("path", default)
     names = {"{query}": outlet.query, "{sink}": outlet.target.name}
@@ -48,10 +48,10 @@ def path_of(outlet: Outlet, surroundings: Surroundings, default: str) -> Path:
     return surroundings.base / Path(text).expanduser()
 
 
-def make(outlet: Outlet, surroundings: Surroundings) -> JsonLines:
-    return JsonLines(outlet, surroundings)
+def make(outlet: SinkBinding, surroundings: Surroundings) -> JsonLinesSink:
+    return JsonLinesSink(outlet, surroundings)
 
 
 KIND = SinkKind(
-    make, (Option("path", "the file; `{query}` and `{sink}` stand for their names", "`{query}-{sink}.jsonl`"),)
+    make, (ConnectorOption("path", "the file; `{query}` and `{sink}` stand for their names", "`{query}-{sink}.jsonl`"),)
 )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 
 
-class Memory:
+class MemorySink:
     """Implements `SinkConnector`. `tables` holds what was delivered since the process began."""
 
     fixed_ranges = False
@@ -19,7 +19,7 @@ class Memory:
         self._schema: pa.Schema | None = None
         self._firsts: list[int] = []
 
-    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         self._schema = schema
         while self._firsts and self._firsts[-1] >= position.rows:
             self._firsts.pop()
@@ -41,8 +41,8 @@ class Memory:
         return (self._schema or pa.schema([])).empty_table()
 
 
-def make(outlet: Outlet, surroundings: Surroundings) -> Memory:
-    return Memory()
+def make(outlet: SinkBinding, surroundings: Surroundings) -> MemorySink:
+    return MemorySink()
 
 
 KIND = SinkKind(make, ())

@@ -12,7 +12,7 @@ from meander.model.units import duration_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ConnectorOption:
     """A documented option. A name that ends in `.` is a prefix: `range.speed`."""
 
     name: str
@@ -24,32 +24,36 @@ OPTION = "option."
 DEFAULT_SOURCE, DEFAULT_SINK = "random", "jsonl"
 
 STREAM_OPTIONS = (
-    Option("connector", "where the tuples come from", DEFAULT_SOURCE),
-    Option("disorder", "how much older than the newest tuple of its producer a tuple may be", "0"),
-    Option("idle_timeout", "after how long without tuples a producer's watermark goes on with the clock", "never"),
-    Option("ahead", "how far ahead of the clock an event time may be; a row beyond it is malformed", "any"),
-    Option("malformed", "how many malformed rows are put aside before the stream is paused", "no limit"),
-    Option("only.", "the one value that each producer has in a column, `p1=north, p2=south`: who joins whom"),
+    ConnectorOption("connector", "where the tuples come from", DEFAULT_SOURCE),
+    ConnectorOption("disorder", "how much older than the newest tuple of its producer a tuple may be", "0"),
+    ConnectorOption(
+        "idle_timeout", "after how long without tuples a producer's watermark goes on with the clock", "never"
+    ),
+    ConnectorOption("ahead", "how far ahead of the clock an event time may be; a row beyond it is malformed", "any"),
+    ConnectorOption("malformed", "how many malformed rows are put aside before the stream is paused", "no limit"),
+    ConnectorOption("only.", "the one value that each producer has in a column, `p1=north, p2=south`: who joins whom"),
 )
 """Options that every stream has."""
 
 SINK_OPTIONS = (
-    Option("connector", "where the results go", DEFAULT_SINK),
-    Option("event_time", "whether each row gets a column `_newest`: event time of its newest input, in ms", "false"),
-    Option("retries", "how often a write that failed is tried again before the outlet is paused", "5"),
-    Option("backoff", "how long the first of these waits; each one waits twice as long", "200 ms"),
-    Option("late", "another sink, which gets the tuples that came too late for the query's windows", "nobody"),
+    ConnectorOption("connector", "where the results go", DEFAULT_SINK),
+    ConnectorOption(
+        "event_time", "whether each row gets a column `_newest`: event time of its newest input, in ms", "false"
+    ),
+    ConnectorOption("retries", "how often a write that failed is tried again before the outlet is paused", "5"),
+    ConnectorOption("backoff", "how long the first of these waits; each one waits twice as long", "200 ms"),
+    ConnectorOption("late", "another sink, which gets the tuples that came too late for the query's windows", "nobody"),
 )
 """Options that every sink has."""
 
 
-class Options:
+class ConnectorOptions:
     """The options of one stream or sink; `what` is how errors call it."""
 
     def __init__(self, values: Mapping[str, str], what: str) -> None:
         self.values, self.what = values, what
 
-    def check(self, known: Iterable[Option]) -> None:
+    def check(self, known: Iterable[ConnectorOption]) -> None:
         """Refuses options that nobody reads."""
         names = [o.name for o in known]
         exact = {n for n in names if not n.endswith(".")}
@@ -125,7 +129,7 @@ class Options:
     def path(self, name: str, base: Path, example: str) -> Path:
         return base / Path(self.required(name, example)).expanduser()
 
-    def foreign(self, ours: Iterable[Option]) -> dict[str, str]:
+    def foreign(self, ours: Iterable[ConnectorOption]) -> dict[str, str]:
         """Options that are not ours but another system's; `option.` in front of one says so."""
         names = {o.name for o in ours}
         found = {k: v for k, v in self.values.items() if k not in names and not k.startswith(OPTION)}

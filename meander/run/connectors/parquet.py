@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
+from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.jsonl import path_of
-from meander.run.connectors.options import Option
+from meander.run.connectors.options import ConnectorOption
 from meander.run.session import usable_cores
 
 LEAST_ROWS = 50_000
@@ -31,11 +31,11 @@ class Parquet:
 
     fixed_ranges = False
 
-    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
+    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
         self.path: Path = path_of(outlet, surroundings, "{query}-{sink}")
         self._durable = surroundings.durable
 
-    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         for path in self.path.iterdir():
             match = _NAME.match(path.name)
@@ -75,10 +75,10 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def make(outlet: Outlet, surroundings: Surroundings) -> Parquet:
+def make(outlet: SinkBinding, surroundings: Surroundings) -> Parquet:
     return Parquet(outlet, surroundings)
 
 
 KIND = SinkKind(
-    make, (Option("path", "the directory; `{query}` and `{sink}` stand for their names", "`{query}-{sink}`"),)
+    make, (ConnectorOption("path", "the directory; `{query}` and `{sink}` stand for their names", "`{query}-{sink}`"),)
 )

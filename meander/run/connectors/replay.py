@@ -14,16 +14,16 @@ from meander.model.streams import Stream
 from meander.run.connectors.base import Malformed, Polled, SourceKind, Surroundings
 from meander.run.connectors.formats import OPTIONS, Format, Parsed
 from meander.run.connectors.noise import Int64s
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 from meander.run.connectors.rows import sorted_by_producer
 from meander.run.frames import event_times
 
 
-class Replay:
+class ReplaySource:
     """Implements `SourceConnector`. The file is read whole."""
 
     def __init__(self, stream: Stream, surroundings: Surroundings) -> None:
-        options = Options(stream.options, f"stream {stream.name!r}")
+        options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self._path = options.path("path", surroundings.base, "rides.csv")
         speed = options.text("speed", "1")
         self._speed = 0.0 if speed == "max" else options.number("speed", 1, 1e-6)
@@ -110,16 +110,18 @@ class Replay:
         """The file was closed when it had been read."""
 
 
-def make(stream: Stream, surroundings: Surroundings) -> Replay:
-    return Replay(stream, surroundings)
+def make(stream: Stream, surroundings: Surroundings) -> ReplaySource:
+    return ReplaySource(stream, surroundings)
 
 
 KIND = SourceKind(
     make,
     (
-        Option("path", "the file"),
-        Option("speed", "how much faster than in the file time goes by, or `max` for all at once", "1"),
-        Option("event_times", "`original`, or `now`: event times are moved to the time of the replay", "original"),
+        ConnectorOption("path", "the file"),
+        ConnectorOption("speed", "how much faster than in the file time goes by, or `max` for all at once", "1"),
+        ConnectorOption(
+            "event_times", "`original`, or `now`: event times are moved to the time of the replay", "original"
+        ),
         *OPTIONS,
     ),
 )

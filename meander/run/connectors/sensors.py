@@ -16,7 +16,7 @@ from meander.run.connectors.base import SourceKind, Surroundings
 from meander.run.connectors.columns import Label, Value
 from meander.run.connectors.generator import OPTIONS, Generator, producer_numbers
 from meander.run.connectors.noise import Floats
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 from meander.run.connectors.schedule import Due
 
 _QUANTITIES: dict[str, tuple[float, float, float, float]] = {
@@ -35,7 +35,7 @@ class Weather:
     """The model."""
 
     def __init__(self, stream: Stream) -> None:
-        options = Options(stream.options, f"stream {stream.name!r}")
+        options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         names = options.words("region_names")
         count = len(names) or options.whole("regions", 6, least=1)
         prefix = "station" if "station" in stream.schema and "region" not in stream.schema else "region"
@@ -77,8 +77,10 @@ KIND = SourceKind(
     make,
     (
         *OPTIONS,
-        Option("regions", "number of regions, named `region-1`, ... (`station-1`, ... for a column `station`)", "6"),
-        Option("region_names", "names of the regions instead, between commas"),
-        Option("period", "how long the weather takes to come back", "10 min"),
+        ConnectorOption(
+            "regions", "number of regions, named `region-1`, ... (`station-1`, ... for a column `station`)", "6"
+        ),
+        ConnectorOption("region_names", "names of the regions instead, between commas"),
+        ConnectorOption("period", "how long the weather takes to come back", "10 min"),
     ),
 )

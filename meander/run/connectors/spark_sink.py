@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from meander.run.connectors.base import Outlet, Position, SinkKind, Surroundings
-from meander.run.connectors.options import SINK_OPTIONS, Option, Options
+from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
+from meander.run.connectors.options import SINK_OPTIONS, ConnectorOption, ConnectorOptions
 from meander.run.session import active, start_session
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "avro", "xml")
 OPTIONS = (
-    Option("format", "Spark's name of the sink: `parquet`, `jdbc`, `delta`, ..."),
-    Option("path", "where files go, for formats that write files"),
-    Option("table", "the table to append to, instead of a path"),
-    Option("option.", "an option of Spark's whose name means something else here: `option.format`"),
+    ConnectorOption("format", "Spark's name of the sink: `parquet`, `jdbc`, `delta`, ..."),
+    ConnectorOption("path", "where files go, for formats that write files"),
+    ConnectorOption("table", "the table to append to, instead of a path"),
+    ConnectorOption("option.", "an option of Spark's whose name means something else here: `option.format`"),
 )
 
 
@@ -30,8 +30,8 @@ class SparkSink:
 
     fixed_ranges = True
 
-    def __init__(self, outlet: Outlet, surroundings: Surroundings) -> None:
-        options = Options(outlet.target.options, f"sink {outlet.target.name!r}")
+    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
+        options = ConnectorOptions(outlet.target.options, f"sink {outlet.target.name!r}")
         self._format = options.required("format", "parquet")
         self._foreign = options.foreign((*SINK_OPTIONS, *OPTIONS))
         self._table = options.text("table")
@@ -47,7 +47,7 @@ class SparkSink:
     def path(self) -> str | None:
         return self._path or None
 
-    def open(self, outlet: Outlet, schema: pa.Schema, position: Position) -> None:
+    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """A range that was begun is written again as a whole."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -71,7 +71,7 @@ class SparkSink:
         """The session goes on."""
 
 
-def make(outlet: Outlet, surroundings: Surroundings) -> SparkSink:
+def make(outlet: SinkBinding, surroundings: Surroundings) -> SparkSink:
     return SparkSink(outlet, surroundings)
 
 

@@ -22,17 +22,17 @@ from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
 from meander.run.connectors.formats import Format, joined
-from meander.run.connectors.options import STREAM_OPTIONS, Option, Options
+from meander.run.connectors.options import STREAM_OPTIONS, ConnectorOption, ConnectorOptions
 from meander.run.session import active, leave_alone, start_session
 
 OPTIONS = (
-    Option("format", "Spark's name of the source: `rate`, `kafka`, ..."),
-    Option("schema", "columns as Spark SQL writes them, for formats that need it"),
-    Option("select", "expressions that make the stream's columns: `timestamp AS ts, value`", "`*`"),
-    Option("trigger", "how often Spark looks for more", "as fast as possible"),
-    Option("checkpoint", "where Spark keeps its notes", "beside the store"),
-    Option("node_column", "the column that names the node a row comes from", "rows go to the nodes in turn"),
-    Option("option.", "an option of Spark's whose name means something else here: `option.format`"),
+    ConnectorOption("format", "Spark's name of the source: `rate`, `kafka`, ..."),
+    ConnectorOption("schema", "columns as Spark SQL writes them, for formats that need it"),
+    ConnectorOption("select", "expressions that make the stream's columns: `timestamp AS ts, value`", "`*`"),
+    ConnectorOption("trigger", "how often Spark looks for more", "as fast as possible"),
+    ConnectorOption("checkpoint", "where Spark keeps its notes", "beside the store"),
+    ConnectorOption("node_column", "the column that names the node a row comes from", "rows go to the nodes in turn"),
+    ConnectorOption("option.", "an option of Spark's whose name means something else here: `option.format`"),
 )
 
 
@@ -45,7 +45,7 @@ class SparkSource:
 
     def __init__(self, stream: Stream, surroundings: Surroundings) -> None:
         self.stream = stream
-        self._options = Options(stream.options, f"stream {stream.name!r}")
+        self._options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self._spark_format = self._options.required("format", "rate")
         self._foreign = self._options.foreign((*STREAM_OPTIONS, *OPTIONS))
         self._trigger_ms = self._options.duration("trigger")

@@ -18,7 +18,7 @@ from meander.run.connectors.base import SourceKind, Surroundings
 from meander.run.connectors.columns import Label, Value
 from meander.run.connectors.generator import OPTIONS, Generator, producer_numbers
 from meander.run.connectors.noise import Floats
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 from meander.run.connectors.schedule import Due
 
 GIVES = {
@@ -43,7 +43,7 @@ class Ring:
     """The model: stations at equal distances, every stretch driven with the same speed profile."""
 
     def __init__(self, stream: Stream) -> None:
-        options = Options(stream.options, f"stream {stream.name!r}")
+        options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         names = options.words("station_names")
         count = len(names) or options.whole("stations", 6, least=2)
         self._names = pa.array(names or [f"station-{i + 1}" for i in range(count)])
@@ -113,11 +113,11 @@ KIND = SourceKind(
     make,
     (
         *OPTIONS,
-        Option("stations", "number of stations, named `station-1`, `station-2`, ...", "6"),
-        Option("station_names", "names of the stations instead, between commas"),
-        Option("stretch_m", "metres between two stations", "1500"),
-        Option("top_speed", "m/s", "25"),
-        Option("dwell", "how long a train stands at a station", "20 s"),
-        Option("seats", "how many passengers a train holds", "400"),
+        ConnectorOption("stations", "number of stations, named `station-1`, `station-2`, ...", "6"),
+        ConnectorOption("station_names", "names of the stations instead, between commas"),
+        ConnectorOption("stretch_m", "metres between two stations", "1500"),
+        ConnectorOption("top_speed", "m/s", "25"),
+        ConnectorOption("dwell", "how long a train stands at a station", "20 s"),
+        ConnectorOption("seats", "how many passengers a train holds", "400"),
     ),
 )

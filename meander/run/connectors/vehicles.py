@@ -17,7 +17,7 @@ from meander.run.connectors.base import SourceKind, Surroundings
 from meander.run.connectors.columns import Label, Value
 from meander.run.connectors.generator import OPTIONS, Generator, producer_numbers
 from meander.run.connectors.noise import Floats
-from meander.run.connectors.options import Option, Options
+from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 from meander.run.connectors.schedule import Due
 
 GIVES = {
@@ -41,7 +41,7 @@ class Roads:
     """The model: each road is a loop with a whole number of waves on it."""
 
     def __init__(self, stream: Stream) -> None:
-        options = Options(stream.options, f"stream {stream.name!r}")
+        options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self._road_m = options.number("road_m", 10_000, 100)
         self._vehicles = options.whole("vehicles", 50, least=1)
         self._lanes = options.whole("lanes", 3, least=1)
@@ -99,10 +99,10 @@ KIND = SourceKind(
     make,
     (
         *OPTIONS,
-        Option("vehicles", "vehicles on each road; each tuple is about the next one", "50"),
-        Option("lanes", "lanes of a road, counted from 0", "3"),
-        Option("road_m", "length of a road in metres; vehicles begin again at its end", "10000"),
-        Option("free_speed", "m/s without congestion, on the first lane", "33"),
-        Option("jam_speed", "m/s inside a congestion", "3"),
+        ConnectorOption("vehicles", "vehicles on each road; each tuple is about the next one", "50"),
+        ConnectorOption("lanes", "lanes of a road, counted from 0", "3"),
+        ConnectorOption("road_m", "length of a road in metres; vehicles begin again at its end", "10000"),
+        ConnectorOption("free_speed", "m/s without congestion, on the first lane", "33"),
+        ConnectorOption("jam_speed", "m/s inside a congestion", "3"),
     ),
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from meander.model.expressions import Expression
+from meander.model.expressions.tree import Expression
 from meander.model.schema import Schema
 from meander.run.expressions import spark_sql, type_text
 from meander.run.frames import BUCKET, FRAGMENT, HIDDEN, NEWEST, TAG, TS, WM, Longs, arrow_type, positions

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from meander.model.expressions import Call, Column, Literal
+from meander.model.expressions.tree import Call, Column, Literal
 from meander.model.operators import WindowAggregate
 from meander.model.schema import DataType, Kind
 from meander.run.expressions import spark_sql, type_text, typed

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from meander.model.errors import InputError, unknown
-from meander.run.rebinding.measures import WINDOW
 from meander.run.rebinding.policies import POLICIES
+from meander.run.step.measures import WINDOW
 
 OFF, USUAL = "off", "steady"
 

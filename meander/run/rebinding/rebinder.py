@@ -11,14 +11,14 @@ from contextlib import ExitStack
 import numpy as np
 
 from meander.model.ids import FragmentId
-from meander.run.boundary import Boundary
-from meander.run.rebinding.measures import Measures
+from meander.run.fragments.rebind_requests import Requests
+from meander.run.fragments.routing import Routing
 from meander.run.rebinding.options import Installing, RebindingOptions
 from meander.run.rebinding.policies import policy
-from meander.run.rebinding.requests import Requests
 from meander.run.rebinding.shared_queue import SharedQueue
-from meander.run.routing import Routing
-from meander.run.store import Store
+from meander.run.step.measures import StepMeasures
+from meander.run.step.step_lock import StepLock
+from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -27,11 +27,11 @@ class Rebinder:
     """`look` does it once; `start` does it every period until `stop`."""
 
     def __init__(
-        self, options: RebindingOptions, store: Store, routing: Routing, boundaries: Sequence[Boundary]
+        self, options: RebindingOptions, store: Store, routing: Routing, boundaries: Sequence[StepLock]
     ) -> None:
         self.options, self.store, self.routing, self.boundaries = options, store, routing, boundaries
         self.policy = policy(options.policy)
-        self.measures = Measures(options.window)
+        self.measures = StepMeasures(options.window)
         pulls = self.policy.pulls
         self.requests = SharedQueue(routing, store.exchange, boundaries) if pulls else Requests(routing)
         self.looks = self.moves = 0

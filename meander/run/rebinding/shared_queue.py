@@ -13,17 +13,17 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from meander.run.boundary import Boundary
-from meander.run.exchange.base import Exchange
-from meander.run.marks import Marks
-from meander.run.rebinding.requests import Requests
-from meander.run.routing import Group, Installed, Routing
+from meander.run.channels.base import Exchange
+from meander.run.fragments.rebind_requests import Requests
+from meander.run.fragments.routing import Group, Installed, Routing
+from meander.run.step.barriers import Barriers
+from meander.run.step.step_lock import StepLock
 
 
 class SharedQueue(Requests):
     """Slots take fragments from each other before every step."""
 
-    def __init__(self, routing: Routing, exchange: Exchange, boundaries: Sequence[Boundary]) -> None:
+    def __init__(self, routing: Routing, exchange: Exchange, boundaries: Sequence[StepLock]) -> None:
         super().__init__(routing)
         self.exchange, self.boundaries = exchange, boundaries
         self._taking = threading.Lock()
@@ -74,7 +74,7 @@ class SharedQueue(Requests):
 
     def _can_go_on(self, fragment: Installed) -> bool:
         """Whether a fragment that is to stop at a marker has something before it, or is there in every port."""
-        marks = Marks(Group(fragment.bound.template, (fragment,)), self.routing, self.exchange)
+        marks = Barriers(Group(fragment.bound.template, (fragment,)), self.routing, self.exchange)
         ports = range(len(fragment.ports))
         bounds = {p: self.exchange.bounds([fragment.ports[p]]) for p in ports}
         marks.limit(bounds)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from meander.lab.bench import chaos
-from meander.lab.testbed.bed import BedError
+from lab.bench import chaos
+from lab.testbed.bed import BedError
 
 
 def test_a_bed_that_does_not_last_is_a_target_that_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:

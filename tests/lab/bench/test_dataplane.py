@@ -8,11 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from meander.cli import app
-from meander.commands import bench as command
-from meander.lab.bench import Bench, dataplane, dataplane_latency, dataplane_many
-from meander.lab.bench.dataplane_data import KINDS
-from meander.lab.bench.report import Figure, Report
+from lab.bench import Bench, command
+from lab.bench.dataplane import bench as dataplane
+from lab.bench.dataplane import latency as dataplane_latency
+from lab.bench.dataplane import many as dataplane_many
+from lab.bench.dataplane.data import KINDS
+from lab.bench.report import Figure, Report
+from meander.cli.main import app
 
 
 @pytest.fixture

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.lab.bench import isqd, isqd_makespan, isqd_plots
-from meander.lab.bench.isqd_live import Case, Live, lasting, measure
-from meander.lab.isqd_workloads import Shape
-from meander.lab.replaying import Changed, ReplayReport
-from meander.run.connectors.latency import Percentiles
+from lab.bench.isqd import bench as isqd
+from lab.bench.isqd import makespan as isqd_makespan
+from lab.bench.isqd import plots as isqd_plots
+from lab.bench.isqd.live import Case, Live, lasting, measure
+from lab.workloads.isqd import DeviceShape
+from meander.local.replay import Changed, ReplayReport
+from meander.run.delivery.latency import Percentiles
 
-TINY = Shape(queries=2, sources=4, mobile=2, stateful=True, period_s=0.5, changes=3, fogs=3)
+TINY = DeviceShape(queries=2, sources=4, mobile=2, stateful=True, period_s=0.5, changes=3, fogs=3)
 
 
-def live(shape: Shape, took_s: list[float], during_ms: float = 100.0) -> Live:
+def live(shape: DeviceShape, took_s: list[float], during_ms: float = 100.0) -> Live:
     """A replay that never ran."""
     changes = tuple(Changed(i, 0.0, 0.0, 0.0, 0.0, 0.0, s, 2, 0, 0, "isqd") for i, s in enumerate(took_s))
     quiet, during = Percentiles(9, 100.0, 200.0, 300.0, 300.0), Percentiles(9, during_ms, 300.0, 300.0, 300.0)

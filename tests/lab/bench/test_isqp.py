@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from meander.lab.bench import isqp, isqp_amenders, isqp_contention, isqp_scale
-from meander.lab.bench.isqp_slices import Slices, merged, ratio_figures
-from meander.lab.bench.report import Figure
-from meander.lab.isqp_workloads import Meshes, published_shape
-from meander.place.amenders import by_cores
+from lab.bench.isqp import amenders as isqp_amenders
+from lab.bench.isqp import bench as isqp
+from lab.bench.isqp import contention as isqp_contention
+from lab.bench.isqp import scale as isqp_scale
+from lab.bench.isqp.slices import Slices, merged, ratio_figures
+from lab.bench.report import Figure
+from lab.workloads.isqp import Meshes, published_shape
+from meander.place.amenders.count import by_cores
 
 
 @pytest.fixture

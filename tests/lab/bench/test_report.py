@@ -2,8 +2,8 @@
 
 import pytest
 
-from meander.lab.bench import BENCHES, bench
-from meander.lab.bench.report import Figure, Report
+from lab.bench import BENCHES, bench
+from lab.bench.report import Figure, Report
 from meander.model.errors import InputError
 
 

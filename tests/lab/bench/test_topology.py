@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from meander.lab.bench import topology as experiment
-from meander.lab.topology_summary import summarise
+from lab.bench import topology as experiment
+from meander.local.topology_summary import summarise
 
 
 @pytest.fixture(autouse=True)

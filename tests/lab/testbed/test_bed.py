@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from meander.lab.testbed.disks import can_be_full
-from meander.lab.testbed.wires import Can, capabilities
+from lab.testbed.disks import can_be_full
+from lab.testbed.links import Can, capabilities
 
 PATIENCE_S = 120.0
 BED = """

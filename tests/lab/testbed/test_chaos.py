@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from meander.lab.testbed import world
-from meander.lab.testbed.chaos import Plan, run
-from meander.lab.testbed.disks import can_be_full
-from meander.lab.testbed.layout import HOME, layout
-from meander.lab.testbed.schedule import CHANGES, Chances, Kind, brief
-from meander.lab.testbed.wires import Can, capabilities
-from meander.lang.topology_file import read
+from lab.testbed import world
+from lab.testbed.chaos import Plan, run
+from lab.testbed.disks import can_be_full
+from lab.testbed.layout import HOME, layout
+from lab.testbed.links import Can, capabilities
+from lab.testbed.schedule import CHANGES, Chances, Kind, brief
+from meander.lang.topology.reader import read
 from meander.run.session import usable_cores
 
 SEEDS = range(1, 51)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meander.lab.testbed.disks import Disks, can_be_full
+from lab.testbed.disks import Disks, can_be_full
 
 
 def test_a_full_disk_takes_not_one_byte_until_it_is_emptied_and_leaves_what_was_on_it(tmp_path: Path) -> None:

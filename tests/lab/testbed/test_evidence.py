@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any, cast
 
-from meander.lab.testbed.bed import Bed
-from meander.lab.testbed.disks import FILLING
-from meander.lab.testbed.evidence import keep
+from lab.testbed.bed import Bed
+from lab.testbed.disks import FILLING
+from lab.testbed.evidence import keep
 
 
 class Fallen:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from meander.lab.testbed import world
-from meander.lab.testbed.layout import HOME, Layout, Wire, layout, read_sites, suggested
-from meander.lab.testbed.schedule import CALM_S, Chances, Kind, schedule
-from meander.lab.testbed.wires import Can
-from meander.lang.topology_file import read
+from lab.testbed import world
+from lab.testbed.layout import HOME, Layout, LayoutLink, layout, read_sites, suggested
+from lab.testbed.links import Can
+from lab.testbed.schedule import CALM_S, Chances, Kind, schedule
+from meander.lang.topology.reader import read
 from meander.model.errors import InputError
-from meander.model.topology import Topology
+from meander.model.topology.graph import Topology
 
 SITES = {site: list(nodes) for site, nodes in world.SITES.items()}
 
@@ -24,9 +24,9 @@ def test_wires_are_the_links_between_nodes_of_different_hosts(topology: Topology
     found = layout(topology, SITES)
     assert dict(found.hosts) == {HOME: ("cloud",), "west": ("s0", "e0"), "east": ("s1", "e1")}
     assert found.wires == (
-        Wire("east", "home", 5.0, 200.0),
-        Wire("east", "west", 3.0, 500.0),
-        Wire("home", "west", 5.0, 200.0),
+        LayoutLink("east", "home", 5.0, 200.0),
+        LayoutLink("east", "west", 3.0, 500.0),
+        LayoutLink("home", "west", 5.0, 200.0),
     )
 
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from meander.cli import app
-from meander.lab import demo_line
-from meander.lab.testbed.bed import Bed
-from meander.lab.testbed.layout import HOME, layout
-from meander.lab.testbed.trains import Trains
-from meander.lang.topology_file import read
+from lab.testbed.bed import Bed
+from lab.testbed.layout import HOME, layout
+from lab.testbed.trains import Trains
+from meander.cli.main import app
+from meander.demo import line as demo_line
+from meander.lang.topology.reader import read
 from meander.model.errors import InputError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from meander.lab.testbed import world
-from meander.lab.testbed.world import Verdict
+from lab.testbed import world
+from lab.testbed.world import Verdict
 
 
 def write(path: Path, query: str, results: list[world.Result]) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from meander.model.ids import NodeId, OperatorId
-from meander.model.topology import Link, Node, NodeKind, Topology
+from meander.model.topology.graph import Link, Node, NodeKind, Topology
 from meander.place.costspace.build import build
 from meander.place.costspace.vivaldi import Vivaldi
 from meander.place.problem import Flow, Need, Problem
-from meander.place.room import Ledger, Room
+from meander.place.room import CapacityLedger, Room
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def problem_of(
 ) -> Problem:
     """A problem with a fresh ledger and a cost space."""
     space = build(topology, Vivaldi(rounds=50), landmarks=4)
-    return Problem(needs, pinned, flows, topology, Room(Ledger(topology)), seed, space)
+    return Problem(needs, pinned, flows, topology, Room(CapacityLedger(topology)), seed, space)
 
 
 def again(problem: Problem) -> Problem:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from meander.model.ids import OperatorId
-from meander.model.topology import Link, Node, NodeKind, Topology
+from meander.model.topology.graph import Link, Node, NodeKind, Topology
 from meander.place.costspace.build import build
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.messages import Message
 from meander.place.problem import Flow, Need, Problem
-from meander.place.room import Ledger, Room
+from meander.place.room import CapacityLedger, Room
 from tests.place.mechanisms.problems import chain, line, names, problem_of
 
 
@@ -90,11 +90,11 @@ def star() -> Topology:
     )
 
 
-def join_problem(topology: Topology, mbps: tuple[float, float, float], ledger: Ledger | None = None) -> Problem:
+def join_problem(topology: Topology, mbps: tuple[float, float, float], ledger: CapacityLedger | None = None) -> Problem:
     left, right, join, sink = (OperatorId(i) for i in (0, 1, 10, 100))
     pinned = {left: topology.id("x"), right: topology.id("y"), sink: topology.id("z")}
     flows = (Flow(left, join, 1, mbps[0]), Flow(right, join, 1, mbps[1]), Flow(join, sink, 1, mbps[2]))
-    room = Room(ledger or Ledger(topology))
+    room = Room(ledger or CapacityLedger(topology))
     return Problem({join: Need(1, 0.0)}, pinned, flows, topology, room, 0, build(topology))
 
 
@@ -114,7 +114,7 @@ def test_mopa_stays_with_a_heavy_flow_and_relaxation_gives_way() -> None:
 
 def test_relaxation_takes_the_least_loaded_of_the_nearest() -> None:
     topology = star()
-    ledger = Ledger(topology)
+    ledger = CapacityLedger(topology)
     for name, used in (("hub", 5), ("near", 1), ("close", 3)):
         ledger.add(topology.id(name), used, 0.0)
     found = mechanism("relaxation").place(join_problem(topology, (1.0, 1.0, 1.0), ledger))

@@ -11,12 +11,12 @@ import pyarrow as pa
 from meander.model.ids import ChannelId
 from meander.model.schema import Schema
 from meander.model.streams import Stream
-from meander.run.commit import Commit
+from meander.run.channels.base import ChannelSpec
 from meander.run.connectors import source_for
 from meander.run.connectors.base import SourceConnector, Surroundings
-from meander.run.exchange.base import ChannelSpec
 from meander.run.frames import channel_schema
-from meander.run.store import Store
+from meander.run.store.commit import Commit
+from meander.run.store.store import Store
 
 START_MS = 1_700_000_000_000
 TRAIN = "ts timestamp, id bigint, station string, speed double, passengers int"

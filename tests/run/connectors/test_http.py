@@ -17,13 +17,13 @@ import pytest
 
 from meander.model.ids import ChannelId
 from meander.model.streams import SinkTarget
-from meander.run.commit import Commit
-from meander.run.connectors.base import Outlet
+from meander.run.channels.base import ChannelAppend, ChannelSpec
+from meander.run.connectors.base import SinkBinding
 from meander.run.connectors.http_push import HttpPush
-from meander.run.delivery import Delivery
-from meander.run.exchange.base import ChannelAppend, ChannelSpec
-from meander.run.ingest import Ingest
-from meander.run.store import Store
+from meander.run.delivery.delivery import Delivery
+from meander.run.ingest.ingest import Ingest
+from meander.run.store.commit import Commit
+from meander.run.store.store import Store
 from tests.run.connectors.streams import Clock, add_channels, around, channels_for, held, stream
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -190,7 +190,7 @@ def test_results_are_called_back_with_numbers(tmp_path: Path, receiver: Receiver
     store.exchange.add_channel(ChannelSpec(ChannelId(1), schema))
     url = f"http://127.0.0.1:{receiver.server.server_address[1]}/results"
     options = {"connector": "http", "url": url, "backoff": "10ms"}
-    delivery = Delivery(store, [Outlet("q", SinkTarget("s", "cloud", options), ChannelId(1))], clock=clock)
+    delivery = Delivery(store, [SinkBinding("q", SinkTarget("s", "cloud", options), ChannelId(1))], clock=clock)
 
     def results(*ids: int) -> None:
         table = pa.table([[0] * len(ids), list(ids)], schema=schema)

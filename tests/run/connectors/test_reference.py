@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from meander.run.connectors import SINKS, SOURCES
-from meander.run.connectors.options import SINK_OPTIONS, STREAM_OPTIONS, Option
+from meander.run.connectors.options import SINK_OPTIONS, STREAM_OPTIONS, ConnectorOption
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "connectors.md").read_text()
-OPTIONS: set[tuple[str, Option]] = {
+OPTIONS: set[tuple[str, ConnectorOption]] = {
     (kind, option)
     for kind, options in [
         ("stream", STREAM_OPTIONS),
@@ -22,7 +22,7 @@ OPTIONS: set[tuple[str, Option]] = {
 }
 
 
-def _order(entry: tuple[str, Option]) -> tuple[str, str]:
+def _order(entry: tuple[str, ConnectorOption]) -> tuple[str, str]:
     return entry[0], entry[1].name
 
 
@@ -30,7 +30,7 @@ CASES = sorted(OPTIONS, key=_order)
 
 
 @pytest.mark.parametrize(("kind", "option"), CASES)
-def test_option_is_documented(kind: str, option: Option) -> None:
+def test_option_is_documented(kind: str, option: ConnectorOption) -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith((f"| `{option.name}` |", f"| `{option.name}<"))]
     assert any(f"| {option.meaning} | {option.default or '-'} |" in row for row in rows)
 

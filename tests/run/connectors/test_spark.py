@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.model.streams import SinkTarget, Stream
-from meander.run.commit import Commit
-from meander.run.connectors.base import Outlet
-from meander.run.delivery import Delivery
-from meander.run.exchange.base import ChannelAppend, ChannelSpec
-from meander.run.ingest import Ingest
-from meander.run.store import Store
+from meander.run.channels.base import ChannelAppend, ChannelSpec
+from meander.run.connectors.base import SinkBinding
+from meander.run.delivery.delivery import Delivery
+from meander.run.ingest.ingest import Ingest
+from meander.run.store.commit import Commit
+from meander.run.store.store import Store
 from tests.run.connectors.streams import Clock, add_channels, around, channels_for, held, opened, stream
 
 TRIES = 600
@@ -91,7 +91,7 @@ def test_checkpoints_that_belong_to_another_stream_are_refused(tmp_path: Path, s
 def test_results_written_by_spark_are_there_once_after_a_crash(tmp_path: Path, spark: SparkSession) -> None:
     schema = pa.schema([("_newest", pa.int64()), ("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     options = {"connector": "spark", "format": "parquet", "path": "out/{query}", "compression": "gzip"}
-    outlet = Outlet("q", SinkTarget("s", "cloud", options), ChannelId(1))
+    outlet = SinkBinding("q", SinkTarget("s", "cloud", options), ChannelId(1))
     store = Store.open(tmp_path / "store", clock=Clock())
     store.exchange.add_channel(ChannelSpec(ChannelId(1), schema))
 

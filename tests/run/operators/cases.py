@@ -17,8 +17,8 @@ from meander.model.operators import Source
 from meander.model.plan import QueryPlan
 from meander.model.schema import Kind, Schema
 from meander.model.streams import Stream
+from meander.run.fragments.template import BoundFragment
 from meander.run.frames import BEGIN, END, frame_schema, source_watermarks
-from meander.run.template import Bound
 from tests.run.reference import Row, Value
 
 STREAMS = {
@@ -59,7 +59,7 @@ def _cut(producer: Producer, step: int) -> int:
     return producer.cuts[step] if step >= 0 else 0
 
 
-def random_case(rng: random.Random, plan: QueryPlan, bound: Bound, steps: int) -> Case:
+def random_case(rng: random.Random, plan: QueryPlan, bound: BoundFragment, steps: int) -> Case:
     producers = []
     for number, operator_id in enumerate(bound.ports):
         source = plan.operators[operator_id]
@@ -108,7 +108,7 @@ def _value(rng: random.Random, kind: Kind, name: str, ts: int) -> Value:
     return rng.choice(("x", "y", "zebra"))
 
 
-def table_of(bound: Bound, port: int, batches: Sequence[Sequence[Row]]) -> pa.Table:
+def table_of(bound: BoundFragment, port: int, batches: Sequence[Sequence[Row]]) -> pa.Table:
     """Tuples of all fragments, one batch each, as a step reads them."""
     schema = frame_schema(bound.template.ports[port])
     rows = [(f, r.ts, r.wm, r.newest, *r.values) for f, batch in enumerate(batches) for r in batch]

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from meander.run.fragments.stage_nodes import StageEdge, rows_of
+from meander.run.fragments.template import BoundFragment, Stage
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, TS, WM, Longs, frame
 from meander.run.operators.state import Move, Stateful, StateTable
-from meander.run.stage_nodes import Edge, rows_of
-from meander.run.template import Bound, Stage
 
 Mask = npt.NDArray[np.bool_]
 
@@ -25,7 +25,7 @@ Mask = npt.NDArray[np.bool_]
 class Driver:
     """Steps all fragments 0..count-1 together; watermarks begin before everything."""
 
-    def __init__(self, spark: SparkSession, bound: Bound, fragments: int) -> None:
+    def __init__(self, spark: SparkSession, bound: BoundFragment, fragments: int) -> None:
         self.spark, self.bound, self.template = spark, bound, bound.template
         self.before = np.full(fragments, BEGIN)
         self.late: Counter[tuple[int, int]] = Counter()
@@ -37,15 +37,15 @@ class Driver:
         }
         self.jobs = 0
 
-    def step(self, ports: Mapping[int, pa.Table], after: Longs) -> dict[Edge, pa.Table]:
+    def step(self, ports: Mapping[int, pa.Table], after: Longs) -> dict[StageEdge, pa.Table]:
         """Runs every stage once; `after` are the fragments' watermarks behind the tuples of the ports."""
-        edges = {Edge(port=number): table for number, table in ports.items()}
+        edges = {StageEdge(port=number): table for number, table in ports.items()}
         for stage in self.template.stages:
-            edges[Edge(stage=stage.number)] = self._run(stage, edges, after)
+            edges[StageEdge(stage=stage.number)] = self._run(stage, edges, after)
         self.before = after
         return edges
 
-    def _run(self, stage: Stage, edges: Mapping[Edge, pa.Table], after: Longs) -> pa.Table:
+    def _run(self, stage: Stage, edges: Mapping[StageEdge, pa.Table], after: Longs) -> pa.Table:
         move = self._move(stage, edges, after)
         read = [rows_of(edges, e) for e in stage.reads]
         tables = [self._with_watermark(t, move) if stage.watermark else t for t in read]
@@ -66,7 +66,7 @@ class Driver:
         self.jobs += 1
         return result.toArrow()
 
-    def _move(self, stage: Stage, edges: Mapping[Edge, pa.Table], after: Longs) -> Move:
+    def _move(self, stage: Stage, edges: Mapping[StageEdge, pa.Table], after: Longs) -> Move:
         oldest, newest = np.full(len(after), END), np.full(len(after), BEGIN)
         for edge in stage.reads:
             table = rows_of(edges, edge)

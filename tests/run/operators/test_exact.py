@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from meander.run.fragments.template import bind
 from meander.run.frames import BEGIN, END, HIDDEN
-from meander.run.template import bind
 from tests.run.operators.cases import table_of
 from tests.run.operators.compare import rows_of
 from tests.run.operators.driver import Driver

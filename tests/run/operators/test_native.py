@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from meander.run.fragments.template import bind
 from meander.run.frames import END, FRAGMENT, frame
-from meander.run.template import bind
 from tests.run.operators.cases import table_of
 from tests.run.operators.compare import HIDDEN_WIDTH, Rows, assert_close, ordered, rows_of
 from tests.run.operators.driver import Driver

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from meander.lang import sql
 from meander.model.plan import QueryPlan
+from meander.run.fragments.template import BoundFragment, bind
 from meander.run.frames import END
-from meander.run.template import Bound, bind
 from tests.run.operators.cases import STREAMS, Case, random_case, table_of
 from tests.run.operators.compare import Rows, assert_close, of_reference, rows_of
 from tests.run.operators.driver import Driver
@@ -89,7 +89,9 @@ def test_reference_and_cuts(spark: SparkSession, name: str, seed: int) -> None:
     assert {s: len(t) for s, t in driver.state.items() if len(t) and not is_open_count(driver, s)} == {}
 
 
-def run_whole(spark: SparkSession, bound: Bound, cases: list[Case]) -> tuple[dict[int, Rows], Counter[tuple[int, int]]]:
+def run_whole(
+    spark: SparkSession, bound: BoundFragment, cases: list[Case]
+) -> tuple[dict[int, Rows], Counter[tuple[int, int]]]:
     """All tuples in one step, as the oracle does it."""
     driver = Driver(spark, bound, len(cases))
     ports = {p: table_of(bound, p, [c.rows(p) for c in cases]) for p in range(len(bound.ports))}
@@ -97,7 +99,7 @@ def run_whole(spark: SparkSession, bound: Bound, cases: list[Case]) -> tuple[dic
     return rows_of(made[bound.template.outputs[0]]), driver.late
 
 
-def run_in_steps(spark: SparkSession, bound: Bound, cases: list[Case]) -> tuple[dict[int, Rows], Driver]:
+def run_in_steps(spark: SparkSession, bound: BoundFragment, cases: list[Case]) -> tuple[dict[int, Rows], Driver]:
     driver = Driver(spark, bound, len(cases))
     outputs = []
     for step in range(STEPS):

@@ -15,10 +15,10 @@ from meander.model.operators import Filter, Map, Sink, Source, Union, WindowAggr
 from meander.model.plan import QueryPlan
 from meander.model.schema import Schema
 from meander.model.streams import Stream
+from meander.run.fragments.stage_nodes import StageEdge, rows_of
+from meander.run.fragments.template import bind, output_table
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, HIDDEN, arrow_schema, event_times, frame, source_watermarks
 from meander.run.operators.user_function import load
-from meander.run.stage_nodes import Edge, rows_of
-from meander.run.template import bind, output_table
 from tests.run.operators.cases import STREAMS, table_of
 from tests.run.operators.driver import Driver
 from tests.run.operators.test_operators import plan_of
@@ -59,7 +59,7 @@ def test_a_chain_around_one_operator_with_memory_is_one_stage() -> None:
     (stage,) = template.stages
     kinds = [type(n.operator) for n in stage.nodes]
     assert kinds == [Filter, WindowAggregate, Filter, Map]
-    assert template.outputs == (Edge(stage=0),)
+    assert template.outputs == (StageEdge(stage=0),)
     assert stage.lag_ms == 0
 
 
@@ -72,7 +72,7 @@ def test_a_second_operator_with_memory_starts_a_stage_whose_watermark_lags() -> 
     bound = bind(plan.operators, plan.inputs)
     first, second = bound.template.stages
     assert [type(n.operator) for n in first.nodes] == [WindowJoin, Map]
-    assert second.reads == (Edge(stage=0),)
+    assert second.reads == (StageEdge(stage=0),)
     assert (second.lag_ms, bound.template.lag_of(0)) == (200, 230)
     assert [type(plan.operators[o]) for o in bound.stateful.values()] == [WindowJoin, WindowAggregate]
 
@@ -82,11 +82,11 @@ def test_a_union_of_inputs_is_read_as_one_table() -> None:
     maps = [o for o, operator in plan.operators.items() if isinstance(operator, Map)]
     outside = bind(plan.operators, plan.inputs, [o for o in plan.operators if o > max(maps)])
     (stage,) = outside.template.stages
-    assert stage.reads == (Edge(union=(Edge(port=0), Edge(port=1))),)
+    assert stage.reads == (StageEdge(union=(StageEdge(port=0), StageEdge(port=1))),)
     assert [(type(n.operator), n.inputs) for n in stage.nodes] == [(Union, (-1,))]
     (whole,) = bind(plan.operators, plan.inputs).template.stages
-    assert whole.reads == (Edge(port=0), Edge(port=1))
-    tables = {Edge(port=i): pa.table({"c0": [i]}) for i in range(2)}
+    assert whole.reads == (StageEdge(port=0), StageEdge(port=1))
+    tables = {StageEdge(port=i): pa.table({"c0": [i]}) for i in range(2)}
     assert rows_of(tables, stage.reads[0]).to_pydict() == {"c0": [0, 1]}
 
 
@@ -103,7 +103,7 @@ def test_a_fragment_reads_ports_and_has_outputs() -> None:
 def test_a_fragment_that_only_forwards_has_no_stage() -> None:
     plan = plan_of("SELECT * FROM a INTO out")
     bound = bind(plan.operators, plan.inputs)
-    assert (bound.template.stages, bound.template.outputs) == ((), (Edge(port=0),))
+    assert (bound.template.stages, bound.template.outputs) == ((), (StageEdge(port=0),))
 
 
 def test_the_output_gets_the_names_of_its_schema(spark: SparkSession) -> None:
@@ -123,7 +123,7 @@ def test_steps_without_tuples(spark: SparkSession) -> None:
     one = table_of(bound, 0, [[], [Row(100, BEGIN, 100, (100, 0, 0.0, 0, ""))]])
     counts = []
     for table, after in ((nothing, BEGIN), (one, 100), (nothing, 100), (nothing, 999), (nothing, 1000), (nothing, END)):
-        counts.append(len(driver.step({0: table}, np.full(2, after))[Edge(stage=0)]))
+        counts.append(len(driver.step({0: table}, np.full(2, after))[StageEdge(stage=0)]))
     assert counts == [0, 0, 0, 0, 1, 0]
 
 
@@ -143,7 +143,7 @@ def test_a_step_over_state_alone_compacts_it(spark: SparkSession, window: str) -
     result = stage.split(stage.plan(frames).toArrow())
     assert (len(held), len(result.output), len(result.states[0])) == (3, 0, 1)
     driver.state[0, 0] = result.states[0]
-    made = driver.step({0: table_of(bound, 0, [[]])}, np.array([END]))[Edge(stage=0)]
+    made = driver.step({0: table_of(bound, 0, [[]])}, np.array([END]))[StageEdge(stage=0)]
     assert made.select(["_newest", "c0", "c1"]).to_pylist() == [{"_newest": 300, "c0": pytest.approx(0.3), "c1": 3}]
 
 

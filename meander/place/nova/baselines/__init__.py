@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meander.model.errors import unknown
-from meander.place.nova.baselines.base import Baseline, Outcome
+from meander.place.nova.baselines.base import Baseline, BaselineResult
 from meander.place.nova.baselines.cl_sf import cl_sf
 from meander.place.nova.baselines.cl_tree_sf import cl_tree_sf
 from meander.place.nova.baselines.greedy import greedy
@@ -30,4 +30,4 @@ def baseline(name: str) -> Baseline:
     return BASELINES[name]
 
 
-__all__ = ["BASELINES", "Baseline", "Outcome", "baseline"]
+__all__ = ["BASELINES", "Baseline", "BaselineResult", "baseline"]

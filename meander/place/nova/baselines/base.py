@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.place.nova.judge import Latencies, Verdict, verdict
 from meander.place.nova.problem import JoinProblem
+from meander.place.nova.quality.judge import Quality, TupleLatencies, verdict
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -18,18 +18,18 @@ NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BaselineResult:
     """A host per join (NOWHERE: not placed). Tuples travel straight, or hop by hop if the baseline routes them."""
 
     host: Ints
-    hops: Callable[[Latencies], tuple[Floats, Floats]] | None = None
+    hops: Callable[[TupleLatencies], tuple[Floats, Floats]] | None = None
     """Per join the latency of its left and of its right, where tuples follow a tree."""
 
 
-Baseline = Callable[[JoinProblem], Outcome]
+Baseline = Callable[[JoinProblem], BaselineResult]
 
 
-def judge_outcome(outcome: Outcome, problem: JoinProblem, by: Latencies | None = None) -> Verdict:
+def judge_outcome(outcome: BaselineResult, problem: JoinProblem, by: TupleLatencies | None = None) -> Quality:
     """The same measure as for Nova: latency over direct transmission, and the share of used nodes with overload."""
     by = problem if by is None else by
     placed = np.flatnonzero(outcome.host != NOWHERE)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from meander.place.nova.baselines.base import Outcome
-from meander.place.nova.joins import Joins
+from meander.place.nova.baselines.base import BaselineResult
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
+from meander.place.nova.running.joins import Joins
 from meander.place.nova.settings import Overload, Settings
 
 
-def greedy(problem: JoinProblem) -> Outcome:
+def greedy(problem: JoinProblem) -> BaselineResult:
     """The same exact search as Nova's, with nothing else of it: no splitting, no weights, no improvement."""
     joins = place(problem, Settings(sigma=1.0, overload=Overload.REFUSE, sink_weight=1.0, slack=0.0))
-    return Outcome(whole_hosts(joins, problem.joins))
+    return BaselineResult(whole_hosts(joins, problem.joins))
 
 
 def whole_hosts(joins: Joins, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

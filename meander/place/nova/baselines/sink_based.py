@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from meander.place.nova.baselines.base import Outcome
+from meander.place.nova.baselines.base import BaselineResult
 from meander.place.nova.problem import JoinProblem
 
 
-def sink_based(problem: JoinProblem) -> Outcome:
-    return Outcome(problem.join_sink.astype(np.int64))
+def sink_based(problem: JoinProblem) -> BaselineResult:
+    return BaselineResult(problem.join_sink.astype(np.int64))

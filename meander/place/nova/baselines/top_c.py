@@ -6,11 +6,11 @@ import heapq
 
 import numpy as np
 
-from meander.place.nova.baselines.base import Outcome
+from meander.place.nova.baselines.base import BaselineResult
 from meander.place.nova.problem import JoinProblem
 
 
-def top_c(problem: JoinProblem) -> Outcome:
+def top_c(problem: JoinProblem) -> BaselineResult:
     known = np.flatnonzero(~np.isnan(problem.points[:, 0]))
     heap = [(-float(problem.capacity_tps[node]), int(node)) for node in known]
     heapq.heapify(heap)
@@ -20,4 +20,4 @@ def top_c(problem: JoinProblem) -> Outcome:
         free, node = heap[0]
         host[join] = node
         heapq.heapreplace(heap, (free + float(demand[join]), node))
-    return Outcome(host)
+    return BaselineResult(host)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.place.nova.baselines.base import Outcome
+from meander.place.nova.baselines.base import BaselineResult
 from meander.place.nova.baselines.spanning import meeting, path_up, spanning_parents
-from meander.place.nova.judge import Latencies
 from meander.place.nova.problem import JoinProblem
+from meander.place.nova.quality.judge import TupleLatencies
 
 Floats = NDArray[np.float64]
 
 
-def tree(problem: JoinProblem) -> Outcome:
+def tree(problem: JoinProblem) -> BaselineResult:
     known = np.flatnonzero(~np.isnan(problem.points[:, 0]))
     host = np.empty(problem.joins, dtype=np.int64)
     ends = [problem.source_node[problem.join_left], problem.source_node[problem.join_right]]
@@ -21,7 +21,7 @@ def tree(problem: JoinProblem) -> Outcome:
     for join in range(problem.joins):
         host[join] = meeting(trees[int(problem.join_sink[join])], int(ends[0][join]), int(ends[1][join]))
 
-    def hops(by: Latencies) -> tuple[Floats, Floats]:
+    def hops(by: TupleLatencies) -> tuple[Floats, Floats]:
         """Both inputs and the result follow the tree, so each tuple's way is its source's way to the root."""
         sums = {sink: _to_root(parents, known, by) for sink, parents in trees.items()}
         left, right = (
@@ -29,10 +29,10 @@ def tree(problem: JoinProblem) -> Outcome:
         )
         return left, right
 
-    return Outcome(host, hops)
+    return BaselineResult(host, hops)
 
 
-def _to_root(parents: NDArray[np.int64], nodes: NDArray[np.int64], by: Latencies) -> Floats:
+def _to_root(parents: NDArray[np.int64], nodes: NDArray[np.int64], by: TupleLatencies) -> Floats:
     """Per node the latency along the tree to the root."""
     inner = nodes[parents[nodes] >= 0]
     hop = np.zeros(len(parents))

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from meander.run.exchange.base import Int64s
-from meander.run.rebinding.loads import Loads
+from meander.run.channels.base import Int64s
+from meander.run.fragments.loads import Loads
 
 
 class Policy(Protocol):

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from meander.run.exchange.base import Int64s
-from meander.run.rebinding.loads import Floats, Loads
+from meander.run.channels.base import Int64s
+from meander.run.fragments.loads import Floats, Loads
 
 
 @dataclass(frozen=True, slots=True)

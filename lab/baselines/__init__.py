@@ -1,0 +1,1 @@
+"""Baselines: what Meander is compared with."""

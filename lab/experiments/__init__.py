@@ -1,0 +1,1 @@
+"""Experiments and models that benches are made of."""

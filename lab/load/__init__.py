@@ -1,0 +1,1 @@
+"""Load for services, from processes of their own."""

@@ -1,0 +1,306 @@
+"""Chaos: schedules of trouble on a test bed while rows come in; then all comes back, and results are compared.
+
+`Chaos` lets schedules happen one after the other on one bed. Brief ones follow each other without a pause, so that
+trouble of one goes on into the next; after every few of them all comes back, and everything that must have come out by
+then is waited for and compared.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+
+from lab.testbed import world
+from lab.testbed.bed import Bed, BedError, bed
+from lab.testbed.evidence import keep
+from lab.testbed.layout import layout
+from lab.testbed.links import Can
+from lab.testbed.process import ENDING_S
+from lab.testbed.schedule import Chances, Kind, Trouble, brief, schedule
+from meander.lang.topology.reader import load
+
+ROWS_PER_S = 50.0
+BRIEF_S, LONG_S = 2.0, 60.0
+"""How long a brief schedule and a long one are, unless somebody says otherwise."""
+COMPARED = 25
+"""After so many brief schedules everything is brought back and compared."""
+READY_S, FINISH_S = 600.0, 600.0
+"""How long everything may take to come up, and results may take without a new one before they count as lost."""
+TICK_S = 0.05
+SLOW_MBPS = 1.0
+LOOK_S, SETTLED_S = 0.5, 2.0
+UP_S = 120.0
+"""How long trouble that ends a process, or fills its disk, waits for that process to be up."""
+Progress = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one or several schedules."""
+
+    seeds: list[int]
+    rows: int = 0
+    done: Counter[str] = field(default_factory=Counter)
+    """How often each kind of trouble was made."""
+    refused: int = 0
+    """Moves and links that the coordinator could not take at that moment."""
+    verdict: world.Verdict = field(default_factory=lambda: world.Verdict(0, 0, 0, 0))
+    recovery_s: float = 0.0
+    """From the end of the trouble until the last result was there."""
+    in_time: bool = True
+
+    @property
+    def named(self) -> str:
+        return f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {self.seeds[0]} to {self.seeds[-1]}"
+
+    def __str__(self) -> str:
+        trouble = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items())) or "none"
+        found = self.verdict
+        return (
+            f"{self.named}: {trouble}; of {found.expected:,} results lost {found.lost}, double {found.double}, "
+            f"wrong {found.wrong}; all there after {self.recovery_s:.0f} s"
+        )
+
+
+class Chaos:
+    """A test bed with the world in it, on which schedules can be let loose one after the other."""
+
+    def __init__(self, found: Bed, rows: world.Rows, can: Can, progress: Progress) -> None:
+        self.bed, self.rows, self.progress = found, rows, progress
+        self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=found.disks is not None)
+        self._undo: list[tuple[float, int, Callable[[], bool]]] = []
+        """When what is brought back, which says whether that worked."""
+        self._numbers = itertools.count()
+        self._askers = ThreadPoolExecutor(8, "chaos")
+        """Whoever asks a coordinator that is paused waits; trouble does not wait for that."""
+        self._asked_for: list[Future[bool]] = []
+
+    def run(self, seed: int, plan: Sequence[Trouble], seconds: float, outcome: Outcome) -> None:
+        """Lets a schedule happen while rows come in. What it broke is brought back in its time, or by `calm`."""
+        waiting = list(plan)
+        outcome.seeds.append(seed)
+        begun, written = time.monotonic(), 0
+        while (now := time.monotonic() - begun) < seconds:
+            due = round(now * ROWS_PER_S)
+            if due > written:
+                self.rows.write(due - written)
+                written = due
+            while waiting and waiting[0].at_s <= now:
+                trouble = waiting.pop(0)
+                begun += self._wait_for_target(trouble)
+                if self._make(trouble):
+                    self.progress(str(trouble))
+                    outcome.done[trouble.kind] += 1
+            self._bring_back(time.monotonic())
+            time.sleep(TICK_S)
+        outcome.rows = self.rows.count
+
+    def calm(self, outcome: Outcome) -> None:
+        """Brings everything back."""
+        while self._undo:
+            self._bring_back(float("inf"))
+            time.sleep(TICK_S)
+        outcome.refused += sum(not asked.result() for asked in self._asked_for)
+        self._asked_for.clear()
+
+    def compare(self, outcome: Outcome, *, ended: bool) -> None:
+        """Waits until every result is there that has to be, and compares. With `ended` no more rows come."""
+        begun = moved = time.monotonic()
+        if ended:
+            self.rows.end()
+        seen = self._verdict(ended)
+        while not seen.is_good:
+            time.sleep(LOOK_S)
+            self._check_alive()
+            now = self._verdict(ended)
+            if now != seen:
+                seen, moved = now, time.monotonic()
+            elif time.monotonic() - moved > FINISH_S:
+                outcome.in_time = False
+                break
+        outcome.recovery_s = time.monotonic() - begun
+        if ended:
+            time.sleep(SETTLED_S)  # something double could still come
+        outcome.verdict = self._verdict(ended)
+
+    def _verdict(self, ended: bool) -> world.Verdict:
+        total = world.Verdict(0, 0, 0, 0)
+        for query, (host, _) in world.SINKS.items():
+            total = total.plus(world.verdict(query, self.rows.count, self.bed.results(host), ended=ended))
+        return total
+
+    def _check_alive(self) -> None:
+        for process in self.bed.processes.values():
+            if not process.runs:
+                raise BedError(f"{process.name} ended by itself; the end of {process.log}:\n{process.last_words()}")
+
+    # ---------------------------------------------------------------- trouble
+
+    def _make(self, trouble: Trouble) -> bool:
+        """Says whether it could be made."""
+        found, wires, host = self.bed, self.bed.wires, trouble.target[0]
+        process = found.processes.get(host)
+        match trouble.kind:
+            case Kind.KILL | Kind.RESTART if process is not None:
+                if not found.is_up(host):
+                    return False
+                process.kill() if trouble.kind is Kind.KILL else process.terminate()
+                deadline = time.monotonic() + ENDING_S
+                self._later(trouble.lasts_s, lambda: self._start(host, deadline))
+            case Kind.PAUSE if process is not None:
+                process.pause()
+                self._later(trouble.lasts_s, lambda: _done(process.resume))
+            case Kind.SHIFT:
+                found.shift(host, trouble.shift_ms)
+                self._later(trouble.lasts_s, lambda: _done(lambda: found.shift(host, 0)))
+            case Kind.FULL:
+                if not found.is_up(host):
+                    return False
+                found.fill(host)
+                self._later(trouble.lasts_s, lambda: _done(lambda: found.empty(host)))
+            case Kind.CUT if wires is not None:
+                a, b = trouble.target
+                wires.cut(a, b)
+                self._later(trouble.lasts_s, lambda: _done(lambda: wires.mend(a, b)))
+            case Kind.SLOW if wires is not None:
+                a, b = trouble.target
+                wires.slow(a, b, SLOW_MBPS)
+                self._later(trouble.lasts_s, lambda: _done(lambda: wires.slow(a, b, None)))
+            case Kind.MOVE:
+                self._asked_for.append(self._askers.submit(self._move, host))
+            case Kind.RELINK:
+                self._asked_for.append(self._askers.submit(self._relink, *trouble.target))
+        return True
+
+    def _wait_for_target(self, trouble: Trouble) -> float:
+        """Lets a process come up that is to be ended: otherwise it might never get to run. Gives for how long."""
+        begun = time.monotonic()
+        while trouble.kind in (Kind.KILL, Kind.RESTART, Kind.FULL) and time.monotonic() - begun < UP_S:
+            if self.bed.is_up(trouble.target[0]):
+                break
+            self._bring_back(time.monotonic())
+            time.sleep(TICK_S)
+        return time.monotonic() - begun
+
+    def _start(self, host: str, deadline: float) -> bool:
+        """Starts a process that was ended, as soon as it has and can; one that does not end in time is killed."""
+        process = self.bed.processes[host]
+        if process.runs and time.monotonic() > deadline:
+            self.progress(f"{host} does not end; it is killed")
+            process.kill()
+        if process.runs or self.bed.is_full(host):
+            return False
+        process.start()
+        return True
+
+    def _later(self, after_s: float, what: Callable[[], bool]) -> None:
+        heapq.heappush(self._undo, (time.monotonic() + after_s, next(self._numbers), what))
+
+    def _bring_back(self, now: float) -> None:
+        """What is due; what does not work yet is tried again."""
+        again = []
+        while self._undo and self._undo[0][0] <= now:
+            entry = heapq.heappop(self._undo)
+            if not entry[2]():
+                again.append(entry)
+        for entry in again:
+            heapq.heappush(self._undo, entry)
+
+    def _move(self, node: str) -> bool:
+        """Moves the aggregate, which has a memory; somewhere else if it is there already."""
+        found = self.bed.get("/queries/counts")
+        operators = found["dag"]["operators"] if found else []
+        chosen = [o for o in operators if "aggregate" in o["kind"]]
+        if not chosen:
+            return False
+        if chosen[0].get("node") == node:
+            node = world.MOVABLE[(world.MOVABLE.index(node) + 1) % len(world.MOVABLE)]
+        return self._asked("POST", "/moves", {"operator": chosen[0]["id"], "node": node})
+
+    def _relink(self, node: str, one: str, other: str) -> bool:
+        """A device goes to another base station: both events at once, so that it is never without a way."""
+        found = self.bed.get("/topology")
+        links = [{k["a"], k["b"]} for k in (found["links"] if found else ())]
+        neighbours = {end for ends in links if node in ends for end in ends}
+        if not neighbours & {one, other}:
+            return False
+        old, new = (one, other) if one in neighbours else (other, one)
+        events = [
+            {"event": "link_removed", "source": node, "target": old},
+            {"event": "link_added", "source": node, "target": new, "latency_ms": 1},
+        ]
+        return self._asked("POST", "/events", {"events": events})
+
+    def _asked(self, method: str, path: str, body: dict[str, object]) -> bool:
+        with suppress(OSError, HTTPException, ValueError):
+            return self.bed.ask(method, path, body)[0] < 300
+        return False
+
+
+def _done(what: Callable[[], None]) -> bool:
+    what()
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which schedules run on one bed, and how."""
+
+    seeds: Sequence[int]
+    seconds: float
+    every_s: float | None = None
+    """How often something happens in a long schedule; None for brief ones."""
+    compared: int = COMPARED
+
+    def of(self, seed: int, chances: Chances) -> list[Trouble]:
+        if self.every_s is None:
+            return brief(seed, self.seconds, chances)
+        return schedule(seed, self.seconds, chances, self.every_s)
+
+
+def run(
+    directory: Path, plan: Plan, can: Can, progress: Progress, *, patience_ms: int = 3_000, disks: bool = False
+) -> list[Outcome]:
+    """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
+
+    It ends with the first one that is not good: what comes after it would say nothing. What is there then is kept.
+    """
+    topology = world.write_world(directory)
+    places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
+    with bed(directory / "bed", topology, places, can, patience_ms=patience_ms, disks=disks) as found:
+        found.wait_ready(READY_S, progress)
+        for name, text in world.QUERIES.items():
+            status, body = found.ask("POST", "/queries", {"text": text, "name": name})
+            if status >= 300:
+                raise BedError(f"query {name!r} was not taken: {body}")
+        progress("deploying")
+        found.wait_settled(world.QUERIES, READY_S)
+        chaos = Chaos(found, world.Rows(directory), can, progress)
+        outcomes: list[Outcome] = []
+        begun = time.monotonic()
+        for first in range(0, len(plan.seeds), plan.compared):
+            seeds = plan.seeds[first : first + plan.compared]
+            outcomes.append(outcome := Outcome([]))
+            for seed in seeds:
+                progress(f"seed {seed}, {time.monotonic() - begun:.0f} s after the beginning")
+                chaos.run(seed, plan.of(seed, chaos.chances), plan.seconds, outcome)
+            chaos.calm(outcome)
+            progress(f"comparing with the oracle, {time.monotonic() - begun:.0f} s after the beginning")
+            try:
+                chaos.compare(outcome, ended=seeds[-1] == plan.seeds[-1])
+            except BedError as error:
+                raise BedError(f"{error}\nall of it is kept in {keep(found, world.QUERIES)}") from None
+            progress(str(outcome))
+            if not outcome.verdict.is_good:
+                progress(f"{outcome.named}: all of it is kept in {keep(found, world.QUERIES)}")
+                break
+        found.kill()  # everything is compared: nobody needs to leave in order
+        return outcomes

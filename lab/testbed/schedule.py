@@ -1,0 +1,164 @@
+"""A schedule of trouble: what happens to which process, wire, disk or clock, and when, all of it from a seed.
+
+`schedule` makes long ones, in which anything happens now and then. `brief` makes short ones for many seeds: a change of
+the running queries, and trouble in the middle of it, most of it of the kinds that are over soon.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lab.testbed.layout import HOME, Layout
+from lab.testbed.links import Can
+
+FIRST_S, CALM_S = 2.0, 5.0
+"""Nothing happens at the very beginning, nor in the last seconds, when everything comes back."""
+SHORT_S, LONG_S = 0.3, 9.0
+"""How long trouble lasts: some of it is over before anybody has noticed, some makes nodes leave."""
+
+
+BRIEF_S, LASTING_S = (0.2, 1.2), (3.0, 6.0)
+"""In brief schedules: most trouble is over soon, some lasts longer than the coordinator's patience."""
+LASTING, SECOND = 0.2, 0.3
+"""The share of it that does, and of schedules that have a second trouble."""
+SHIFT_MS = 800
+"""By how much a clock may be off: two that are off in opposite directions still agree well enough to join."""
+
+
+class Kind(StrEnum):
+    """What can happen."""
+
+    KILL = "kill"
+    """SIGKILL, and a new start."""
+    RESTART = "restart"
+    """SIGTERM, and a new start when it has ended."""
+    PAUSE = "pause"
+    CUT = "cut"
+    SLOW = "slow"
+    FULL = "full"
+    """A disk on which there is no room."""
+    SHIFT = "shift"
+    """A clock that jumps, and jumps back."""
+    MOVE = "move"
+    RELINK = "relink"
+
+
+CHANGES = (Kind.MOVE, Kind.RELINK)
+CARDS = {Kind.PAUSE: 14, Kind.CUT: 13, Kind.FULL: 6, Kind.SHIFT: 5, Kind.SLOW: 5}
+"""Besides these a deck has a kill of every host and one more, and three processes that are told to end: one that starts
+again with its Spark takes longer than all the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that happens. `lasts_s` is how long it takes until it is undone; moves are not."""
+
+    at_s: float
+    kind: Kind
+    target: tuple[str, ...]
+    """A host, the two ends of a wire, a node to move to, or a node with its old and new neighbour."""
+    lasts_s: float = 0.0
+    shift_ms: int = 0
+
+    def __str__(self) -> str:
+        lasting = f" for {self.lasts_s:.1f} s" if self.lasts_s else ""
+        lasting = f" by {self.shift_ms:+d} ms{lasting}" if self.shift_ms else lasting
+        return f"{self.at_s:5.1f} s  {self.kind} {' - '.join(self.target)}{lasting}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """What may happen in a test bed."""
+
+    hosts: tuple[str, ...]
+    wires: tuple[tuple[str, str], ...]
+    nodes: tuple[str, ...]
+    """To which operators may move."""
+    links: tuple[tuple[str, str, str], ...] = ()
+    """Nodes that can change from one neighbour to another, and back."""
+    disks: tuple[str, ...] = ()
+    """Hosts whose disk can be full."""
+
+    @staticmethod
+    def of(
+        layout: Layout,
+        can: Can,
+        nodes: Sequence[str],
+        links: Sequence[tuple[str, str, str]] = (),
+        *,
+        disks: bool = False,
+    ) -> Chances:
+        wires = tuple(w.ends for w in layout.wires) if Can.CUT in can else ()
+        return Chances((HOME, *layout.sites), wires, tuple(nodes), tuple(links), tuple(layout.sites) if disks else ())
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """What can happen here."""
+        found = [Kind.KILL, Kind.RESTART, Kind.PAUSE, Kind.SHIFT, Kind.MOVE]
+        found += [Kind.CUT, Kind.SLOW] if self.wires else []
+        found += [Kind.RELINK] if self.links else []
+        return found + ([Kind.FULL] if self.disks else [])
+
+    def target(self, kind: Kind, rng: random.Random) -> tuple[str, ...]:
+        match kind:
+            case Kind.KILL | Kind.RESTART | Kind.PAUSE | Kind.SHIFT:
+                return (rng.choice(self.hosts),)
+            case Kind.CUT | Kind.SLOW:
+                return rng.choice(self.wires)
+            case Kind.FULL:
+                return (rng.choice(self.disks),)
+            case Kind.MOVE:
+                return (rng.choice(self.nodes),)
+            case Kind.RELINK:
+                return rng.choice(self.links)
+
+
+def deck(number: int, chances: Chances) -> list[tuple[Kind, tuple[str, ...]]]:
+    """Trouble for as many brief schedules as it has cards, so that each kind happens whatever the seeds are."""
+    rng = random.Random(f"deck {number}")
+    kinds = [kind if kind in chances.kinds else Kind.PAUSE for kind, count in CARDS.items() for _ in range(count)]
+    cards = [(kind, chances.target(kind, rng)) for kind in kinds]
+    cards += [(Kind.KILL, (host,)) for host in (*chances.hosts, rng.choice(chances.hosts))]
+    cards += [(Kind.RESTART, (host,)) for host in (HOME, HOME, rng.choice(chances.hosts[1:]))]
+    rng.shuffle(cards)
+    return cards
+
+
+def brief(seed: int, seconds: float, chances: Chances) -> list[Trouble]:
+    """A change at once, and one or two troubles while it is under way; what lasts longer goes on into the next one."""
+    rng = random.Random(f"brief {seed}")
+    size = len(deck(0, chances))
+    change = rng.choice([k for k in chances.kinds if k in CHANGES])
+    found = [Trouble(round(rng.uniform(0.0, 0.2), 2), change, chances.target(change, rng))]
+    cards = [deck(seed // size, chances)[seed % size]]
+    if rng.random() < SECOND:
+        kind = rng.choice([k for k in CARDS if k in chances.kinds])
+        cards.append((kind, chances.target(kind, rng)))
+    for kind, target in cards:
+        span = LASTING_S if rng.random() < LASTING and kind is not Kind.KILL else BRIEF_S
+        shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is Kind.SHIFT else 0
+        at_s, lasts_s = round(rng.uniform(0.0, 0.8 * seconds), 2), round(rng.uniform(*span), 1)
+        found.append(Trouble(at_s, kind, target, lasts_s, shift_ms))
+    return sorted(found, key=lambda t: t.at_s)
+
+
+def schedule(seed: int, seconds: float, chances: Chances, every_s: float = 3.0) -> list[Trouble]:
+    """Trouble on average every few seconds; one host or wire has one trouble at a time."""
+    rng = random.Random(seed)
+    busy: dict[tuple[str, ...], float] = {}
+    found: list[Trouble] = []
+    at_s = FIRST_S
+    while (at_s := at_s + rng.expovariate(1 / every_s)) < seconds - CALM_S:
+        kind = rng.choice(chances.kinds)
+        lasts_s = min(round(rng.uniform(SHORT_S, LONG_S), 1), max(SHORT_S, seconds - CALM_S - at_s))
+        lasts_s = 0.0 if kind in CHANGES else lasts_s
+        target = chances.target(kind, rng)
+        if busy.get(target, 0.0) > at_s:
+            continue
+        busy[target] = at_s + lasts_s + 1.0
+        shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is Kind.SHIFT else 0
+        found.append(Trouble(round(at_s, 1), kind, target, lasts_s, shift_ms))
+    return found

@@ -1,0 +1,1 @@
+"""Workloads: topologies, queries and changes, generated or read from public files."""

@@ -1,0 +1,294 @@
+"""The coordinator: everything put together on one directory. Start it, talk to it over HTTP or in Python, stop it.
+
+    with running(Path("here"), Path("ring.yaml")) as coordinator:
+        coordinator.submit("SELECT id FROM train WHERE speed < 5 INTO alerts", "slow")
+        coordinator.events([{"event": "link_removed", "source": "train-1", "target": "station-1"}])
+
+A directory that was used before goes on where it was, however the process before ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from meander.api.server import Server
+from meander.coordinator.assembly import Assembly, assemble
+from meander.coordinator.change_reader import ChangeReader
+from meander.coordinator.directory import CoordinatorDirectory, announce, create, held, withdraw
+from meander.coordinator.ledger.history import EventHistory
+from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.membership.records import MemberState
+from meander.coordinator.membership.service import MembershipService
+from meander.coordinator.options import CoordinatorOptions
+from meander.coordinator.own_site import ListenOptions, Members, OwnSite
+from meander.coordinator.read_model.hub import Hub
+from meander.coordinator.security.tokens import Tokens
+from meander.coordinator.service import Service
+from meander.lang.topology.reader import TopologyFile, load
+from meander.model.errors import InputError
+from meander.model.events import ChangeEvent
+from meander.place.catalog import Catalog
+from meander.run.connectors import check_connectors
+from meander.run.connectors.base import SinkBinding, Surroundings
+from meander.run.delivery.latency import LatencyHistogram
+from meander.run.host import Host, HostOptions
+from meander.run.rebinding.options import rebinding_by
+from meander.run.session import own_session, start_session
+from meander.run.store.journal import JournalError
+
+_log = logging.getLogger(__name__)
+WARM_UP_S = 60.0
+"""How long slots may take to make their first step."""
+
+
+class Coordinator:
+    """Use `running`."""
+
+    def __init__(
+        self, home: CoordinatorDirectory, world: TopologyFile, options: CoordinatorOptions, spark: SparkSession | None
+    ) -> None:
+        self.home, self.world, self.options = home, world, options
+        tokens = Tokens.load(home.tokens)
+        self.token, self.reader_token = tokens.operator, tokens.reader
+        self.hub = Hub(secrets.token_hex(4))
+        reader = ChangeReader(world.streams, world.sinks)
+        self.service = Service(self.hub, tokens, reader, options.samples, options.adapt)
+        self.server = Server(self.service, options.host, options.port, options.tls)
+        self.stepped_down = threading.Event()
+        """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""
+        self.office = MembershipService(home.ledger, reader, self._step_down, options.heartbeat_ms, options.patience_ms)
+        self.service.has_sites(self.office.membership, self.office.auditor)
+        self._spark, self._own_spark = None if spark is None else own_session(spark), spark is None
+        self._parts: Assembly | None = None
+        self._host: Host | None = None
+        self._home_site: OwnSite | None = None
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Listens at once; takes up what ran before and begins to run as soon as Spark is there."""
+        self.office.start()
+        self.server.start()
+        announce(self.home, self.address)
+        started = time.monotonic()
+        if self._spark is None:
+            self._spark = start_session("meander")
+        parts = self._assemble()
+        parts.measuring.sites = self.office.membership.reports
+        host = parts.host
+        host.start()
+        host.warm_up()
+        host.deliver((), parts.around)
+        parts.settle()
+        parts.core.carry_on()
+        sources = {name: self.options.source_of(s, parts.around) for name, s in self.world.streams.items()}
+        host.feed(self.world.streams.values(), parts.around, sources)
+        _settle_memory()
+        parts.core.start()
+        parts.measuring.start()
+        self.service.ready(parts.core, EventHistory(self.home.ledger))
+        self.office.ready(parts.core)
+        _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
+
+    def _assemble(self) -> Assembly:
+        assert self._spark is not None
+        options, world = self.options, self.world
+        self.home.results.mkdir(exist_ok=True)
+        host_options = HostOptions(
+            self.home.host,
+            options.slots,
+            rebinding=rebinding_by(options.rebinding, options.slots),
+            patience_ms=world.resilience.patience_ms,
+        )
+        try:
+            self._host = Host(host_options, self._spark)
+        except JournalError as error:
+            raise InputError(str(error)) from None
+        around = Surroundings(self.home.results, self.home.host)
+        self._parts = assemble(
+            self._host, world, self.home.ledger, around, self.hub, options, self.office.epoch, self._join
+        )
+        return self._parts
+
+    def stop(self) -> None:
+        """Stops at once; what was taken in goes on at the next start."""
+        self.service.stopping()
+        self.office.stop()
+        if self._parts is not None:
+            self._parts.measuring.stop()
+            self._parts.core.stop()
+        if self._home_site is not None:
+            self._home_site.close()
+        if self._host is not None:
+            self._host.stop()
+        self.hub.close()
+        self.server.stop()
+        if self._parts is not None:
+            self._parts.close()
+        self.service.close()
+        self.office.close()
+        gc.unfreeze()
+        withdraw(self.home)
+        if self._own_spark and self._spark is not None:
+            self._spark.stop()
+
+    def _join(self, loop: PlacementLoop, host: Host) -> None:
+        """Lets sites take part in what the loop does."""
+        options, tls = self.options, self.options.tls
+        pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
+        listen = options.door or f"{options.host}:0"
+        authority = None if options.ca is None else options.ca.read_bytes()
+        broker = (options.broker, options.broker_settings)
+        door = ListenOptions(listen, options.door_address, pair, authority, *broker)
+        members = Members(self.office.membership)
+        home_site = self._home_site = OwnSite(members, self.token, self.world, door)
+        home_site.facts = self.office.membership.facts
+        home_site.join(loop, host)
+        membership = self.office.membership
+        self.service.inventories = lambda: home_site.inventories(membership.present())
+        self.service.resume_elsewhere = lambda name, operators: home_site.resume(membership.present(), name, operators)
+
+        def heard(site: str, state: MemberState) -> None:
+            members.changed()
+            if state is MemberState.HERE:
+                home_site.joined(site)
+
+        self.office.membership.watchers.append(heard)
+
+    def _step_down(self, reason: str) -> None:
+        """Another coordinator acts; whoever runs this one is to stop it."""
+        if self._parts is not None:
+            self._parts.core.halt()
+        self.stepped_down.set()
+
+    # ---------------------------------------------------------------- asking
+
+    @property
+    def address(self) -> str:
+        return self.server.address
+
+    @property
+    def page(self) -> str:
+        """The page's address, with what it needs to change things."""
+        return f"{self.address}/#token={self.token}"
+
+    @property
+    def parts(self) -> Assembly:
+        assert self._parts is not None, "the coordinator was not started"
+        return self._parts
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "the coordinator was not started"
+        return self._spark
+
+    @property
+    def catalog(self) -> Catalog:
+        """Not to be touched while the coordinator runs, but for looking at streams and sinks."""
+        return self.parts.loop.catalog
+
+    @property
+    def first_outlets(self) -> list[SinkBinding]:
+        """Where the results of the first queries come out, of those that were never stopped."""
+        first = set(self.options.first)
+        return [o for o in self.parts.core.outlets.known.values() if o.query in first and o.query not in self.stopped]
+
+    @property
+    def stopped(self) -> set[str]:
+        return self.parts.core.outlets.stopping
+
+    def submit(self, text: str, name: str | None = None) -> dict[str, Any]:
+        """Adds a query; gives it as `GET /queries/{id}` does."""
+        return self.service.wait(self.service.submit(text, name))
+
+    def stop_query(self, query: str) -> dict[str, Any]:
+        return self.service.wait(self.service.stop(query))
+
+    def events(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> dict[str, Any]:
+        """Applies change events as one batch; gives what came of it."""
+        return self.service.wait(self.service.change(events))
+
+    def restore(self, nodes: Sequence[str]) -> dict[str, Any]:
+        """Brings removed nodes back as they were; gives what came of it."""
+        return self.service.wait(self.service.restore(nodes))
+
+    def forget(self, nodes: Sequence[str]) -> dict[str, Any]:
+        """Removed nodes are not wanted back."""
+        return self.service.wait(self.service.forget(nodes))
+
+    def demands(self, query: str, demands: Sequence[str]) -> dict[str, Any]:
+        return self.service.wait(self.service.demand(query, demands))
+
+    def positions(self, positions: Mapping[str, tuple[float, float]]) -> None:
+        """Where moving things are now."""
+        self.service.move_things({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
+
+    def latencies(self) -> dict[str, LatencyHistogram]:
+        """Event-time latency by query since the process began."""
+        delivery = self.parts.host.delivery
+        return delivery.latencies() if delivery is not None else {}
+
+    def summary(self) -> dict[str, Any]:
+        """What was done since the process began."""
+        return self.parts.summary()
+
+    def drain(self, timeout_s: float = 60.0) -> bool:
+        """Stops the sources, ends the streams and waits until everything is delivered; no more changes afterwards."""
+        parts = self.parts
+        parts.core.stop()
+        deadline = time.monotonic() + timeout_s
+        transitions = parts.core.adaptation.transitions
+        while transitions.under_way and time.monotonic() < deadline:
+            parts.loop.settle(1.0)
+            transitions.poll()
+        parts.loop.settle(max(1.0, deadline - time.monotonic()))
+        drained = parts.host.drain(end_streams=True, timeout_s=max(1.0, deadline - time.monotonic()))
+        parts.core.measured(parts.measuring.measure())
+        parts.core.carry_on()
+        return drained
+
+
+def _settle_memory() -> None:
+    """What was made until now is not looked at again when Python looks for garbage.
+
+    It is for the most part code, and stays; going through all of it stops every thread for 0.3 s, requests included.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
+def running(
+    directory: Path,
+    topology: Path | None = None,
+    options: CoordinatorOptions | None = None,
+    spark: SparkSession | None = None,
+) -> Iterator[Coordinator]:
+    """A coordinator on a directory, which is made when it is new; it needs a topology then."""
+    chosen = options or CoordinatorOptions()
+    chosen.check()
+    home = CoordinatorDirectory(directory)
+    if not home.exists:
+        if topology is None:
+            home.check()
+        else:
+            create(directory, topology)
+    with held(home):
+        world = load(home.topology)
+        check_connectors(world.streams.values(), (), Surroundings(home.results, home.host))
+        coordinator = Coordinator(home, world, chosen, spark)
+        try:
+            coordinator.start()
+            yield coordinator
+        finally:
+            coordinator.stop()

@@ -1,0 +1,152 @@
+"""What every request passes: size limit, headers, and who may do what.
+
+All of it is asynchronous although nothing waits: FastAPI runs plain functions in other threads, and every change of
+thread waits for the interpreter, which costs more than all that is done here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Header, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from meander.api.errors import respond
+from meander.coordinator.commands import Key
+from meander.coordinator.problems import ServiceRefusedError
+from meander.coordinator.security.tokens import Role
+from meander.coordinator.service import Service
+
+MOST_BYTES = 1_000_000
+MOST_THROWN_AWAY = 16_000_000
+"""So much of a body that is too large is read and thrown away: who still sends cannot read why it was refused."""
+LONGEST_KEY = 200
+SECURITY = {
+    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; "
+    b"connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+}
+
+_bearer = HTTPBearer(auto_error=False, description="A token of `tokens.json`: the reader's or the operator's.")
+
+
+async def service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceOf = Annotated[Service, Depends(service_of)]
+
+
+async def role_of(
+    service: ServiceOf, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
+) -> Role:
+    """The role of whoever asks."""
+    if given is None:
+        raise ServiceRefusedError(
+            HTTPStatus.UNAUTHORIZED, "send `Authorization: Bearer TOKEN`; `meander init` made them"
+        )
+    role = service.tokens.role_of(given.credentials)
+    if role is None:
+        raise ServiceRefusedError(HTTPStatus.UNAUTHORIZED, "this token is not known; look into tokens.json")
+    return role
+
+
+async def may_read(role: Annotated[Role, Depends(role_of)]) -> None:
+    """Everybody with a token may look."""
+
+
+async def may_change(role: Annotated[Role, Depends(role_of)]) -> None:
+    """Only operators may change things."""
+    if not role.allows(Role.OPERATOR):
+        raise ServiceRefusedError(HTTPStatus.FORBIDDEN, "a reader's token cannot change anything; use the operator's")
+
+
+async def key_of(
+    request: Request,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=LONGEST_KEY, description="The same request with the same key has one effect."),
+    ] = None,
+) -> Key | None:
+    """What makes this request the same as another one, if the client says so."""
+    if idempotency_key is None:
+        return None
+    body = await request.body()
+    head = f"{request.method} {request.url.path}?{request.url.query}\n".encode()
+    return Key(idempotency_key, hashlib.sha256(head + body).hexdigest())
+
+
+KeyOf = Annotated[Key | None, Depends(key_of)]
+
+
+class Headers:
+    """Puts the security headers on every response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        api = scope["path"].startswith("/api/")
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message.setdefault("headers", [])
+                headers.extend(SECURITY.items())
+                if api and not any(name == b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+class SizeLimit:
+    """Refuses bodies that are too large, whether they say so or not."""
+
+    def __init__(self, app: ASGIApp, most_bytes: int = MOST_BYTES) -> None:
+        self.app, self.most_bytes = app, most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if not said.isdigit() or int(said) > MOST_THROWN_AWAY:
+            await self._refuse(scope, receive, send)
+            return
+        body, size = bytearray(), 0
+        more = read = scope["method"] not in ("GET", "HEAD", "OPTIONS")
+        while more and size <= MOST_THROWN_AWAY:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            part = message.get("body", b"")
+            size += len(part)
+            if max(size, int(said)) <= self.most_bytes:
+                body += part
+            more = message.get("more_body", False)
+        if max(size, int(said)) > self.most_bytes:
+            await self._refuse(scope, receive, send)
+            return
+        pending: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}] if read else []
+
+        async def replay() -> Message:
+            return pending.pop() if pending else await receive()
+
+        await self.app(scope, replay, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        detail = f"the request is too large; at most {self.most_bytes:,} bytes are taken, so send less at a time"
+        response = respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, scope["path"])
+        response.headers["connection"] = "close"
+        await response(scope, receive, send)

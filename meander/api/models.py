@@ -1,0 +1,354 @@
+"""What goes in and out, for the OpenAPI description. Answers are made by the board; tests check that they fit these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from meander.coordinator.change_reader import LARGEST_WHOLE, LONGEST_NAME, LONGEST_TEXT, MOST_EVENTS
+
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+
+
+class Input(BaseModel):
+    """A body of a request: what is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Problem(BaseModel):
+    type: str
+    title: str
+    status: int
+    detail: str = Field(description="One sentence for people: what is wrong, and what to do.")
+    instance: str
+
+
+class Stages(BaseModel):
+    stages: dict[str, int] = Field(
+        description="By how their next batch runs: `prepared`, `in_pieces`, `plain` or `refused`."
+    )
+    refused: dict[str, int] = Field(description="Those whose plans cannot be prepared, by the reason.")
+
+
+class Health(BaseModel):
+    status: Literal["starting", "ok", "degraded", "stopping"] = Field(
+        description="`ok` only if no host has a problem and no query is paused, waiting, stalled or violating."
+    )
+    problems: list[str] = Field(description="What is wrong, in words: of queries, the worst first, then of hosts.")
+    queries: dict[str, int] = Field(description="How many queries there are in each condition.")
+    version: str
+    uptime_s: float
+    stages: Stages | None = Field(None, description="How the plans of the coordinator's own host run; null at first.")
+
+
+class Link(BaseModel):
+    a: str
+    b: str
+    latency_ms: float
+    bandwidth_mbps: float | None = Field(None, description="Left out when unlimited.")
+    directed: bool = Field(False, description="True for a link from a to b only.")
+
+
+class Node(BaseModel):
+    name: str
+    kind: Literal["sensor", "edge", "cloud"]
+    capacity: int = Field(description="Operators that it can hold.")
+    used: int = Field(description="Operators that it holds.")
+    alive: bool = Field(description="False for a node that left.")
+    mobile: bool
+    capacity_tps: float | None = Field(None, description="Tuples a second it can take; left out when unlimited.")
+    x: float | None = Field(None, description="Longitude.")
+    y: float | None = Field(None, description="Latitude.")
+    comes_back_with: list[Link] | None = Field(None, description="Of a node that left: the links that it had.")
+
+
+class Topology(BaseModel):
+    version: int
+    nodes: list[Node]
+    links: list[Link]
+
+
+class Position(BaseModel):
+    x: float
+    y: float
+
+
+class Stream(BaseModel):
+    name: str
+    schema_: dict[str, str] = Field(alias="schema")
+    event_time: str
+    nodes: list[str]
+    rate_tps: float
+
+
+class SinkTarget(BaseModel):
+    name: str
+    node: str
+
+
+class Sample(BaseModel):
+    title: str
+    text: str
+
+
+class Move(BaseModel):
+    operator: int
+    query: str | None = Field(description="One of the queries that it serves.")
+    queries: list[str]
+    from_: str | None = Field(alias="from")
+    to: str | None
+    cause: str
+
+
+class Batch(BaseModel):
+    batch: int | None = Field(description="Its number; null in a dry run.")
+    moves: list[Move]
+    fragments: int = Field(description="Fragments whose operators are placed anew.")
+    rerouted: int = Field(description="Edges that only take another way.")
+    reroutes: dict[str, int] = Field(
+        default_factory=dict, description="Why edges only take another way, with how many do."
+    )
+    unplaced: dict[str, str] = Field(description="Operators without a place, with the reason.")
+
+
+class Events(Input):
+    events: list[dict[str, Any]] = Field(
+        min_length=1,
+        max_length=MOST_EVENTS,
+        description="Objects as in the lines of an event file; `at_ms` may be left out.",
+        examples=[[{"event": "link_removed", "source": "train-1", "target": "station-1"}]],
+    )
+
+
+class NodeNames(Input):
+    nodes: list[Name] = Field(min_length=1, max_length=MOST_EVENTS, description="Nodes that were removed.")
+
+
+class Forgotten(BaseModel):
+    forgotten: list[str]
+
+
+class EventOutcome(BaseModel):
+    batch: int
+    state: Literal["accepted", "applied"]
+    moves: int | None = None
+    rerouted: int | None = None
+    unplaced: int | None = None
+    fragments: int | None = None
+    failed: str | None = Field(None, description="Why it could not be applied although it was accepted.")
+
+
+class PastEvent(BaseModel):
+    seq: int
+    at_ms: int
+    event: dict[str, Any]
+    outcome: EventOutcome
+
+
+class Demand(BaseModel):
+    text: str
+    met: bool | None = Field(description="Null while nothing is known.")
+    value: float | None = None
+    unit: str | None = None
+
+
+class Latency(BaseModel):
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class Query(BaseModel):
+    id: str
+    text: str
+    status: Literal["running", "idle", "violating", "stalled", "waiting", "paused", "stopping"] = Field(
+        description="Its condition, the worst that is known; docs/operations.md says what each means."
+    )
+    reason: str | None = Field(None, description="Why it is in that condition; left out while it is running.")
+    mechanism: str
+    demands: list[Demand]
+    operators: int
+    fragments: int
+    results: int = Field(description="Rows that its sink has taken.")
+    rate_tps: float
+    latency_ms: Latency = Field(description="Event-time latency of the last seconds.")
+
+
+class Operator(BaseModel):
+    id: int
+    kind: str
+    label: str
+    node: str | None
+    fragment: int | None
+    slot: int | None
+    shared: bool = Field(description="Whether several queries use it.")
+    pinned: bool = Field(description="Whether somebody put it there by hand.")
+    queries: list[str]
+    why: str = Field(description="Why it is where it is, or has no place.")
+
+
+class Dag(BaseModel):
+    operators: list[Operator]
+    edges: list[tuple[int, int]]
+
+
+class QueryWithDag(Query):
+    dag: Dag
+
+
+class Results(BaseModel):
+    rows: list[dict[str, Any]]
+    total: int
+
+
+class Submission(Input):
+    text: str = Field(min_length=1, max_length=LONGEST_TEXT, description="One SELECT ... INTO sink [DEMAND ...].")
+    name: Name | None = Field(None, description="What to call it, unless the text says so with CREATE QUERY.")
+
+
+class Stopped(BaseModel):
+    id: str
+    status: Literal["stopping"]
+
+
+class Demands(Input):
+    demands: list[Annotated[str, Field(max_length=1000)]] = Field(
+        max_length=100, description="As after DEMAND in SQL; an empty list for none.", examples=[["latency < 1 s"]]
+    )
+
+
+class Switch(Input):
+    mechanism: Name
+    protocol: Name | None = Field(None, description="mfgs_sequential, mfgs_concurrent (by default) or at_once.")
+
+
+class Transition(BaseModel):
+    query: str
+    from_: str = Field(alias="from")
+    to: str
+    moves: int
+    protocol: str
+
+
+class Switched(BaseModel):
+    transition: Transition
+
+
+class MoveWish(Input):
+    operator: int = Field(ge=0, le=LARGEST_WHOLE, description="Its number, as in a query's dag.")
+    node: Name
+
+
+class ResumeWish(Input):
+    name: Name | None = Field(
+        default=None, description="A stream, a query (its outlets), or such as `fragment 7`; everything if not given."
+    )
+
+
+class Resumed(BaseModel):
+    where: str = Field(description="A site, or `home` for the coordinator's own host.")
+    resumed: list[str]
+    problem: str | None = Field(description="Why the site could not be told.")
+
+
+class Difference(BaseModel):
+    where: str = Field(description="`catalog`, `deployment`, `host` for the coordinator's own, or a site.")
+    what: str
+
+
+class Examination(BaseModel):
+    differences: list[Difference] = Field(description="How what runs differs from the catalog; empty when all is well.")
+    operators: int
+    fragments: int
+    channels: int
+    under_way: int = Field(description="Changes that were left out, because they are on their way.")
+    unasked: dict[str, str] = Field(description="Sites that could not be asked, with the reason.")
+
+
+class Placement(BaseModel):
+    operator: int
+    label: str
+    kind: str
+    queries: list[str]
+    node: str | None
+    pinned: bool = Field(description="Whether somebody put it there by hand.")
+    why: str
+
+
+class Fragment(BaseModel):
+    id: int
+    version: int
+    node: str
+    slot: int | None
+    operators: list[int]
+    queries: list[str]
+    pending: int
+    state_bytes: int
+    paused: str | None
+
+
+class Channel(BaseModel):
+    id: int
+    from_: int = Field(alias="from")
+    to: int
+    path: list[str]
+    cut: bool
+    waiting: int
+
+
+class Deployment(BaseModel):
+    fragments: list[Fragment]
+    channels: list[Channel]
+
+
+class Phases(BaseModel):
+    placement: float | None
+    contexts: float | None
+    markers: float | None
+    state: float | None
+
+
+class OperatorMove(BaseModel):
+    operator: int
+    from_: str | None = Field(alias="from")
+    to: str | None
+
+
+class Reconfiguration(BaseModel):
+    number: int
+    began_ms: int
+    ended_ms: int | None
+    cause: str
+    phases_ms: Phases
+    fragments: int
+    moves: list[OperatorMove]
+    state_bytes: int
+    pause_ms: float | None = Field(description="How long the fragments it replaced had stopped.")
+    status: Literal["under_way", "in_effect", "taken_back"]
+    reason: str | None = None
+
+
+class Decision(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    at_ms: int
+    query: str
+    trigger: str
+    action: str
+    from_: str = Field(alias="from")
+    to: str | None
+    reason: str
+
+
+class Needs(BaseModel):
+    cost_space: bool
+    most_operators: int | None
+
+
+class Mechanism(BaseModel):
+    name: str
+    optimises: list[str]
+    needs: Needs
+    summary: str

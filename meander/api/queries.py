@@ -1,0 +1,82 @@
+"""Queries: submit, look at, demand, stop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.responses import Response
+
+from meander.api import models
+from meander.api.guards import KeyOf, ServiceOf, may_change
+from meander.api.responses import answered, shown
+from meander.coordinator.tails import KEPT_ROWS
+
+router = APIRouter()
+Id = Annotated[str, Path(description="The query's name.", min_length=1, max_length=200)]
+
+
+@router.get("/queries", responses={200: {"model": list[models.Query]}}, response_class=Response)
+async def listed(service: ServiceOf) -> Response:
+    """All queries, with how they are doing."""
+    return shown(list(service.views.queries.values()))
+
+
+@router.post(
+    "/queries",
+    status_code=201,
+    dependencies=[Depends(may_change)],
+    responses={201: {"model": models.Query}},
+    response_class=Response,
+)
+async def submit(service: ServiceOf, body: models.Submission, key: KeyOf) -> Response:
+    """Add a query. It is placed and deployed at once; what is shared with others runs already."""
+    return await answered(await asyncio.to_thread(service.submit, body.text, body.name, key))
+
+
+@router.get("/queries/{query}", responses={200: {"model": models.QueryWithDag}}, response_class=Response)
+async def described(service: ServiceOf, query: Id) -> Response:
+    """A query with its operators, where they run and why."""
+    return shown(service.query(query))
+
+
+@router.get("/queries/{query}/results", responses={200: {"model": models.Results}}, response_class=Response)
+def results(service: ServiceOf, query: Id, limit: Annotated[int, Query(ge=1, le=KEPT_ROWS)] = 50) -> Response:
+    """The newest results since the coordinator started, newest last; the sink has all of them."""
+    return shown(service.results(query, limit))
+
+
+@router.delete(
+    "/queries/{query}",
+    status_code=202,
+    dependencies=[Depends(may_change)],
+    responses={202: {"model": models.Stopped}},
+    response_class=Response,
+)
+async def stop(service: ServiceOf, query: Id, key: KeyOf) -> Response:
+    """Stop a query: what is in flight is finished and delivered, then everything it used is freed."""
+    return await answered(service.stop(query, key))
+
+
+@router.put(
+    "/queries/{query}/demands",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": models.Query}},
+    response_class=Response,
+)
+async def demand(service: ServiceOf, query: Id, body: models.Demands, key: KeyOf) -> Response:
+    """Change what a query demands."""
+    return await answered(service.demand(query, body.demands, key))
+
+
+@router.post(
+    "/queries/{query}/switch",
+    status_code=202,
+    dependencies=[Depends(may_change)],
+    responses={202: {"model": models.Switched}},
+    response_class=Response,
+)
+async def switch(service: ServiceOf, query: Id, body: models.Switch, key: KeyOf) -> Response:
+    """Let another mechanism place a query; its operators move while it runs."""
+    return await answered(service.switch(query, body.mechanism, body.protocol, key))

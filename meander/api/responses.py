@@ -1,0 +1,31 @@
+"""How answers are written: JSON once, without being looked at again by the framework."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import Response
+
+from meander.coordinator.commands import Answer
+from meander.coordinator.problems import ServiceRefusedError
+
+ANSWER_S = 60.0
+
+
+def shown(value: Any, status: int = HTTPStatus.OK) -> Response:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Response(text.encode(), int(status), media_type="application/json")
+
+
+async def answered(answer: Future[Answer]) -> Response:
+    """Waits for the core without holding a thread."""
+    try:
+        status, body = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), ANSWER_S)
+    except TimeoutError:
+        reason = "there is no answer yet; it goes on, and the same Idempotency-Key gets the answer later"
+        raise ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
+    return shown(body, status)

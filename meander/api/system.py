@@ -1,0 +1,49 @@
+"""Health, metrics, and letting go on what was paused."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from meander.api import models
+from meander.api.guards import ServiceOf, may_change
+from meander.api.responses import shown
+from meander.coordinator.metrics import CONTENT_TYPE, exposition
+
+open_router = APIRouter()
+router = APIRouter()
+metrics_router = APIRouter()
+
+
+@open_router.get("/health", responses={200: {"model": models.Health}}, response_class=Response)
+async def health(service: ServiceOf) -> Response:
+    """Whether the coordinator runs, and what is wrong if something is. Needs no token."""
+    return shown(service.health())
+
+
+@router.get(
+    "/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}, response_class=Response
+)
+def metrics(service: ServiceOf) -> Response:
+    """Metrics in Prometheus' text format; also at `/metrics`."""
+    return Response(exposition(service), media_type=CONTENT_TYPE)
+
+
+@router.get("/doctor", responses={200: {"model": models.Examination}}, response_class=Response)
+def doctor(service: ServiceOf) -> Response:
+    """Whether what runs, here and at all sites, is what the catalog says; what differs if something does."""
+    return shown(service.doctor())
+
+
+@router.post(
+    "/resume",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": list[models.Resumed]}},
+    response_class=Response,
+)
+def resume(service: ServiceOf, body: models.ResumeWish) -> Response:
+    """Try again what is paused because it failed: streams, outlets and fragments, here and at all sites."""
+    return shown(service.resume(body.name))
+
+
+metrics_router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)

@@ -1,0 +1,62 @@
+"""What there is: nodes, links, streams, sinks, and where operators and fragments run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from meander.api import models
+from meander.api.guards import ServiceOf
+from meander.api.responses import shown
+
+router = APIRouter()
+
+
+@router.get("/topology", responses={200: {"model": models.Topology}}, response_class=Response)
+async def topology(service: ServiceOf) -> Response:
+    """All nodes and links. Nodes that left are there with `alive: false`."""
+    return shown(service.views.topology())
+
+
+@router.get("/positions", responses={200: {"model": dict[str, models.Position]}}, response_class=Response)
+async def positions(service: ServiceOf) -> Response:
+    """Where moving things are, if somebody tells."""
+    return shown(service.positions)
+
+
+@router.get("/streams", responses={200: {"model": list[models.Stream]}}, response_class=Response)
+async def streams(service: ServiceOf) -> Response:
+    """What queries can read."""
+    return shown(service.streams())
+
+
+@router.get("/sinks", responses={200: {"model": list[models.SinkTarget]}}, response_class=Response)
+async def sinks(service: ServiceOf) -> Response:
+    """Where results can go."""
+    return shown(service.sinks())
+
+
+@router.get("/samples", responses={200: {"model": list[models.Sample]}}, response_class=Response)
+async def samples(service: ServiceOf) -> Response:
+    """Queries to begin with."""
+    return shown([{"title": title, "text": text} for title, text in service.samples])
+
+
+@router.get("/placements", responses={200: {"model": list[models.Placement]}}, response_class=Response)
+async def placements(service: ServiceOf) -> Response:
+    """Where every operator is to run, and why."""
+    return shown(service.placements())
+
+
+@router.get("/deployment", responses={200: {"model": models.Deployment}}, response_class=Response)
+async def deployment(service: ServiceOf) -> Response:
+    """The fragments that run, and the channels between them."""
+    return shown(service.views.deployment)
+
+
+@router.get("/reconfigurations", responses={200: {"model": list[models.Reconfiguration]}}, response_class=Response)
+def reconfigurations(service: ServiceOf, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
+    """The newest reconfigurations, oldest first."""
+    return shown(service.history.reconfigurations(limit))

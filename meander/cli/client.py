@@ -1,0 +1,171 @@
+"""The HTTP client that commands share: it finds the coordinator, asks, and puts what goes wrong into one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from ssl import SSLCertVerificationError
+from typing import Annotated, Any, NoReturn
+from urllib.parse import quote, urlencode, urlsplit
+
+import typer
+
+from meander.coordinator.directory import DEFAULT, CoordinatorDirectory, announced, read_settings
+from meander.coordinator.security.tokens import Tokens
+from meander.membership.http_client import trusting
+from meander.model.errors import InputError
+
+FAILED = 1
+TIMEOUT_S = 70.0
+BASE = "/api/v1"
+
+Directory = Annotated[
+    Path, typer.Option("--dir", "-d", envvar="MEANDER_DIR", help="The coordinator's directory, made by `meander init`.")
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="MEANDER_URL", help="The coordinator's address, instead of what its directory says."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="MEANDER_TOKEN", help="A token, instead of the operator's in the directory."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+HERE = DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceClient:
+    """Requests to one coordinator."""
+
+    address: str
+    token: str
+    ca: Path | None = None
+    """Who signed the coordinator's certificate, if the system does not know."""
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self._ask("GET", path, query)
+
+    def send(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """A request that changes something; sent again by hand, it would be another one."""
+        return self._ask(method, path, query, body, {"Idempotency-Key": uuid.uuid4().hex})
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, Any], body: Any = None, more: Mapping[str, str] | None = None
+    ) -> Any:
+        with self._request(method, path, query, body, more or {}, TIMEOUT_S) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    @contextlib.contextmanager
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        body: Any,
+        more: Mapping[str, str],
+        timeout_s: float | None,
+    ) -> Iterator[HTTPResponse]:
+        parts = urlsplit(self.address)
+        host, port = parts.hostname or "", parts.port
+        connection: HTTPConnection
+        if parts.scheme == "https":
+            connection = HTTPSConnection(host, port, timeout=timeout_s, context=trusting(self.ca))
+        else:
+            connection = HTTPConnection(host, port, timeout=timeout_s)
+        chosen = {key: value for key, value in query.items() if value is not None}
+        target = f"{parts.path.rstrip('/')}{BASE}{path}" + (f"?{urlencode(chosen)}" if chosen else "")
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **more}
+        try:
+            connection.request(method, target, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            if response.status >= 400:
+                _fail(response.status, response.read())
+            yield response
+        except SSLCertVerificationError as error:
+            raise InputError(
+                f"the certificate of {self.address} is not trusted: {error.verify_message}; set MEANDER_CA to the "
+                "certificate of the authority that signed it"
+            ) from None
+        except (OSError, HTTPException) as error:
+            raise InputError(
+                f"no coordinator answers at {self.address} ({error}); start it with `meander up`"
+            ) from None
+        finally:
+            connection.close()
+
+    def watch(self, kinds: str | None = None) -> Iterator[tuple[str, Any]]:
+        """What happens, as it happens: kinds and values."""
+        with self._request("GET", "/stream", {"kinds": kinds}, None, {}, None) as response:
+            kind = ""
+            for raw in response:
+                line = raw.decode().rstrip("\n")
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    yield kind, json.loads(line.removeprefix("data: "))
+
+
+def _fail(status: int, body: bytes) -> NoReturn:
+    """Says what the coordinator said."""
+    try:
+        detail = str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"the answer was {status}, and not in words; is this the address of a coordinator?"
+    if status >= 500 and status != 503:
+        typer.secho(f"error: {detail}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
+        raise typer.Exit(FAILED)
+    raise InputError(detail)
+
+
+def connect(directory: Path, url: str | None, token: str | None) -> ServiceClient:
+    """The coordinator of a directory, or the one at an address."""
+    home = CoordinatorDirectory(directory)
+    if url is not None:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise InputError(f"{url!r} is no address; write one such as http://127.0.0.1:8420")
+        if token is None and not home.exists:
+            raise InputError("give --token (or MEANDER_TOKEN) with --url, or --dir with the coordinator's directory")
+        return ServiceClient(url.rstrip("/"), token or Tokens.load(home.tokens).operator, _authority(home))
+    home.check()
+    found = announced(home)
+    if found is None or not found.runs:
+        raise InputError("no coordinator runs on this directory; start it with `meander up`", str(directory))
+    return ServiceClient(found.address, token or Tokens.load(home.tokens).operator, _authority(home))
+
+
+def _authority(home: CoordinatorDirectory) -> Path | None:
+    """Whom to trust: what the environment says, or else the settings of the directory."""
+    given = os.environ.get("MEANDER_CA") or (read_settings(home).get("ca") if home.exists else None)
+    return None if given is None else Path(given)
+
+
+def at(query: str, *more: str) -> str:
+    """The path of a query."""
+    return "/".join(["/queries", quote(query, safe=""), *more])
+
+
+def complete_query(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of queries, for the shell; nothing when nobody answers."""
+    given = context.params
+    try:
+        client = connect(Path(given.get("directory") or HERE), given.get("url"), given.get("token"))
+        return [q["id"] for q in client.get("/queries") if q["id"].startswith(incomplete)]
+    except (Exception, SystemExit):
+        return []
+
+
+def show(value: Any) -> None:
+    """JSON for other programs."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+QueryName = Annotated[str, typer.Argument(help="The query's name.", autocompletion=complete_query, show_default=False)]

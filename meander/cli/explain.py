@@ -1,0 +1,84 @@
+"""`meander explain`: what a query will do and, on a topology, how long its data is on its way, without running it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meander.cli.place import DETOUR_HELP
+from meander.lang.explain import explain_json, explain_text
+from meander.lang.load import load_queries
+from meander.lang.sql.script import Script, sql
+from meander.lang.topology.reader import TopologyFile, load
+from meander.model.errors import InputError
+from meander.model.plan import Query
+from meander.model.resilience import check_detour
+from meander.model.streams import SinkTarget, Stream
+from meander.place.catalog import Catalog
+from meander.place.forecast import Forecast, forecast
+from meander.place.mechanisms import MECHANISMS, mechanism
+from meander.place.mechanisms.base import Mechanism
+
+_SUFFIXES = (".sql", ".py")
+MOST_WAYS = 8
+"""Ways that the text shows; JSON has all."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Queries")(explain)
+
+
+def explain(
+    query: Annotated[str, typer.Argument(help="A .sql or .py file, or the SQL text itself.", show_default=False)],
+    topology: Annotated[
+        Path | None, typer.Option("--topology", "-t", help="Topology file with the streams and sinks.")
+    ] = None,
+    mechanism_name: Annotated[
+        str,
+        typer.Option(
+            "--mechanism", "-m", help="Who places it on the topology: " + ", ".join(m.name for m in MECHANISMS)
+        ),
+    ] = "bottom_up",
+    detour: Annotated[float | None, typer.Option(help=DETOUR_HELP, show_default="the topology's, or 1.5")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its ways."""
+    chosen = mechanism(mechanism_name)
+    if detour is not None:
+        check_detour(detour)
+    contents = load(topology) if topology is not None else None
+    script = _script(query, contents.streams if contents else {}, contents.sinks if contents else None)
+    if not script.queries:
+        raise InputError("there is no query to explain; add a SELECT", query if _is_file(query) else None)
+    ways = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
+    if as_json:
+        found = [explain_json(q) for q in script.queries]
+        for each, forecast_ in zip(found, ways, strict=False):
+            each["placement"] = forecast_.as_json()
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    texts = [explain_text(q) for q in script.queries]
+    for at, forecast_ in enumerate(ways):
+        title, *lines = forecast_.lines(MOST_WAYS)
+        texts[at] += "\n".join(["", "", f"  {title}", *(f"        {line}" for line in lines)])
+    typer.echo("\n\n".join(texts))
+
+
+def _forecast(
+    contents: TopologyFile, script: Script, query: Query, chosen: Mechanism, detour: float | None
+) -> Forecast:
+    streams, sinks = {**contents.streams, **script.streams}, {**contents.sinks, **script.sinks}
+    limit = contents.resilience.detour if detour is None else detour
+    return forecast(Catalog(contents.topology, streams, sinks, detour=limit), query, chosen)
+
+
+def _script(query: str, streams: dict[str, Stream], sinks: dict[str, SinkTarget] | None) -> Script:
+    return load_queries(Path(query), streams, sinks) if _is_file(query) else sql(query, streams, sinks)
+
+
+def _is_file(query: str) -> bool:
+    """A single word with a known ending is a file, everything else is SQL."""
+    return query.endswith(_SUFFIXES) and "\n" not in query

@@ -1,0 +1,34 @@
+"""`meander init`: a directory for a coordinator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meander.cli.client import HERE, Json, show
+from meander.coordinator.directory import create
+
+PANEL = "Coordinator"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PANEL)(init)
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="Where to make it.")] = HERE,
+    topology: Annotated[Path, typer.Option("--topology", "-t", help="Topology file with streams and sinks.")] = Path(
+        "topology.yaml"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Make a directory for a coordinator: settings, tokens, and the topology it begins with."""
+    home = create(directory, topology)
+    if as_json:
+        show({"directory": str(directory), "settings": str(home.settings), "tokens": str(home.tokens)})
+        return
+    typer.echo(f"made {directory}/ with settings ({home.settings.name}) and tokens ({home.tokens.name})")
+    where = "" if directory == HERE else f" -d {directory}"
+    typer.echo(f"next: `meander up{where}`, then `meander submit{where} query.sql`")

@@ -1,0 +1,144 @@
+"""`meander site token`, `list`, `release`: which sites may join, and which have. Tokens can be made before it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from meander.cli.client import HERE, Directory, Json, ServiceClient, Token, Url, connect, show
+from meander.cli.site import site
+from meander.coordinator.change_reader import check_name
+from meander.coordinator.directory import CoordinatorDirectory, announced
+from meander.coordinator.membership.store import MembershipStore
+from meander.model.clock import wall_clock_ms
+
+tokens = typer.Typer(no_args_is_help=True, help="Make, list and revoke the tokens that let sites join.")
+SiteName = Annotated[str, typer.Argument(metavar="SITE", help="The site's name.", show_default=False)]
+OPERATOR = "operator"
+
+
+def register(app: typer.Typer) -> None:
+    site.add_typer(tokens, name="token")
+
+
+@tokens.command("create")
+def create(
+    name: SiteName,
+    nodes: Annotated[str, typer.Option(help="Nodes it may act for, such as train-7,train-8 or 'train-*'.")],
+    renew: Annotated[bool, typer.Option("--renew", help="Replace the token that the site has.")] = False,
+    directory: Directory = HERE,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token. It is shown once; only its hash is kept."""
+    names = [n.strip() for n in nodes.split(",") if n.strip()]
+    client = _running(directory, url, token)
+    if client is not None:
+        body = {"site": name, "nodes": names, "renew": renew}
+        made = client.send("POST", "/site-tokens", body)["token"]
+    else:
+        for each in (name, *names):
+            check_name(each, "a name")
+        with _book(directory) as book:
+            made = book.make_token(name, names, wall_clock_ms(), OPERATOR, renew=renew)
+    if as_json:
+        show({"site": name, "nodes": names, "token": made})
+    else:
+        typer.echo(made)
+
+
+@tokens.command("list")
+def list_tokens(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Show which sites have a token, and for which nodes."""
+    client = _running(directory, url, token)
+    if client is not None:
+        found = client.get("/site-tokens")
+    else:
+        with _book(directory) as book:
+            found = [given.as_json() for given in book.passes()]
+    if as_json:
+        show(found)
+        return
+    _print(("site", "nodes", "made"), [(t["site"], ", ".join(t["nodes"]), _when(t["made_ms"])) for t in found])
+
+
+@tokens.command("revoke")
+def revoke(name: SiteName, directory: Directory = HERE, url: Url = None, token: Token = None) -> None:
+    """Make a token useless at once. If its site is there, its nodes go."""
+    client = _running(directory, url, token)
+    if client is not None:
+        client.send("DELETE", f"/site-tokens/{name}")
+    else:
+        with _book(directory) as book:
+            book.revoke(name, wall_clock_ms(), OPERATOR)
+    typer.echo(f"the token of site {name} is good no more")
+
+
+@site.command("list")
+def list_sites(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Show the sites of a running coordinator: which are there, and with which nodes."""
+    found = connect(directory, url, token).get("/sites")
+    if as_json:
+        show(found)
+        return
+    headings = ("site", "state", "nodes", "address", "since", "last heard")
+    rows = [
+        (
+            s["site"],
+            s["state"],
+            ", ".join(s["nodes"]),
+            s.get("address") or "",
+            _when(s["since_ms"]) if s.get("since_ms") else "",
+            f"{s['silent_ms'] / 1000:.1f} s ago" if s.get("silent_ms") is not None else "",
+        )
+        for s in found
+    ]
+    _print(headings, rows)
+
+
+@site.command("release")
+def release(name: SiteName, directory: Directory = HERE, url: Url = None, token: Token = None) -> None:
+    """Take a site's nodes from it: it is not expected back, and another site may have them."""
+    connect(directory, url, token).send("POST", f"/sites/{name}/release")
+    typer.echo(f"site {name} has no nodes any more")
+
+
+def _running(directory: Path, url: str | None, token: str | None) -> ServiceClient | None:
+    """The coordinator, if one runs or an address is given."""
+    if url is None:
+        home = CoordinatorDirectory(directory)
+        home.check()
+        found = announced(home)
+        if found is None or not found.runs:
+            return None
+    return connect(directory, url, token)
+
+
+@contextmanager
+def _book(directory: Path) -> Iterator[MembershipStore]:
+    book = MembershipStore(CoordinatorDirectory(directory).ledger)
+    try:
+        yield book
+    finally:
+        book.close()
+
+
+def _print(headings: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+
+
+def _when(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))

@@ -1,0 +1,146 @@
+"""`meander up`: runs the coordinator of a directory until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from meander.cli.client import HERE, Directory
+from meander.cli.ending import Ending
+from meander.coordinator.directory import CoordinatorDirectory, create, read_settings
+from meander.coordinator.logs import start_logging
+from meander.coordinator.security.tls import Tls
+from meander.membership.protocol import HEARTBEAT_MS
+from meander.model.errors import InputError
+from meander.model.units import duration_ms
+from meander.run.channels.kafka.address import addresses, client_settings
+
+PANEL = "Coordinator"
+STEPPED_DOWN = 3
+"""Exit code when another coordinator has taken over: not to be started again by itself."""
+LOOK_S = 0.5
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PANEL)(up)
+
+
+def up(
+    directory: Directory = HERE,
+    topology: Annotated[
+        Path | None, typer.Option("--topology", "-t", help="Make the directory with this topology if it is new.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on, instead of 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Streaming queries that share the work.")] = None,
+    amenders: Annotated[
+        int | None, typer.Option(min=1, help="Threads that place at the same time; by default by cores, for ilp.")
+    ] = None,
+    rebinding: Annotated[
+        str | None, typer.Option(help="How fragments change slots: steady, greedy, single_queue, static or off.")
+    ] = None,
+    certificate: Annotated[str | None, typer.Option(help="Serve HTTPS with this certificate; needs --key.")] = None,
+    key: Annotated[str | None, typer.Option(help="The key of the certificate.")] = None,
+    ca: Annotated[str | None, typer.Option(help="The authority that signed the certificates of sites.")] = None,
+    door: Annotated[str | None, typer.Option(help="Host and port at which sites pull channels from here.")] = None,
+    door_address: Annotated[str | None, typer.Option(help="Where they reach it, if it differs: grpc://...")] = None,
+    broker: Annotated[
+        str | None, typer.Option(help="A Kafka broker, such as hub:9092, for channels to sites that use the same one.")
+    ] = None,
+    broker_settings: Annotated[
+        str | None, typer.Option(help="A file with more settings of Kafka's clients, as name=value.")
+    ] = None,
+    patience: Annotated[str | None, typer.Option(help="A site not heard of for so long, such as 5s, is away.")] = None,
+    validate: Annotated[
+        bool | None, typer.Option("--validate", help="Compare what runs with the catalog after every change.")
+    ] = None,
+    duration: Annotated[str | None, typer.Option("--for", help="Stop after a time such as 5min.")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print addresses and, at the end, a summary as JSON.")
+    ] = False,
+) -> None:
+    """Run the coordinator: it takes up what ran before, serves its API and page, and stops at Ctrl-C."""
+    seconds = None if duration is None else duration_ms(duration) / 1000
+    home = CoordinatorDirectory(directory)
+    if not home.exists and topology is not None:
+        create(directory, topology)
+    home.check()
+    start_logging(as_json=log_json, verbose=verbose)
+    given = {
+        "host": host, "port": port, "slots": slots, "amenders": amenders, "rebinding": rebinding,
+        "certificate": certificate, "key": key,
+        "ca": ca, "door": door, "door_address": door_address, "broker": broker, "broker_settings": broker_settings,
+        "patience": patience, "validate": validate,
+    }  # fmt: skip
+    from meander.api.coordinator import running  # Spark is imported only when it is needed
+
+    ending = Ending()
+    if not as_json:
+        typer.echo("starting Spark ...", err=True)
+    settings = read_settings(home) | {k: v for k, v in given.items() if v is not None}
+    if settings.get("host", LOCAL[0]) not in LOCAL and "certificate" not in settings:
+        typer.echo("warning: without --certificate, tokens cross the network in clear text", err=True)
+    with running(directory, None, _options(settings)) as c:
+        ending.ready()
+        if as_json:
+            typer.echo(json.dumps({"address": c.address, "page": c.page}))
+        else:
+            typer.echo(f"running at {c.address} (directory {directory}/); Ctrl-C stops it")
+            typer.echo(f"page: {c.page}")
+        reason = _wait(c, ending, seconds)
+        summary = c.summary()
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+    else:
+        typer.echo(
+            f"stopped after {summary['uptime_s']:.0f} s: {summary['events']:,} events, "
+            f"{summary['reconfigurations']:,} reconfigurations, {summary['tuples_out']:,} results"
+        )
+    if reason is not None:
+        typer.secho(f"error: stepped down: {reason}", err=True)
+        raise typer.Exit(STEPPED_DOWN)
+
+
+def _wait(coordinator: Any, ending: Ending, seconds: float | None) -> str | None:
+    """Waits until it is time to stop; gives the reason if another coordinator has taken over."""
+    until = None if seconds is None else time.monotonic() + seconds
+    ended = ending.told
+    while not ended.is_set() and (until is None or time.monotonic() < until):
+        if coordinator.stepped_down.is_set():
+            return str(coordinator.office.membership.stepped_down)
+        if coordinator.parts.host.ended is not None:
+            ending.give_up(coordinator.parts.host.ended)
+        ended.wait(LOOK_S if until is None else min(LOOK_S, max(0.0, until - time.monotonic())))
+    return None
+
+
+def _options(settings: dict[str, Any]) -> Any:
+    from meander.coordinator.options import CoordinatorOptions
+
+    found = dict(settings)
+    found["emulate"] = found.pop("emulate_latency", False)
+    certificate, key = found.pop("certificate", None), found.pop("key", None)
+    if (certificate is None) != (key is None):
+        raise InputError("a certificate needs its key: give --certificate and --key together")
+    if certificate is not None:
+        found["tls"] = Tls(Path(certificate), Path(key))
+        found["tls"].check()
+    if "ca" in found:
+        found["ca"] = Path(found["ca"])
+        if not found["ca"].is_file():
+            raise InputError("this file is not there; make certificates with `meander certificates`", str(found["ca"]))
+    if "broker" in found:
+        addresses(found["broker"])
+    if "broker_settings" in found:
+        found["broker_settings"] = client_settings(Path(found["broker_settings"]))
+    if "patience" in found:
+        found["patience_ms"] = round(duration_ms(found.pop("patience")))
+        found["heartbeat_ms"] = max(100, min(HEARTBEAT_MS, found["patience_ms"] // 5))
+    return CoordinatorOptions(**found)

@@ -1,0 +1,1 @@
+"""Adaptation on running queries: measures, transitions, and what they cost."""

@@ -1,0 +1,127 @@
+"""Changes as they come in over HTTP: JSON values checked and made into change events, before anybody acts on them."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from meander.coordinator.ledger.recovery import planned
+from meander.lang.event_file import dump_events, read_events
+from meander.model.errors import InputError
+from meander.model.events import ChangeEvent, QueryAdded
+from meander.model.ids import QueryId
+from meander.model.plan import Query
+from meander.model.streams import SinkTarget, Stream
+
+MOST_EVENTS = 2_000
+LONGEST_NAME = 200
+LONGEST_TEXT = 100_000
+TEXTS = ("sql", "when")
+LARGEST_WHOLE = 2**31 - 1
+LARGEST_TIME = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Events that belong together, with what the ledger keeps of them."""
+
+    events: tuple[ChangeEvent, ...]
+    values: tuple[dict[str, Any], ...]
+    """The events as JSON values."""
+    texts: Mapping[QueryId, str] = field(default_factory=dict)
+    """The texts of queries that are added."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReader:
+    """Reads changes over the streams and sinks of one topology; from any thread."""
+
+    streams: Mapping[str, Stream]
+    sinks: Mapping[str, SinkTarget]
+
+    def query(self, text: str, name: str) -> Query:
+        """The query that a text describes; it is called `name` unless the text says otherwise."""
+        check_text(text, "the query")
+        found = planned(QueryId(name), text, self.streams, self.sinks)
+        check_name(found.id, "the query's name")
+        return found
+
+    def read(self, values: Sequence[Mapping[str, Any] | ChangeEvent]) -> Changes:
+        """Checks events one by one; those without a time happen when the one before does."""
+        if len(values) > MOST_EVENTS:
+            raise InputError(f"{len(values)} events at once are too many; send at most {MOST_EVENTS}")
+        texts: dict[QueryId, str] = {}
+        plain = [v if isinstance(v, Mapping) else _plain(v) for v in values]
+        checked = [_checked(value, number) for number, value in enumerate(plain, 1)]
+        at_ms = 0
+        for value in checked:
+            at_ms = value.setdefault("at_ms", at_ms)
+
+        def plan(name: QueryId, text: str) -> Query:
+            query = self.query(text, name)
+            texts[name] = text
+            return Query(name, query.plan, query.demands)
+
+        events = read_events("\n".join(map(json.dumps, checked)), "events", plan)
+        return Changes(tuple(events), tuple(checked), texts)
+
+
+def _plain(event: ChangeEvent) -> dict[str, Any]:
+    if isinstance(event, QueryAdded):
+        raise InputError("submit a query by its text, not as an event")
+    found: dict[str, Any] = json.loads(next(iter(dump_events([event]))))
+    return found
+
+
+def _checked(value: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """A copy without anything that could not be kept or compared later."""
+    where = f"events, line {number}"
+    if "file" in value:
+        raise InputError("queries are given by their text here; write sql instead of file", where)
+    for key, entry in value.items():
+        try:
+            check_value(key, entry)
+        except InputError as error:
+            raise error.at(where) from None
+    return dict(value)
+
+
+def check_value(key: str, value: Any) -> None:
+    """Numbers that fit, and texts that can be written down."""
+    match value:
+        case bool() | None:
+            return
+        case int():
+            if abs(value) > (LARGEST_TIME if key.endswith("_ms") else LARGEST_WHOLE):
+                raise InputError(f"{key} is too large: {value}")
+        case float():
+            if not math.isfinite(value):
+                raise InputError(f"{key} must be a finite number; leave it out for no limit")
+        case str():
+            check_text(value, key) if key in TEXTS else check_name(value, key)
+        case list():
+            for entry in value:
+                check_value(key, entry)
+        case Mapping():
+            for inner, entry in value.items():
+                check_value(str(inner), entry)
+
+
+def check_name(text: str, what: str) -> None:
+    if not text or len(text) > LONGEST_NAME:
+        raise InputError(f"{what} must have 1 to {LONGEST_NAME} characters, not {len(text)}")
+    if any(unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") for c in text):
+        raise InputError(f"{what} contains characters that cannot be shown: {text!r}")
+    if "/" in text and what == "the query's name":
+        raise InputError(f"{what} must not contain a slash: {text!r}")
+
+
+def check_text(text: str, what: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise InputError(f"{what} has {len(text):,} characters; {LONGEST_TEXT:,} are allowed")
+    if any(unicodedata.category(c) == "Cs" or c == "\0" for c in text):
+        raise InputError(f"{what} contains characters that are no text")

@@ -1,0 +1,114 @@
+"""Wishes: what clients want of the decision core, and how they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from meander.coordinator.change_reader import Changes
+from meander.coordinator.loop import Applied
+
+if TYPE_CHECKING:
+    from meander.coordinator.core import Core
+
+Json = dict[str, Any]
+Answer = tuple[int, Any]
+"""An HTTP status and a JSON value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What makes two requests the same one."""
+
+    key: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandBatch:
+    """What a batch of changes came to."""
+
+    number: int
+    applied: Applied
+    moves: list[Json]
+    fragments: int
+
+    def as_json(self) -> Json:
+        report = self.applied.report
+        return {
+            "batch": self.number,
+            "moves": self.moves,
+            "fragments": self.fragments,
+            "rerouted": len(report.rerouted),
+            "reroutes": report.reroutes,
+            "unplaced": {str(o): reason for o, reason in report.unplaced.items()},
+        }
+
+    def in_numbers(self) -> Json:
+        """What the ledger keeps of it."""
+        report = self.applied.report
+        counts = {"moves": len(self.moves), "rerouted": len(report.rerouted), "unplaced": len(report.unplaced)}
+        return counts | {"fragments": self.fragments}
+
+
+class CommandKind(StrEnum):
+    """What an answer is about."""
+
+    BATCH = "batch"
+    MOVE = "move"
+    SUBMITTED = "submitted"
+    STOPPED = "stopped"
+    DEMANDS = "demands"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """How a wish is answered. It is written down with the wish, so that another process can give the answer."""
+
+    kind: CommandKind
+    query: str = ""
+
+    def as_json(self) -> Json:
+        return {"kind": self.kind.value, "query": self.query}
+
+    @staticmethod
+    def of_json(value: Json) -> Response:
+        return Response(CommandKind(value["kind"]), value["query"])
+
+    def answer(self, core: Core, batch: CommandBatch) -> Answer:
+        match self.kind:
+            case CommandKind.BATCH:
+                return HTTPStatus.OK, batch.as_json()
+            case CommandKind.MOVE:
+                return HTTPStatus.ACCEPTED, batch.as_json()
+            case CommandKind.SUBMITTED:
+                return HTTPStatus.CREATED, core.teller.query(self.query)
+            case CommandKind.STOPPED:
+                return HTTPStatus.ACCEPTED, {"id": self.query, "status": "stopping"}
+            case CommandKind.DEMANDS:
+                return HTTPStatus.OK, core.teller.query(self.query)
+
+
+@dataclass(slots=True, eq=False)
+class Command:
+    """Changes that a client wants."""
+
+    changes: Changes
+    form: Response
+    check: Callable[[Core], None] | None = None
+    """Raises when the changes do not make sense now."""
+    key: Key | None = None
+    answer: Future[Answer] = field(default_factory=Future)
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """Something for the core's thread to do that is no change event."""
+
+    run: Callable[[Core], Answer]
+    key: Key | None = None
+    answer: Future[Answer] = field(default_factory=Future)

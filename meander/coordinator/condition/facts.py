@@ -1,0 +1,177 @@
+"""Looking at a query: the facts of its condition, from the catalog, what is deployed and what hosts report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from meander.coordinator.condition.condition import Condition, QueryFacts, Stuck, query_condition
+from meander.coordinator.flows import query_channels
+from meander.coordinator.loop import PlacementLoop
+from meander.model.demands import Demand
+from meander.model.ids import ChannelId, FragmentId, OperatorId
+from meander.model.operators import Sink, Source, describe
+from meander.reconfigure.reconfigurator import GONE
+from meander.run.channels.flight.proof import HOME
+from meander.run.installation import OUTSIDE
+from meander.run.reporting.backlog import ChannelFlow
+from meander.run.reporting.host_report import HostReport, merged_flows
+
+Reports = Mapping[str, HostReport]
+NO_REPORTS: Reports = {}
+
+
+def condition_of(
+    loop: PlacementLoop, operators: Iterable[OperatorId], outlets: Iterable[str] = (), reports: Reports = NO_REPORTS
+) -> Condition:
+    """Of a query with these operators and outlets."""
+    return query_condition(facts_of(loop, tuple(operators), tuple(outlets), reports))
+
+
+def facts_of(
+    loop: PlacementLoop,
+    operators: Sequence[OperatorId],
+    outlets: Sequence[str],
+    reports: Reports,
+    flows: Mapping[ChannelId, ChannelFlow] | None = None,
+    missed: Sequence[tuple[Demand, float]] = (),
+    waits_for: str | None = None,
+    *,
+    is_stopping: bool = False,
+) -> QueryFacts:
+    """What there is to know of a query now; `flows` are those of all reports, for callers that look at many queries."""
+    flows = merged_flows(reports) if flows is None else flows
+    channels = query_channels(loop.catalog.plan, loop.deployer.deployment, operators)
+    found = {c: flows[c] for c in channels if c in flows}
+    gone, failed = _paused_fragments(loop, operators, reports)
+    placeless = tuple(_unplaced(loop, operators))
+    return QueryFacts(
+        is_stopping=is_stopping,
+        paused=(*_paused_sinks(outlets, reports), *_paused_streams(loop, operators, reports), *failed),
+        waiting=(*gone, *(placeless or _not_deployed(loop, operators)), *_cut_off(loop, operators)),
+        stuck=tuple(
+            Stuck(_where(loop, channel, channels[channel]), flow.pending, flow.stuck_ms)
+            for channel, flow in found.items()
+            if flow.pending and flow.stuck_ms
+        ),
+        missed=tuple(missed),
+        waits_for=waits_for,
+        pending=sum(flow.pending for flow in found.values()),
+        quiet_ms=_quiet_ms(loop, operators, found, reports),
+        trouble=next((report.halted for report in reports.values() if report.halted), None),
+    )
+
+
+def _at(site: str) -> str:
+    return "" if site == HOME else f" at site {site}"
+
+
+def _paused_sinks(outlets: Iterable[str], reports: Reports) -> Iterator[str]:
+    for name in outlets:
+        for site, report in reports.items():
+            if name in report.outlets:
+                yield f"its sink cannot take results ({name}){_at(site)}: {report.outlets[name]}"
+
+
+def _streams(loop: PlacementLoop, operators: Iterable[OperatorId]) -> list[str]:
+    plan = loop.catalog.plan
+    specs = (plan[o].spec for o in operators if o in plan.operators)
+    return list(dict.fromkeys(spec.stream for spec in specs if isinstance(spec, Source)))
+
+
+def _paused_streams(loop: PlacementLoop, operators: Sequence[OperatorId], reports: Reports) -> Iterator[str]:
+    for stream in _streams(loop, operators):
+        for site, report in reports.items():
+            if stream in report.streams:
+                yield f"stream {stream} is paused{_at(site)}: {report.streams[stream]}"
+
+
+def _paused_fragments(
+    loop: PlacementLoop, operators: Iterable[OperatorId], reports: Reports
+) -> tuple[list[str], list[str]]:
+    """Reasons of fragments whose node is gone or that are tried again by themselves, and of those that failed."""
+    here, owner = loop.host.routing.paused, loop.deployer.deployment.owner
+    gone: list[str] = []
+    failed: list[str] = []
+    told: set[FragmentId] = set()
+    for operator in operators:
+        fragment = owner.get(operator)
+        if fragment is None or fragment in told:
+            continue
+        reasons = [("", str(here[fragment]))] if fragment in here else []
+        sites = ((site, report) for site, report in reports.items() if site != HOME)
+        reasons += [(_at(site), r.fragments[fragment]) for site, r in sites if fragment in r.fragments]
+        for where, reason in reasons[:1]:
+            told.add(fragment)
+            pause = loop.quarantine.pauses.get(fragment)
+            waits = reason.startswith(GONE) or (pause is not None and not pause.is_for_good)
+            (gone if waits else failed).append(f"operator {operator}{where}: {reason}")
+    return gone, failed
+
+
+def _unplaced(loop: PlacementLoop, operators: Iterable[OperatorId]) -> Iterator[str]:
+    plan, nodes = loop.catalog.plan, loop.catalog.placement.nodes
+    for operator in operators:
+        if operator not in nodes and operator in plan.operators:
+            record = plan[operator]
+            yield f"operator {operator} ({describe(record.spec)}) has no place: {record.reason or 'no reason known'}"
+
+
+def _not_deployed(loop: PlacementLoop, operators: Iterable[OperatorId]) -> Iterator[str]:
+    owner = loop.deployer.deployment.owner
+    for operator in operators:
+        fragment = owner.get(operator)
+        if fragment is None or not (_runs(loop, fragment) or _moves(loop, operator)):
+            yield "it is being deployed"
+            return
+
+
+def _runs(loop: PlacementLoop, fragment: FragmentId) -> bool:
+    """Whether a fragment has begun, here or at a site: what no change under way is about to begin has."""
+    if loop.reconfigurator.runs_here(fragment):
+        return fragment in loop.host.routing.fragments
+    changes = (each.change for each in loop.deployer.under_way.values())
+    return not any(fragment in c.fragments_after and fragment not in c.fragments_before for c in changes)
+
+
+def _moves(loop: PlacementLoop, operator: OperatorId) -> bool:
+    """Whether the operator runs in a fragment that is about to be replaced."""
+    return any(
+        operator in f.operators
+        for each in loop.deployer.under_way.values()
+        for f in each.change.fragments_before.values()
+    )
+
+
+def _cut_off(loop: PlacementLoop, operators: Sequence[OperatorId]) -> Iterator[str]:
+    deployment, mine = loop.deployer.deployment, set(operators)
+    for fragment in dict.fromkeys(deployment.owner[o] for o in operators if o in deployment.owner):
+        for _, channel in deployment.channels_of(fragment):
+            if channel.is_cut and channel.receiver == fragment and channel.upstream in mine:
+                name = loop.catalog.topology.name
+                here, there = (name(deployment.fragments[f].node) for f in (channel.sender, channel.receiver))
+                yield f"there is no route from {here} to {there} at the moment; tuples are kept"
+
+
+def _where(loop: PlacementLoop, channel: ChannelId, upstream: OperatorId) -> str:
+    """Where tuples of a channel wait, for people."""
+    spec = loop.catalog.plan[upstream].spec
+    if channel == OUTSIDE + upstream and isinstance(spec, Sink):
+        return f"for sink {spec.name}"
+    return f"behind operator {upstream} ({describe(spec)})"
+
+
+def _quiet_ms(
+    loop: PlacementLoop, operators: Sequence[OperatorId], flows: Mapping[ChannelId, ChannelFlow], reports: Reports
+) -> int | None:
+    """How long all sources of a query have given nothing: those of this host by channel, those of sites by stream."""
+    found = [flow.quiet_ms for channel, flow in flows.items() if _is_source(loop, channel)]
+    for site, report in reports.items():
+        if site != HOME:
+            found += [report.quiet_ms[s] for s in _streams(loop, operators) if s in report.quiet_ms]
+    return min(found, default=None)
+
+
+def _is_source(loop: PlacementLoop, channel: ChannelId) -> bool:
+    operator = OperatorId(channel - OUTSIDE)
+    record = loop.catalog.plan.operators.get(operator)
+    return record is not None and isinstance(record.spec, Source)

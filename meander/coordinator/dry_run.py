@@ -1,0 +1,49 @@
+"""Rehearsal: what changes would do, tried on a copy of the catalog. Nothing that runs is touched."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from meander.coordinator.change_reader import Changes
+from meander.deploy.fragments import Placed, redeploy
+from meander.place.applicator import Applicator
+from meander.place.engine import Engine
+
+if TYPE_CHECKING:
+    from meander.coordinator.core import Core
+
+
+def rehearse(core: Core, changes: Changes) -> dict[str, Any]:
+    """Moves, with their causes, and fragments that would change."""
+    engine, board = core.loop.engine, core.teller.board
+    running = (engine.catalog, engine.log, engine.mechanism, core.loop.deployer.deployment)
+    former: dict[int, Any] = {id(engine.catalog.plan.former): {}}  # what runs is not needed, and not to be copied
+    catalog, log, mechanism, deployment = deepcopy(running, former)
+    trial = Engine(catalog, mechanism, seed=engine.seed)
+    trial.log, trial.applicator = log, Applicator(catalog, log)
+    report = trial.run(changes.events)
+    placed = Placed(catalog.plan, catalog.placement, catalog.topology)
+    change = redeploy(placed, deployment, report.difference.operators)
+    name = catalog.topology.name
+    moves = []
+    for move in report.moves:
+        queries = board.queries_of(move.operator)
+        moves.append(
+            {
+                "operator": int(move.operator),
+                "query": queries[0] if queries else None,
+                "queries": queries,
+                "from": None if move.source is None else name(move.source),
+                "to": None if move.target is None else name(move.target),
+                "cause": move.cause,
+            }
+        )
+    return {
+        "batch": None,
+        "moves": moves,
+        "fragments": len(change.fragments),
+        "rerouted": len(report.rerouted),
+        "reroutes": report.reroutes,
+        "unplaced": {str(o): reason for o, reason in report.unplaced.items()},
+    }

@@ -1,0 +1,1 @@
+"""The ledger: what the coordinator must not forget, and how the catalog is rebuilt from it."""

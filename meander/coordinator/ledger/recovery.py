@@ -1,0 +1,195 @@
+"""Recovery: the catalog as it was, rebuilt from the ledger, so that its numbers mean what they meant.
+
+Operators get their numbers in the order in which queries came and went, so the log of queries is followed step by step,
+without those that nobody needs any more.
+Placements are not decided again: every operator is put where the ledger says it is. Operators of queries that were
+stopped, but that the host's store still knows, stay in the plan until the host has taken them up and can let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from meander.coordinator.ledger.ledger import Ledger, Placing
+from meander.coordinator.ledger.retention import QueryArrival, Retention
+from meander.deploy.records import change_from_json, fragment_from_json
+from meander.lang.demands import parse_demands
+from meander.lang.sql.script import sql
+from meander.lang.topology.reader import TopologyFile
+from meander.model.errors import InputError
+from meander.model.global_plan import OperatorState, RunningQuery
+from meander.model.ids import OperatorId, QueryId
+from meander.model.placement import mbps
+from meander.model.plan import Query
+from meander.model.streams import SinkTarget, Stream
+from meander.model.topology.graph import Topology
+from meander.place.catalog import Catalog
+from meander.place.changelog import ChangeLog
+from meander.place.physical import Preparation
+from meander.place.room import Room
+from meander.place.sharing import add_query, forget, remove_query
+from meander.run.store.store import Store
+
+FORGOTTEN_AT_ONCE = 50
+"""The log of queries is shortened when so many of its steps are of no use."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A catalog that is what it was."""
+
+    catalog: Catalog
+    texts: dict[QueryId, str] = field(default_factory=dict)
+    """The queries that run, as people wrote them."""
+    since_ms: dict[QueryId, int] = field(default_factory=dict)
+    """When each came."""
+    ghosts: list[OperatorId] = field(default_factory=list)
+    """Operators of stopped queries that the host still knows."""
+    why: dict[OperatorId, str] = field(default_factory=dict)
+
+
+def planned(name: QueryId, text: str, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> Query:
+    """The query that a text of one SELECT describes, under this name unless the text names it."""
+    script = sql(text, streams, sinks, name)
+    if script.streams or script.sinks:
+        raise InputError("streams and sinks belong to the topology; leave CREATE STREAM and CREATE SINK out")
+    if len(script.queries) != 1:
+        raise InputError(f"one query at a time, not {len(script.queries)}; send each on its own")
+    return script.queries[0]
+
+
+def known_to(store: Store) -> set[OperatorId]:
+    """Operators that the host's store runs, or is about to."""
+    found = {o for row in store.notes("fragment ").values() for o in fragment_from_json(row).operators}
+    found |= {o for _, row in store.notes("far fragment ").values() for o in fragment_from_json(row).operators}
+    for data in store.notes("reconfiguration ").values():
+        found |= change_from_json(data).operators
+    return found
+
+
+def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]) -> Recovered:
+    """The catalog of the ledger; `running` are the operators that the host's store knows."""
+    topology = ledger.topology() if ledger.has_topology() else world.topology
+    found = Recovered(Catalog(topology, dict(world.streams), dict(world.sinks), detour=world.resilience.detour))
+    found.catalog.rates_tps.update(ledger.rates())
+    _follow_queries(found, ledger, set(running))
+    _restore_demands(found.catalog, ledger)
+    _restore_placements(found, ledger.placements())
+    found.catalog.difference()  # what was there before is no news
+    return found
+
+
+def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) -> None:
+    """Queries come and go as they did, batch by batch; what nobody needs of that is then forgotten."""
+    catalog = found.catalog
+    preparation = Preparation(catalog.streams, catalog.sinks)
+    batch = None
+    leaving: dict[OperatorId, None] = {}
+    lineage = Retention()
+    steps = ledger.query_log()
+    for step in steps:
+        if step.batch != batch:
+            _let_go(found, leaving, running)
+            batch = step.batch
+        if step.first is not None:
+            catalog.plan.count_from(step.first)
+        name = QueryId(step.query)
+        if not step.query:
+            continue
+        if step.text is None:
+            leaving.update(dict.fromkeys(remove_query(catalog, catalog.plan.query(name))))
+            del found.texts[name], found.since_ms[name]
+            lineage.went(name, step.position, step.batch)
+        else:
+            query = planned(name, step.text, catalog.streams, catalog.sinks)
+            first = catalog.plan.next_operator
+            add_query(catalog, preparation.prepare(Query(name, query.plan, query.demands)))
+            made = frozenset(map(OperatorId, range(first, catalog.plan.next_operator)))
+            used = frozenset(catalog.plan.serving(name))
+            lineage.came(name, QueryArrival(step.position, step.batch, first, made, used))
+            found.texts[name], found.since_ms[name] = step.text, step.at_ms
+    _let_go(found, leaving, running)
+    needed = lineage.needed(running)
+    if len(needed) + FORGOTTEN_AT_ONCE <= len(steps):
+        with ledger.transaction():
+            ledger.keep_queries(needed, catalog.plan.next_operator)
+
+
+def _let_go(found: Recovered, leaving: dict[OperatorId, None], running: set[OperatorId]) -> None:
+    """Operators that nobody wanted any more at the end of a batch. Those that run still are only not shared again."""
+    plan = found.catalog.plan
+    gone = [o for o in leaving if plan[o].state is OperatorState.TO_BE_REMOVED]
+    leaving.clear()
+    kept = _with_readers_inside(found.catalog, gone, running)
+    forget(found.catalog, [o for o in gone if o not in kept])
+    for operator in kept:
+        record = plan[operator]
+        if found.catalog.running.get(record.signature) == operator:
+            del found.catalog.running[record.signature]
+    found.ghosts += kept
+
+
+def _with_readers_inside(catalog: Catalog, gone: list[OperatorId], running: set[OperatorId]) -> list[OperatorId]:
+    """Of operators that go, those that run and all that they read."""
+    inside = set(gone)
+    found = dict.fromkeys(o for o in gone if o in running)
+    stack = list(found)
+    while stack:
+        for upstream in catalog.plan[stack.pop()].inputs:
+            if upstream in inside and upstream not in found:
+                found[upstream] = None
+                stack.append(upstream)
+    return list(found)
+
+
+def _restore_demands(catalog: Catalog, ledger: Ledger) -> None:
+    plan = catalog.plan
+    for name, texts in ledger.demands().items():
+        running = plan.queries.get(QueryId(name))
+        if running is not None:
+            demands = parse_demands(", ".join(texts))
+            query = Query(running.query.id, running.query.plan, demands)
+            plan.queries[query.id] = RunningQuery(query, running.sinks)
+
+
+def _restore_placements(found: Recovered, placements: Mapping[OperatorId, Placing]) -> None:
+    """Puts operators where they are and charges for it. Routes are found again; they need not be the same."""
+    catalog, plan = found.catalog, found.catalog.plan
+    topology: Topology = catalog.topology
+    catalog.ledger.grow()
+    for operator, placing in placements.items():
+        record = plan.operators.get(operator)
+        if record is None or record.state is OperatorState.TO_BE_REMOVED:
+            continue
+        if placing.pinned:
+            record.pin = placing.node
+        if topology.is_alive(placing.node):
+            catalog.put(operator, placing.node)
+            catalog.ledger.add(placing.node, *record.charge)
+            record.become(OperatorState.PLACED)
+            found.why[operator] = placing.why
+    for operator, node in catalog.placement.nodes.items():
+        for upstream in dict.fromkeys(plan[operator].inputs):
+            start = catalog.placement.nodes.get(upstream)
+            if start is None or start == node:
+                continue
+            need = mbps(plan[upstream])
+            path = Room(catalog.ledger).path(start, node, need) or topology.path(start, node)
+            if path is not None:
+                catalog.put_route((upstream, operator), path)
+                catalog.ledger.add_traffic(path.arcs, need)
+
+
+def reopen(catalog: Catalog, log: ChangeLog) -> None:
+    """Writes down what has no place, or no route to its reader, so that the next batch places it."""
+    plan, placement = catalog.plan, catalog.placement
+    homeless = {o for o, r in plan.operators.items() if r.state is OperatorState.TO_BE_PLACED}
+    for operator, node in list(placement.nodes.items()):
+        for upstream in dict.fromkeys(plan[operator].inputs):
+            there = placement.nodes.get(upstream)
+            if there is not None and there != node and (upstream, operator) not in placement.routes:
+                plan[operator].become(OperatorState.TO_BE_REPLACED)
+                homeless.add(operator)
+                break
+    log.write(homeless, (), "the coordinator started again")

@@ -1,0 +1,390 @@
+"""The loop: change events in, placements amended, running queries reconfigured, all on one site host.
+
+`apply` takes a batch of events; `poll` carries on what is under way. Both return at once: tuples keep flowing while a
+change is on its way, and newer changes join those that wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from meander.coordinator.quarantine import OperatorQuarantine
+from meander.deploy.contexts import Reconfiguration
+from meander.deploy.deployer import Deployer
+from meander.deploy.fragments import Channel, ChannelKey, Placed
+from meander.deploy.protocols import ISQD, Protocol
+from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
+from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
+from meander.model.operators import Sink
+from meander.model.topology.graph import NodeKind
+from meander.place.catalog import Catalog
+from meander.place.difference import Difference
+from meander.place.engine import BatchReport, Engine
+from meander.place.sharing import forget
+from meander.place.validate import validate as validate_catalog
+from meander.reconfigure.paths import Paths
+from meander.reconfigure.reconfigurator import ReconfigurationOutcome, Reconfigurator
+from meander.reconfigure.validate import Expected, expected
+from meander.reconfigure.validate import validate as validate_host
+from meander.run.connectors.base import SinkBinding
+from meander.run.host import Host
+from meander.run.installation import OUTSIDE
+from meander.run.reporting.inventory import take_inventory
+from meander.run.store.journal import JournalError
+
+WAIT_S = 0.02
+AGAIN_S, LONGEST_PAUSE_S, MOST_DOUBLINGS = 1.0, 30.0, 6
+
+
+@dataclass(slots=True, eq=False)
+class Applied:
+    """A batch of events on its way: placed at once, in effect when nothing of it is open."""
+
+    report: BatchReport
+    started: float
+    """When it was taken up, by the loop's clock."""
+    placement_s: float
+    operators: frozenset[OperatorId] = frozenset()
+    """Operators that it moved, or whose ways it changed."""
+    rerouted: int = 0
+    open: set[int] = field(default_factory=set)
+    """Reconfigurations that belong to it and are under way."""
+    waits: bool = True
+    """Whether some of it waits for something that is under way."""
+    outcomes: list[ReconfigurationOutcome] = field(default_factory=list)
+    ended: float | None = None
+    """When all of it was in effect."""
+
+
+def _touched(report: BatchReport) -> frozenset[OperatorId]:
+    difference = report.difference
+    return frozenset([*difference.operators, *(o for edge in difference.rerouted for o in edge)])
+
+
+class PlacementLoop:
+    """One catalog, one engine, one host."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        engine: Engine,
+        host: Host,
+        *,
+        emulated: bool = False,
+        protocol: Protocol = ISQD,
+        strategy: str | None = None,
+        late: Iterable[OperatorId] = (),
+        replicas: int = 1,
+        background: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+        carrier: type[Reconfigurator] = Reconfigurator,
+    ) -> None:
+        """`strategy` moves state in another way than the protocol would; `carrier` carries reconfigurations out."""
+        self.catalog, self.engine, self.host, self.clock = catalog, engine, host, clock
+        self.replicas = replicas
+        self.pending: list[Applied] = []
+        """Batches that are not in effect yet, oldest first."""
+        self._is_due = False
+        """Whether something was decided on that has not begun."""
+        self._again_at = self._not_before = 0.0
+        self._setbacks = 0
+        """How often in a row a change was aborted that would fail again at once."""
+        self._begun: list[Reconfiguration] = []
+        self._rerouted: dict[ChannelKey, Channel] = {}
+        """What the deployer let begin and nobody carries out yet."""
+        self._outcomes: list[ReconfigurationOutcome] = []
+        """What happened and nobody was told yet."""
+        self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
+        engine.listener = self._placed_anew
+        self.paths = Paths(catalog.topology, emulated)
+        self.reconfigurator = carrier(
+            host,
+            catalog.plan,
+            self.paths,
+            clock=clock,
+            strategy=strategy or protocol.state,
+            late=late,
+            replicas=replicas,
+            background=background,
+        )
+        self.quarantine = OperatorQuarantine(host, self.deployer, self.reconfigurator.runs_here)
+
+    def recover(self, ghosts: Sequence[OperatorId] = ()) -> None:
+        """Takes up what the host's store says was running and under way. The catalog has its plan and placement.
+
+        `ghosts` are in the plan only because the store names them: they leave it before anything new begins, so that
+        nothing is made ready for operators that are about to go.
+        """
+        self.quarantine.restore()
+        deployment, under_way, number = self.reconfigurator.recover()
+        self.deployer.deployment, self.deployer.next_number = deployment, number
+        self.deployer.under_way = {r.number: r for r in under_way}
+        forget(self.catalog, list(ghosts))
+        self.deployer.note(dict.fromkeys([*self.catalog.plan.operators, *deployment.owner]), self._edges())
+        self._begin()
+
+    def _edges(self) -> list[tuple[OperatorId, OperatorId]]:
+        return [(u, o) for o, record in self.catalog.plan.operators.items() for u in record.inputs]
+
+    def apply(self, events: Sequence[ChangeEvent]) -> Applied:
+        """Places what the events made invalid and begins to deploy it. A bad event raises before anything changed."""
+        applied = self.decide(events)
+        self.begin(applied)
+        return applied
+
+    def begin(self, applied: Applied) -> None:
+        """Begins to deploy what was decided; waits for slots to be between two steps."""
+        applied.rerouted = self._begin()
+
+    def decide(self, events: Sequence[ChangeEvent]) -> Applied:
+        """Places what the events made invalid; `begin` has to follow."""
+        started = self.clock()
+        copies = self._copies(events)
+        report = self.engine.run(events)
+        applied = Applied(report, started, self.clock() - started, _touched(report))
+        try:
+            self._note_failures(events, copies)
+        finally:  # what is placed is deployed, also if there was no room to write down which nodes went
+            self._expect(applied)
+        return applied
+
+    def _placed_anew(self, difference: Difference) -> None:
+        """Every batch of the engine, whoever ran it, has to be deployed."""
+        self.deployer.note(difference.operators, difference.rerouted)
+        self._is_due = True
+
+    def _note_failures(self, events: Sequence[ChangeEvent], copies: Mapping[NodeId, tuple[NodeId, ...]]) -> None:
+        """Fragments of nodes that went stop; those of nodes that came back go on, unless they are elsewhere now."""
+        topology = self.catalog.topology
+        self.paths.stand_ins.update(copies)
+        changed = [e.node for e in events if isinstance(e, NodeRemoved)]
+        changed += [e.node.name for e in events if isinstance(e, NodeAdded)]
+        problem: JournalError | None = None
+        for node in {topology.known_id(name) for name in changed}:
+            try:
+                if topology.is_alive(node):
+                    self.reconfigurator.node_back(node, self._running_on(node))
+                else:
+                    self._supersede(node)
+                    self._release(node)
+                    self.reconfigurator.node_gone(node, self._running_on(node))
+            except JournalError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+
+    def _running_on(self, node: NodeId) -> list[FragmentId]:
+        return [f.id for f in self.deployer.deployment.fragments.values() if f.node == node]
+
+    def _release(self, node: NodeId) -> None:
+        """Operators that were to stay on a node that went need not any more."""
+        held = self.deployer.placed.held
+        gone = [o for o, where in held.items() if where == node]
+        for operator in gone:
+            del held[operator]
+        self.deployer.note(gone)
+
+    def _supersede(self, node: NodeId) -> None:
+        """What is under way to a node that went is taken back; its change is considered again with what came since."""
+        for number, each in list(self.deployer.under_way.items()):
+            if all(f.node != node for f in each.change.fragments_after.values()):
+                continue
+            reason = f"node {self.catalog.topology.name(node)}, where fragments were to go, is gone"
+            if number in self._held_back:
+                self._drop(number, reason)
+            elif self.reconfigurator.can_take_back(number):
+                self._take_note(self.reconfigurator.abort(number, reason))
+
+    def _copies(self, events: Sequence[ChangeEvent]) -> dict[NodeId, tuple[NodeId, ...]]:
+        """Nodes that go, each with those that have a copy of its last commit: the next ones towards the cloud."""
+        topology = self.catalog.topology
+        found: dict[NodeId, tuple[NodeId, ...]] = {}
+        for event in events:
+            node = topology.find(event.node) if isinstance(event, NodeRemoved) else None
+            if node is not None:
+                if not self.replicas:
+                    found[node] = self._senders_to(node)
+                    continue
+                ways = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
+                if ways:
+                    found[node] = min(ways, key=lambda p: p.latency_ms).nodes[1 : 1 + self.replicas]
+        return found
+
+    def _senders_to(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Nodes that have what the node's fragments have consumed."""
+        deployment = self.deployer.deployment
+        channels = [c for f in self._running_on(node) for _, c in deployment.channels_of(f) if c.receiver == f]
+        return tuple(dict.fromkeys(n for c in channels if (n := deployment.fragments[c.sender].node) != node))
+
+    def _clouds(self) -> list[NodeId]:
+        nodes = self.catalog.topology.nodes
+        found = np.flatnonzero((nodes.kind == NodeKind.CLOUD) & nodes.alive)
+        return [NodeId(int(n)) for n in found]
+
+    def follow(self, operators: Iterable[OperatorId], report: BatchReport, started: float) -> Applied:
+        """Deploys a placement that somebody else changed, such as a transition."""
+        applied = self.expect(operators, report, started)
+        applied.rerouted = self._begin()
+        return applied
+
+    def expect(
+        self, operators: Iterable[OperatorId], report: BatchReport, started: float, *, join: bool = False
+    ) -> Applied:
+        """As `follow`, and `begin_expected` has to come; with `join` what has begun already belongs to it."""
+        moved = frozenset(operators)
+        applied = Applied(report, started, self.clock() - started, moved | _touched(report))
+        if join:
+            under_way = self.deployer.under_way.items()
+            applied.open = {n for n, r in under_way if not applied.operators.isdisjoint(r.change.operators)}
+        self.deployer.note(moved)
+        self._expect(applied)
+        return applied
+
+    def _expect(self, applied: Applied) -> None:
+        self.pending.append(applied)
+        self._is_due = True
+
+    def begin_expected(self) -> None:
+        """Begins to deploy what `expect` was told, all of it at once: slots are asked to stop between steps once."""
+        self._begin()
+
+    def poll(self) -> list[ReconfigurationOutcome]:
+        """What took effect or was taken back since the last time; begins what had to wait for that."""
+        found = self.reconfigurator.poll()
+        for outcome in found:
+            self._take_note(outcome)
+        self._outcomes += found
+        regrouped = self.quarantine.tick()
+        self.deployer.note(regrouped)
+        if self._may_begin(found, bool(regrouped)):
+            self._begin()
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def _may_begin(self, found: Sequence[ReconfigurationOutcome], regrouped: bool) -> bool:
+        """Whether something has to begin now; what would fail again is tried less and less often."""
+        if any(o.not_at_once for o in found):
+            self._put_off()
+        elif any(o.reason is None for o in found):
+            self._setbacks, self._not_before = 0, 0.0
+        self._is_due = self._is_due or regrouped
+        now = time.monotonic()
+        due = bool(found) or regrouped or (self._is_due and now >= self._again_at)
+        return due and (regrouped or now >= self._not_before)
+
+    def _put_off(self) -> None:
+        self._setbacks += 1
+        pause_s = min(LONGEST_PAUSE_S, AGAIN_S * 2 ** min(self._setbacks - 1, MOST_DOUBLINGS))
+        self._not_before = time.monotonic() + pause_s
+
+    def _take_note(self, outcome: ReconfigurationOutcome) -> None:
+        if outcome.reason is None:
+            self.deployer.finished(outcome.number)
+        else:
+            self.deployer.failed(outcome.number, outcome.reason)
+        self._is_due = True
+        for applied in self.pending:
+            if outcome.number in applied.open:
+                applied.open.discard(outcome.number)
+                applied.outcomes.append(outcome)
+                applied.waits = applied.waits or outcome.reason is not None
+
+    def _begin(self) -> int:
+        """Begins what can begin; says how many channels only took another way.
+
+        What fails, such as for want of room on the disk, is tried again with one of the next looks.
+        """
+        self._is_due, self._again_at = True, time.monotonic() + AGAIN_S
+        begun, rerouted = self.deployer.begin()
+        deployment, under_way = self.deployer.deployment, self.deployer.under_way
+        self._begun += begun
+        self._rerouted |= rerouted
+        self._rerouted = {k: c for k, c in self._rerouted.items() if deployment.channels.get(k) == c}
+        try:
+            self.reconfigurator.begin(list(self._held_back.values()), deployment, self.deployer.next_number)
+            self.reconfigurator.reroute(self._rerouted)
+        except JournalError:
+            raise
+        except Exception as error:  # must not keep others from beginning
+            for number in self._held_back:
+                self._drop(number, f"it could not begin: {error}")
+            self._begun, self._rerouted = [], {}
+            self._put_off()
+            raise
+        begun, rerouted = [r for r in self._begun if r.number in under_way], self._rerouted
+        self._begun, self._rerouted, self._is_due, self._again_at = [], {}, False, 0.0
+        waiting = self.deployer.waiting
+        for applied in self.pending:
+            if applied.waits:
+                applied.open |= {r.number for r in begun if not applied.operators.isdisjoint(r.change.operators)}
+                applied.waits = not applied.operators.isdisjoint(waiting)
+            if not applied.open and not applied.waits:
+                applied.ended = self.clock()
+        self.pending = [a for a in self.pending if a.ended is None]
+        return len(rerouted)
+
+    def _drop(self, number: int, reason: str) -> None:
+        """Takes back what nobody carries out yet."""
+        self._begun = [r for r in self._begun if r.number != number]
+        change = self.deployer.under_way[number].change
+        self.deployer.failed(number, reason)
+        self.reconfigurator.taken_back(change)
+
+    @property
+    def _held_back(self) -> dict[int, Reconfiguration]:
+        """What the deployer let begin and nobody carries out yet, by its number."""
+        if not self._begun:
+            return {}
+        carried_out = set(self.reconfigurator.under_way)
+        mine = self.deployer.under_way
+        return {r.number: r for r in self._begun if r.number in mine and r.number not in carried_out}
+
+    def settle(self, timeout_s: float = 60.0) -> list[ReconfigurationOutcome]:
+        """Waits until nothing is under way on this host; sites that are away are not waited for."""
+        deadline = time.monotonic() + timeout_s
+        outcomes: list[ReconfigurationOutcome] = []
+        elsewhere = self.reconfigurator.is_elsewhere
+        while any(not elsewhere(n) for n in self.deployer.under_way) and time.monotonic() < deadline:
+            seen = self.host.store.commits
+            found = self.poll()
+            outcomes += found
+            if not found:
+                self.host.store.wait(seen, WAIT_S)
+        return outcomes
+
+    def validate(self, delivering: Iterable[ChannelId] = ()) -> list[str]:
+        """How what runs on this host differs from the catalog; empty when it does not.
+
+        What is on its way is left out. `delivering` are results of stopped queries that are still on their way out.
+        """
+        found = [f"catalog: {fault}" for fault in validate_catalog(self.catalog)]
+        found += [f"deployment: {fault}" for fault in self.deployer.validate()]
+        here = self.expected(self.reconfigurator.runs_here, delivering)
+        inventory = take_inventory(self.host.store, self.host.routing)
+        return found + [f"host: {fault}" for fault in validate_host(here, inventory)]
+
+    def expected(self, runs_here: Callable[[FragmentId], bool], delivering: Iterable[ChannelId] = ()) -> Expected:
+        """What a host should have that runs these fragments."""
+        deployment, under_way = self.deployer.deployment, self.deployer.under_way.values()
+        here = [f for f in deployment.fragments if runs_here(f)]
+        return expected(self.catalog.plan, deployment, here, [r.change for r in under_way], delivering)
+
+    def outlets(self) -> list[SinkBinding]:
+        """Where the results of all queries come out."""
+        found: list[SinkBinding] = []
+        for name, running in self.catalog.plan.queries.items():
+            for sink in running.sinks:
+                spec = self.catalog.plan[sink].spec
+                assert isinstance(spec, Sink)
+                found.append(SinkBinding(name, self.catalog.sinks[spec.name], ChannelId(OUTSIDE + sink)))
+        return found
+
+    def waiting(self) -> Mapping[OperatorId, str]:
+        """Operators that have no place now, with the reason; those that ran before go on where they are."""
+        operators = self.catalog.plan.operators
+        nodes = self.catalog.placement.nodes
+        return {o: record.reason or "no reason known" for o, record in operators.items() if o not in nodes}

@@ -1,0 +1,60 @@
+"""The auditor writes into the audit log what requests did, a moment later and many at a time: nobody waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+
+from meander.coordinator.membership.store import AuditEntry, MembershipStore
+
+_log = logging.getLogger(__name__)
+EVERY_S = 0.2
+MOST_WAITING = 10_000
+
+
+class Auditor:
+    """Entries from any thread; a thread of its own writes them."""
+
+    def __init__(self, book: MembershipStore) -> None:
+        self._book = book
+        self._waiting: deque[AuditEntry] = deque()
+        self._dropped = 0
+        self._ending = threading.Event()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.flush()
+
+    def note(self, entry: AuditEntry) -> None:
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(entry)
+        else:
+            self._dropped += 1
+
+    def flush(self) -> None:
+        """Writes what waits, now."""
+        with self._writing:
+            found = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if self._dropped and found:
+                last = found[-1]
+                found.append(
+                    AuditEntry(last.at_ms, "coordinator", "audit", f"{self._dropped} entries", "too many at once")
+                )
+                self._dropped = 0
+            if found:
+                self._book.note_many(found)
+
+    def _run(self) -> None:
+        while not self._ending.wait(EVERY_S):
+            try:
+                self.flush()
+            except Exception:
+                _log.exception("the audit log could not be written")

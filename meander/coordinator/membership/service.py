@@ -1,0 +1,61 @@
+"""Everything about sites that a coordinator has: made before it listens, at work with its core, closed after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from meander.coordinator.change_reader import ChangeReader
+from meander.coordinator.core import Core
+from meander.coordinator.membership.auditor import Auditor
+from meander.coordinator.membership.detector import Detector
+from meander.coordinator.membership.events import MembershipEvents
+from meander.coordinator.membership.members import Membership
+from meander.coordinator.membership.store import AuditEntry, MembershipStore
+from meander.membership.protocol import HEARTBEAT_MS, PATIENCE_MS, Epoch
+from meander.model.clock import wall_clock_ms
+
+
+class MembershipService:
+    """Begins an epoch when it is made."""
+
+    def __init__(
+        self,
+        ledger: Path,
+        reader: ChangeReader,
+        on_step_down: Callable[[str], None],
+        heartbeat_ms: int = HEARTBEAT_MS,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        self.book = MembershipStore(ledger)
+        self.epoch: Epoch = self.book.begin_epoch(wall_clock_ms())
+        self.auditor = Auditor(self.book)
+        self.membership = Membership(
+            self.book,
+            self.epoch,
+            MembershipEvents(self.book, reader),
+            wall_ms=wall_clock_ms,
+            heartbeat_ms=heartbeat_ms,
+            patience_ms=patience_ms,
+            on_step_down=on_step_down,
+        )
+        self._detector = Detector(self.membership)
+
+    def start(self) -> None:
+        self.auditor.start()
+
+    def ready(self, core: Core) -> None:
+        """The core can be asked: sites may join, and those that are not heard of are looked for."""
+        core.on_stepped_down = self.membership.step_down
+        self.membership.ready(core)
+        self._detector.start()
+
+    def stop(self) -> None:
+        """Nobody is looked for any more; before the core stops."""
+        self._detector.stop()
+
+    def close(self) -> None:
+        """After the last request was answered."""
+        self.auditor.stop()
+        self.book.note(AuditEntry(wall_clock_ms(), "coordinator", "stop", f"epoch {self.epoch.number}"))
+        self.book.close()

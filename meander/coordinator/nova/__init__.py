@@ -1,0 +1,1 @@
+"""Joins that Nova places, kept placed while they run."""

@@ -1,0 +1,76 @@
+"""How a coordinator runs: every option with its default, checked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from meander.coordinator.security.tls import Tls
+from meander.deploy.protocols import protocol
+from meander.membership.addresses import check_listen
+from meander.membership.protocol import HEARTBEAT_MS, PATIENCE_MS
+from meander.model.errors import InputError
+from meander.model.streams import Stream
+from meander.place.amenders.count import check_amenders
+from meander.place.mechanisms import mechanism as find_mechanism
+from meander.run.connectors import sink_for, source_for
+from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
+from meander.run.rebinding.options import USUAL, rebinding_by
+
+
+@dataclass(frozen=True)
+class CoordinatorOptions:
+    """How a coordinator runs."""
+
+    mechanism: str = "bottom_up"
+    protocol: str = "isqd"
+    amenders: int | None = None
+    """Threads that place at the same time. None: one for each core, where the mechanism's solver leaves the lock."""
+    slots: int = 1
+    rebinding: str = USUAL
+    """The policy by which fragments change slots when there are several, or `off`."""
+    emulate: bool = False
+    """Whether tuples are delayed by the latency of their path."""
+    adapt: bool = True
+    """Whether mechanisms are switched when demands are not met; otherwise that is only suggested in the log."""
+    host: str = "127.0.0.1"
+    port: int = 8420
+    """0 for any that is free."""
+    first: Mapping[str, str] = field(default_factory=dict)
+    """Queries (name to SQL) that run in a new directory before the first tuple is taken in."""
+    source_of: Callable[[Stream, Surroundings], SourceConnector] = source_for
+    sink_of: Callable[[SinkBinding, Surroundings], SinkConnector] = sink_for
+    samples: Sequence[tuple[str, str]] = ()
+    """Titles and texts of queries that the page offers."""
+    heartbeat_ms: int = HEARTBEAT_MS
+    """How often sites are to be heard of."""
+    patience_ms: int = PATIENCE_MS
+    """A site that is not heard of for so long is away."""
+    tls: Tls | None = None
+    """The certificate to show; without it the API is plain HTTP."""
+    door: str | None = None
+    """Host and port at which sites pull channels from here; any free port beside the API if it is None."""
+    door_address: str | None = None
+    """Where sites reach it, if that is not where it listens."""
+    ca: Path | None = None
+    """The authority that signs the certificates of sites, if they have some."""
+    broker: str = ""
+    """The Kafka broker that the own host shares with sites that use the same one."""
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings of Kafka's clients."""
+    validate: bool = False
+    """Whether what runs is compared with the catalog after every change; a difference is a problem in `health`."""
+
+    def check(self) -> None:
+        find_mechanism(self.mechanism)
+        protocol(self.protocol)
+        check_amenders(self.amenders)
+        rebinding_by(self.rebinding, self.slots)
+        if self.door is not None:
+            check_listen(self.door, "door")
+        if self.door_address is not None and not self.door_address.startswith(("grpc://", "grpc+tls://")):
+            raise InputError(
+                f"door_address {self.door_address!r} is no address that sites can use; write grpc://host:port, or "
+                "grpc+tls://host:port with a certificate"
+            )

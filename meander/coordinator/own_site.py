@@ -1,0 +1,218 @@
+"""The coordinator's own host among the sites: its door, and all that is needed to drive changes through the fleet."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.membership.members import Membership
+from meander.coordinator.quarantine import Remote
+from meander.membership.addresses import is_everywhere
+from meander.membership.protocol import Epoch
+from meander.model.errors import InputError
+from meander.model.ids import FragmentId, OperatorId
+from meander.model.plain import to_plain
+from meander.model.streams import SinkTarget, Stream
+from meander.reconfigure.agent import Agent
+from meander.reconfigure.driver import Driver
+from meander.reconfigure.fleet import ClientPool, Fleet
+from meander.reconfigure.outbox import Outbox
+from meander.reconfigure.peers import PeerDirectory
+from meander.reconfigure.request_handler import AgentRequestHandler
+from meander.run.channels.flight.client import AwayError
+from meander.run.channels.flight.proof import HOME, key_of
+from meander.run.channels.flight.server import FlightServer
+from meander.run.channels.kafka.broker import Broker
+from meander.run.channels.kafka.exchange import KafkaExchange
+from meander.run.host import Host
+from meander.run.reporting.inventory import Inventory
+from meander.run.reporting.paused import pauses_from
+
+FRESH_S = 5.0
+"""For so long what the book says is not looked up again, unless somebody came or went."""
+AT_ONCE = 16
+
+
+class Declared(Protocol):
+    """What sites have to know of streams and sinks."""
+
+    @property
+    def streams(self) -> Mapping[str, Stream]: ...
+
+    @property
+    def sinks(self) -> Mapping[str, SinkTarget]: ...
+
+
+class Members:
+    """Implements `Fleet` with the members of a coordinator."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._lock = threading.Lock()
+        self._until = 0.0
+        self._addresses: dict[str, str] = {}
+        self._brokers: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
+
+    @property
+    def epoch(self) -> Epoch:
+        return self._membership.epoch
+
+    def owner(self, node: str) -> str | None:
+        return self._membership.owner(node)
+
+    def addresses(self) -> Mapping[str, str]:
+        self._look()
+        return self._addresses
+
+    def brokers(self) -> Mapping[str, str]:
+        self._look()
+        return self._brokers
+
+    def key(self, site: str) -> str | None:
+        self._look()
+        return self._keys.get(site)
+
+    def changed(self) -> None:
+        """Somebody came or went."""
+        self._until = 0.0
+
+    def _look(self) -> None:
+        with self._lock:
+            if time.monotonic() < self._until:
+                return
+            book = self._membership.book
+            self._keys = book.keys()
+            rows = [row for row in book.sites() if row.name in self._keys]
+            self._addresses = {row.name: row.address for row in rows if row.address}
+            self._brokers = {row.name: row.broker for row in rows if row.broker}
+            self._until = time.monotonic() + FRESH_S
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """Where the coordinator's own host is reached by sites."""
+
+    listen: str = "127.0.0.1:0"
+    address: str | None = None
+    certificate: tuple[bytes, bytes] | None = None
+    authority: bytes | None = None
+    broker: str = ""
+    """The Kafka broker that it shares with sites that use the same one."""
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class OwnSite:
+    """Made before anything is taken up, opened with the host, closed with it."""
+
+    def __init__(self, fleet: Fleet, secret: str, world: Declared, options: ListenOptions) -> None:
+        """`secret` is known to nobody else: proofs for those who ask here are made with it."""
+        self._key, self._options = key_of(f"{HOME} {secret}"), options
+        self._world = {
+            "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
+            "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
+        }
+        self._switchboard = ClientPool(fleet, self._key, options.authority, options.broker)
+        self._contacts: PeerDirectory | None = None
+        self._sharing: Agent | None = None
+        self._door: FlightServer | None = None
+        self._carrier: Driver | None = None
+        self.upkeep: Outbox | None = None
+        self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+        """What the sites that are there said about themselves last."""
+
+    def join(self, loop: PlacementLoop, host: Host) -> None:
+        """Lets a loop's changes reach the sites; before it takes up what ran."""
+        carrier = loop.reconfigurator
+        assert isinstance(carrier, Driver)
+        contacts = self._contacts = PeerDirectory(host.store, HOME, self._options.authority)
+        broker, kafka = self._options.broker, None
+        if broker:
+            shared = Broker(host.spark, broker, self._options.broker_settings)
+            kafka = KafkaExchange(shared, HOME, self._key, contacts.contact)
+        sharing = self._sharing = Agent(host, loop.paths, contacts.asker, kafka)
+        upkeep = self.upkeep = Outbox(
+            self._switchboard, self._world, lambda: carrier.under_way, self._at_home, carrier.concerned
+        )
+        self._carrier = carrier
+        carrier.spread(sharing, upkeep)
+        loop.quarantine.remote = self._remote
+        loop.deployer.is_spread = carrier.is_spread
+        desk = AgentRequestHandler(HOME, sharing, contacts)
+        scheme = "grpc+tls" if self._options.certificate else "grpc"
+        pairs = [self._options.certificate] if self._options.certificate else []
+        self._door = FlightServer(host.store, desk, self._key, f"{scheme}://{self._options.listen}", pairs)
+        shown = self._options.address or f"{self._here()}:{self._door.port}"
+        self._switchboard.home_address = shown if "://" in shown else f"{scheme}://{shown}"
+
+    def _remote(self) -> Remote:
+        """What sites say about their fragments."""
+        hosts = self._carrier.hosts if self._carrier is not None else {}
+        if not hosts:
+            return Remote()
+        facts = self.facts()
+        behind = [FragmentId(int(f)) for said in facts.values() for f in said.get("behind", ())]
+        pauses = [pauses_from(said.get("failed", {})) for said in facts.values()]
+        heard = frozenset(f for f, site in hosts.items() if site in facts)
+        return Remote({key: p for each in pauses for key, p in each.items()}, frozenset(behind), heard)
+
+    def _here(self) -> str:
+        """The host at which sites reach this one, if nobody says otherwise: its name if it listens everywhere."""
+        listen = self._options.listen
+        return socket.getfqdn() if is_everywhere(listen) else listen.rsplit(":", 1)[0]
+
+    def close(self) -> None:
+        """After the core has stopped and before the host does."""
+        if self._carrier is not None:
+            self._carrier.close()
+        if self._door is not None:
+            self._door.shutdown()
+        if self._sharing is not None:
+            self._sharing.stop()
+        if self._contacts is not None:
+            self._contacts.close()
+        self._switchboard.close()
+
+    def _at_home(self, peers: Mapping[str, Any]) -> None:
+        if self._contacts is not None:
+            self._contacts.learn(peers)
+
+    def resume(
+        self, sites: Sequence[str], name: str | None, operators: Sequence[OperatorId] = ()
+    ) -> dict[str, list[str] | str]:
+        """Lets sites try again what is paused there; for each what that was, or why it could not be told."""
+        with ThreadPoolExecutor(AT_ONCE, "resuming") as pool:
+            return dict(zip(sites, pool.map(lambda site: self._resume_at(site, name, operators), sites), strict=True))
+
+    def _resume_at(self, site: str, name: str | None, operators: Sequence[OperatorId]) -> list[str] | str:
+        try:
+            told = {"name": name, "operators": list(operators)}
+            return [str(what) for what in self._switchboard.order(site, "resume", told)]
+        except (AwayError, InputError) as error:
+            return str(error)
+
+    def inventories(self, sites: Sequence[str]) -> dict[str, Inventory | str]:
+        """What sites have; for each that could not be asked the reason."""
+        if not sites:
+            return {}
+        with ThreadPoolExecutor(AT_ONCE, "inventories") as pool:
+            return dict(zip(sites, pool.map(self._inventory_of, sites), strict=True))
+
+    def _inventory_of(self, site: str) -> Inventory | str:
+        try:
+            return Inventory.from_json(self._switchboard.order(site, "inventory", {}))
+        except (AwayError, InputError) as error:
+            return str(error)
+        except (KeyError, TypeError, ValueError):
+            return "its answer is not understood; update the site or the coordinator"
+
+    def joined(self, site: str) -> None:
+        """A site is there, for the first time or again: it is greeted."""
+        if self.upkeep is not None:
+            self.upkeep.forget(site)

@@ -1,0 +1,1 @@
+"""The read model: everything there is to see, kept up to date for whoever asks or watches."""

@@ -1,0 +1,132 @@
+"""Measuring: once a second, what runs is looked at by a thread of its own, so that nobody who decides waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from meander.model.clock import wall_clock_ms
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.channels.base import ChannelCounters
+from meander.run.channels.flight.proof import HOME
+from meander.run.delivery.latency import LatencyHistogram, Percentiles
+from meander.run.host import Host, HostStatus
+from meander.run.reporting.backlog import Backlog, ChannelFlow, read_counters
+from meander.run.reporting.host_report import HostReport, merged_flows
+
+_log = logging.getLogger(__name__)
+EVERY_S = 1.0
+SPAN = 10
+"""Latency and rates are those of so many readings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was seen at one moment; rates are per second."""
+
+    at_ms: int
+    status: HostStatus
+    counters: Mapping[ChannelId, ChannelCounters]
+    reports: Mapping[str, HostReport]
+    """What all hosts say of themselves: the own one, and those of sites."""
+    flows: Mapping[ChannelId, ChannelFlow]
+    """How all their channels are doing."""
+    state_bytes: Mapping[FragmentId, int]
+    latency: Mapping[str, Percentiles]
+    """Event-time latency by query, of the last seconds."""
+    channel_tps: Mapping[ChannelId, float] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Results delivered, by outlet, since the query began."""
+    rows_tps: Mapping[str, float] = field(default_factory=dict)
+    tuples_in_tps: float = 0.0
+    tuples_out_tps: float = 0.0
+    steps_per_s: float = 0.0
+    busy: float = 0.0
+    """Share of the time that slots spent in steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    at_s: float
+    measured: Measured
+    latencies: Mapping[str, LatencyHistogram]
+
+
+class Measuring:
+    """Reads the host and tells whoever wants to know."""
+
+    def __init__(self, host: Host, tell: Callable[[Measured], None], every_s: float = EVERY_S) -> None:
+        self.host, self.tell, self.every_s = host, tell, every_s
+        self.sites: Callable[[], Mapping[str, HostReport]] = dict
+        """What the hosts of sites said last."""
+        self._backlog = Backlog()
+        self._earlier: deque[_Earlier] = deque(maxlen=SPAN)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="measuring", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self.every_s):
+            try:
+                self.tell(self.measure())
+            except Exception:
+                _log.exception("measuring failed; it is tried again")
+
+    def measure(self) -> Measured:
+        """What there is to see now, compared with some seconds ago."""
+        host = self.host
+        status = host.status()
+        exchange, state = host.store.exchange, host.store.state
+        counters = read_counters(exchange)
+        flows = self._backlog.read(int(time.monotonic() * 1000), counters)
+        reports = {HOME: HostReport.of(status, flows, host.ingest_channels), **self.sites()}
+        seen = (wall_clock_ms(), status, counters, reports, merged_flows(reports))
+        sizes = {f: state.size(f).bytes for f in state.fragments()}
+        latencies = host.delivery.latencies() if host.delivery else {}
+        outlets = status.delivery.outlets if status.delivery else {}
+        rows = {name: outlet.rows for name, outlet in outlets.items()}
+        now = time.monotonic()
+        then = self._earlier[0] if self._earlier else None
+        recent = {
+            q: found.since(then.latencies[q]) if then and q in then.latencies else found
+            for q, found in latencies.items()
+        }
+        percentiles = {q: found.percentiles() for q, found in recent.items()}
+        if then is None:
+            measured = Measured(*seen, sizes, percentiles, rows=rows)
+        else:
+            before, span = then.measured, max(1e-3, now - then.at_s)
+            measured = Measured(
+                *seen,
+                sizes,
+                percentiles,
+                {
+                    c: max(0, found.appended_tuples - before.counters[c].appended_tuples) / span
+                    for c, found in counters.items()
+                    if c in before.counters
+                },
+                rows,
+                {name: max(0, count - before.rows.get(name, 0)) / span for name, count in rows.items()},
+                _tps(status, before.status, "ingest", span),
+                _tps(status, before.status, "delivery", span),
+                (status.totals.steps - before.status.totals.steps) / span,
+                (status.totals.seconds - before.status.totals.seconds) / span / max(1, len(host.slots)),
+            )
+        self._earlier.append(_Earlier(now, measured, latencies))
+        return measured
+
+
+def _tps(now: HostStatus, before: HostStatus, side: str, span: float) -> float:
+    later, earlier = getattr(now, side), getattr(before, side)
+    return 0.0 if later is None or earlier is None else max(0, later.rows - earlier.rows) / span

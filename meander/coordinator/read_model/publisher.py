@@ -1,0 +1,361 @@
+"""Telling: what the decision core did and found, put on the board and published to everybody who watches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meander.adapt.analyse import readings
+from meander.adapt.decisions import Decision
+from meander.adapt.log import entry
+from meander.adapt.per_query import PerQuery
+from meander.coordinator.adaptation.adaptation import Adaptation
+from meander.coordinator.condition.condition import (
+    STALLED_MS,
+    Condition,
+    Status,
+    query_condition,
+    span,
+    without_numbers,
+)
+from meander.coordinator.condition.facts import NO_REPORTS, facts_of
+from meander.coordinator.condition.progress import EventTimeProgress, Marks, marks_of
+from meander.coordinator.ledger.ledger import Ledger
+from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.read_model.change_history import ChangeHistory
+from meander.coordinator.read_model.hub import Hub
+from meander.coordinator.read_model.measuring import Measured
+from meander.coordinator.read_model.read_model import Pair, ReadModel
+from meander.coordinator.read_model.traces import NoTraces, Traces
+from meander.coordinator.sink_bindings import SinkBindings
+from meander.model.demands import Demand
+from meander.model.ids import NodeId, OperatorId, QueryId
+from meander.model.operators import Sink, Source, describe
+from meander.place.engine import BatchReport
+from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+
+Json = dict[str, Any]
+SHARES = ("p50", "p95", "p99")
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was done since the process began."""
+
+    batches: int = 0
+    events: int = 0
+    refused: int = 0
+    moves: int = 0
+    reconfigurations: int = 0
+    taken_back: int = 0
+    fragments: int = 0
+    """Fragments that reconfigurations in effect touched."""
+    state_bytes: int = 0
+    decisions: int = 0
+
+
+class Publisher:
+    """Belongs to the core's thread."""
+
+    def __init__(
+        self,
+        loop: PlacementLoop,
+        adaptation: Adaptation,
+        ledger: Ledger,
+        board: ReadModel,
+        outlets: SinkBindings,
+        hub: Hub,
+    ) -> None:
+        self.loop, self.adaptation, self.ledger = loop, adaptation, ledger
+        self.board, self.outlets, self.hub = board, outlets, hub
+        self.courses = ChangeHistory(loop, self._cause)
+        self.totals = Totals()
+        self.traces: Traces = NoTraces()
+        self.texts: dict[str, str] = {}
+        """The queries there are, as people wrote them."""
+        self.mechanisms: dict[str, str] = {}
+        """The mechanism of each query, as the ledger has it."""
+        self.measured: Measured | None = None
+        self.still: dict[QueryId, tuple[int, OperatorId]] = {}
+        """Queries whose time stands still: for how long, and the source that they wait for."""
+        self._progress = EventTimeProgress()
+
+    # ---------------------------------------------------------------- placements
+
+    def moves(self, report: BatchReport) -> list[Json]:
+        """Placement changes of a batch, for people; remembers why operators are where they are."""
+        topology = self.loop.catalog.topology
+        found: list[Json] = []
+        for move in report.moves:
+            if move.target is not None:
+                self.board.why[move.operator] = self._reason(move.operator, move.cause)
+            queries = self.board.queries_of(move.operator)
+            found.append(
+                {
+                    "operator": int(move.operator),
+                    "query": queries[0] if queries else None,
+                    "queries": queries,
+                    "from": None if move.source is None else topology.name(move.source),
+                    "to": None if move.target is None else topology.name(move.target),
+                    "cause": move.cause,
+                }
+            )
+        self.totals.moves += len(found)
+        return found
+
+    def by_hand(self, operators: Sequence[OperatorId]) -> None:
+        """Operators that somebody moved or released, also those that are where they were."""
+        for operator in operators:
+            self.board.why[operator] = self._reason(operator, f"operator {operator} released")
+        self.board.show_operators(operators)
+
+    def _reason(self, operator: OperatorId, cause: str) -> str:
+        record, chosen = self.loop.catalog.plan.operators.get(operator), self.loop.engine.mechanism
+        if record is not None and isinstance(record.spec, Source):
+            return "a source runs where its tuples are produced"
+        if record is not None and isinstance(record.spec, Sink):
+            return "a sink runs where its results are wanted"
+        if record is not None and record.pin is not None:
+            return "put there by hand"
+        name = chosen.by_operator.get(operator, chosen.fallback) if isinstance(chosen, PerQuery) else chosen.name
+        return f"{name} chose it after: {cause}"
+
+    def _cause(self, operators: Iterable[OperatorId]) -> str:
+        """Why operators are being changed, in short."""
+        wanted = set(operators)
+        moves = (m for applied in self.loop.pending for m in applied.report.moves)
+        causes = dict.fromkeys(m.cause for m in moves if m.operator in wanted)
+        return "; ".join(list(causes)[:3]) or "a change that had to wait"
+
+    def placed(self, moves: Sequence[Json], nodes: Iterable[NodeId], pairs: Iterable[Pair]) -> None:
+        """Operators moved, nodes and links changed."""
+        changed = self.board.show_topology(nodes, pairs)
+        if changed is not None:
+            self.hub.publish("topology", changed)
+        operators = [OperatorId(m["operator"]) for m in moves]
+        self.board.show_operators(operators)
+        self.queries({q for o in operators for q in self.board.queries_of(o)})
+
+    # ---------------------------------------------------------------- reconfigurations and decisions
+
+    def reconfigurations(self, outcomes: Iterable[ReconfigurationOutcome], now_ms: int) -> None:
+        """What began and what ended since the last time."""
+        ended, begun = self.courses.ended(outcomes, now_ms), self.courses.begun(now_ms)
+        if not (ended or begun):
+            return
+        with self.ledger.transaction():
+            for record in (*ended, *begun):
+                self.ledger.save_reconfiguration(record)
+        operators = {OperatorId(m["operator"]) for record in (*ended, *begun) for m in record["moves"]}
+        for each in self.loop.deployer.under_way.values():
+            operators |= each.change.operators
+        for record in begun:
+            if record["moves"]:
+                self.hub.publish("moves", [self._move(m, record["number"]) for m in record["moves"]])
+        for record in (*ended, *begun):
+            self.hub.publish("reconfiguration", record)
+        self._count(ended)
+        self.board.show_operators(operators)
+        self.board.show_deployment(self.measured)
+        self.queries({q for o in operators for q in self.board.queries_of(o)})
+
+    def _move(self, move: Json, number: int) -> Json:
+        queries = self.board.queries_of(OperatorId(move["operator"]))
+        return {**move, "query": queries[0] if queries else None, "queries": queries, "reconfiguration": number}
+
+    def _count(self, ended: Iterable[Json]) -> None:
+        for record in ended:
+            self.totals.reconfigurations += 1
+            self.totals.taken_back += record["status"] == "taken_back"
+            self.totals.fragments += record["fragments"] if record["status"] == "in_effect" else 0
+            self.totals.state_bytes += record["state_bytes"]
+            self.traces.reconfiguration(record)
+
+    def decisions(self, decided: Sequence[Decision]) -> None:
+        """What the adaptation loop decided."""
+        if not decided:
+            return
+        records = [entry(d) for d in decided]
+        records = [finite({**r, "from": r["mechanism"], "to": r.get("target")}) for r in records]
+        mechanisms = dict(self.adaptation.mechanisms())
+        with self.ledger.transaction():
+            self.ledger.add_decisions(records)
+            if mechanisms != self.mechanisms:
+                self.ledger.save_mechanisms(mechanisms)
+        self.mechanisms = mechanisms
+        self.totals.decisions += len(records)
+        for record in records:
+            self.hub.publish("decision", record)
+        self.queries({str(d.query) for d in decided})
+
+    # ---------------------------------------------------------------- queries
+
+    def queries(self, names: Iterable[str]) -> None:
+        """Brings queries up to date on the board; publishes those of which more than the numbers changed."""
+        shown = dict(self.board.views.queries)
+        changed: list[Json] = []
+        for name in names:
+            if name in self.texts:
+                found, before = self.query(name), shown.get(name)
+                shown[name] = found
+                if before is None or _lasting(found) != _lasting(before):
+                    changed.append(found)
+        self.board.show(queries=shown)
+        for found in changed:
+            self.hub.publish("query", found)
+
+    def gone(self, name: QueryId) -> None:
+        """A query that was stopped is freed."""
+        self.texts.pop(name, None)
+        self.board.drop_query(name)
+        self.hub.publish("query_removed", {"id": name})
+
+    def query(self, name: str) -> Json:
+        """A query as people see it."""
+        query = QueryId(name)
+        shape = self.board.views.shapes.get(name)
+        operators = shape.operators if shape else ()
+        outlets = self.outlets.names(name)
+        watched = self.adaptation.mapek.knowledge.queries.get(query)
+        running = self.loop.catalog.plan.queries.get(query)
+        read = self._readings(query, running.query.demands if running else ())
+        condition = self._condition(name, operators, outlets, read)
+        owner = self.loop.deployer.deployment.owner
+        found: Json = {
+            "id": name,
+            "text": self.texts.get(name, ""),
+            "status": condition.status.value,
+            "mechanism": watched.mechanism if watched else self.adaptation.chosen.fallback,
+            "demands": [_demand(demand, value) for demand, value in read],
+            "operators": len(operators),
+            "fragments": len({owner[o] for o in operators if o in owner}),
+            **self._results(name, outlets),
+        }
+        return found if condition.reason is None else found | {"reason": condition.reason}
+
+    def _results(self, name: str, outlets: Sequence[str]) -> Json:
+        measured = self.measured
+        latency = measured.latency.get(name) if measured else None
+        known = latency is not None and latency.count > 0
+        rows = [measured.rows.get(o, 0) for o in outlets] if measured else []
+        rates = [measured.rows_tps.get(o, 0.0) for o in outlets] if measured else []
+        return {
+            "results": max(rows, default=0),
+            "rate_tps": round(max(rates, default=0.0), 2),
+            "latency_ms": {share: getattr(latency, f"{share}_ms") if known else None for share in SHARES},
+        }
+
+    def _readings(self, query: QueryId, demands: Sequence[Demand]) -> list[tuple[Demand, float | None]]:
+        """Each demand with what is read of it now."""
+        mapek = self.adaptation.mapek
+        watched = mapek.knowledge.queries.get(query)
+        metrics = [d.metric for d in demands]
+        read = readings(mapek.monitors, mapek.history, query, watched.since_ms, metrics) if watched else {}
+        return [(demand, read.get(demand.metric)) for demand in demands]
+
+    def _condition(
+        self,
+        name: str,
+        operators: Sequence[OperatorId],
+        outlets: Sequence[str],
+        read: Sequence[tuple[Demand, float | None]],
+    ) -> Condition:
+        """How a query is doing, from what really flows and what really waits."""
+        measured = self.measured
+        watched = self.adaptation.mapek.knowledge.queries.get(QueryId(name))
+        active = None if watched is None else watched.active
+        applying = [(d, v) for d, v in read if (not d.when if active is None else d in active)]
+        facts = facts_of(
+            self.loop,
+            operators,
+            outlets,
+            measured.reports if measured else NO_REPORTS,
+            measured.flows if measured else None,
+            [(demand, value) for demand, value in applying if value is not None and not demand.met(value)],
+            self.waits_for(QueryId(name)),
+            is_stopping=name in self.outlets.stopping,
+        )
+        return query_condition(facts)
+
+    def waits_for(self, query: QueryId, at_least_ms: int = STALLED_MS) -> str | None:
+        """The source that the windows of a query wait for, if their time stands still."""
+        still_ms, source = self.still.get(query, (0, None))
+        if source is None or still_ms < at_least_ms or source not in self.loop.catalog.plan.operators:
+            return None
+        about = describe(self.loop.catalog.plan[source].spec)
+        return f"its windows have waited for {about} for more than {span(still_ms)}"
+
+    def held(self, query: QueryId) -> str:
+        """Why a query is paused, if it is: no placement would help it."""
+        shown = self.board.views.queries.get(query, {})
+        return str(shown.get("reason", "")) if shown.get("status") == Status.PAUSED else ""
+
+    # ---------------------------------------------------------------- measures
+
+    def measures(self, measured: Measured) -> None:
+        """Once a second: how everything is doing."""
+        self.measured = measured
+        self.still = self._progress.read(measured.at_ms, self._marks(measured))
+        self.board.show(measured=measured)
+        self.board.show_deployment(measured)
+        self.queries(list(self.texts))
+        status, views = measured.status, self.board.views
+        shown = {
+            name: {key: found[key] for key in ("rate_tps", "latency_ms", "results")}
+            | {"queue": self._queue(name), "status": found["status"], "reason": found.get("reason")}
+            for name, found in views.queries.items()
+        }
+        host = {
+            "tuples_in": status.ingest.rows if status.ingest else 0,
+            "tuples_out": status.delivery.rows if status.delivery else 0,
+            "tuples_in_tps": round(measured.tuples_in_tps, 2),
+            "tuples_out_tps": round(measured.tuples_out_tps, 2),
+            "pending": status.pending_tuples,
+            "state_bytes": status.state_bytes,
+            "steps_per_s": round(measured.steps_per_s, 2),
+            "slots": [{"name": f"slot {n}", "busy": round(measured.busy, 3)} for n in range(len(status.slots))],
+        }
+        links = self.board.link_rates(measured)
+        self.hub.publish("metrics", {"at_ms": measured.at_ms, "queries": shown, "host": host, "links": links})
+
+    def _marks(self, measured: Measured) -> dict[QueryId, Marks]:
+        plan, shapes = self.loop.catalog.plan, self.board.views.shapes
+        found = {QueryId(name): marks_of(plan, shape.operators, measured.counters) for name, shape in shapes.items()}
+        return {query: marks for query, marks in found.items() if marks}
+
+    def _queue(self, name: str) -> int:
+        """Tuples that wait before fragments of the query."""
+        shape, counters = self.board.views.shapes.get(name), self.measured.counters if self.measured else {}
+        owner, routing = self.loop.deployer.deployment.owner, self.loop.host.routing.fragments
+        fragments = {owner[o] for o in (shape.operators if shape else ()) if o in owner}
+        ports = {p for f in fragments if f in routing for p in routing[f].ports}
+        return sum(counters[p].pending_tuples for p in ports if p in counters)
+
+
+def _demand(demand: Demand, value: float | None) -> Json:
+    """A demand with what is read of it, and whether that is good enough."""
+    one: Json = {"text": str(demand), "met": None if value is None else demand.met(value)}
+    if value is not None and math.isfinite(value):
+        one |= {"value": float(f"{value:.4g}"), "unit": demand.show(1.0).removeprefix("1").strip()}
+    return one
+
+
+def _lasting(query: Json) -> Json:
+    """A query without the numbers that change every second and are published as metrics."""
+    lasting = {key: value for key, value in query.items() if key not in ("results", "rate_tps", "latency_ms")}
+    demands = [(d["text"], d["met"]) for d in query["demands"]]
+    return lasting | {"demands": demands, "reason": without_numbers(query.get("reason"))}
+
+
+def finite(value: Any) -> Any:
+    """JSON has no infinity: what is forecast without a way, say."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [finite(inner) for inner in value]
+    return value

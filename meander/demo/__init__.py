@@ -1,0 +1,1 @@
+"""The demo: trains on a ring line and the queries that follow them."""

@@ -1,0 +1,1 @@
+"""SQL: scripts, and one reader for each clause."""

@@ -1,0 +1,198 @@
+"""SELECT: from its text to a relation. A recursive descent, one method a clause; expressions go to `expressions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from meander.lang.clauses import check_event_time, condition, restricted
+from meander.lang.reader import Reader
+from meander.lang.relation import Relation, applied, called, joined, source, united
+from meander.lang.sql.aggregation import Grouping, aggregated
+from meander.lang.sql.items import SelectItem, Star, selected
+from meander.lang.sql.match import Pattern, finish, read_pattern
+from meander.lang.sql.windows import read_bound, read_lateness, read_window
+from meander.lang.text import Phrase
+from meander.model.errors import unknown
+from meander.model.streams import Stream
+from meander.model.windows import Window
+
+_UNSUPPORTED = {
+    "ORDER BY": "a stream never ends, so it cannot be ordered; use top_k(column, 3) in a window",
+    "LIMIT": "a stream never ends, so it cannot be limited; use top_k(column, 3) in a window",
+    "LEFT": "a pair needs both sides; write JOIN",
+    "RIGHT": "a pair needs both sides; write JOIN",
+    "FULL": "a pair needs both sides; write JOIN",
+    "CROSS": "a join needs an equality; write JOIN ... ON, or MATCH a AND b",
+    "DISTINCT": "a stream never ends, so write GROUP BY with a WINDOW",
+}
+
+
+@dataclass
+class _Clauses:
+    """The clauses after FROM, in whatever order they came."""
+
+    where: Phrase | None = None
+    group_by: list[SelectItem] | None = None
+    window: Window | None = None
+    window_column: Phrase | None = None
+    lateness_ms: int = 0
+    having: Phrase | None = None
+
+
+class SelectReader:
+    """Reads SELECTs over the known streams."""
+
+    def __init__(self, reader: Reader, streams: Mapping[str, Stream]) -> None:
+        self.reader = reader
+        self.streams = streams
+
+    def union(self) -> Relation:
+        """`SELECT ... [UNION ALL SELECT ...]`"""
+        result = self._operand()
+        while self.reader.take("UNION"):
+            self.reader.expect("ALL", remedy="streams are never deduplicated")
+            start, operand = self.reader.offset, self._operand()
+            with self.reader.text.at(start):
+                result = united([result, operand])
+        return result
+
+    def _operand(self) -> Relation:
+        if self.reader.take("("):
+            inner = self.union()
+            self.reader.expect(")")
+            return inner
+        return self._select()
+
+    def _select(self) -> Relation:
+        self.reader.expect("SELECT")
+        self._refuse("DISTINCT")
+        items = self.reader.listed(self.reader.item)
+        self.reader.expect("FROM")
+        origin = self._origin()
+        clauses = self._clauses()
+        relation = self._restricted(origin, clauses.where)
+        grouped = clauses.window is not None
+        if not grouped:
+            self._check_ungrouped(clauses)
+            return selected(relation, items)
+        return self._grouped(relation, items, clauses)
+
+    def _grouped(self, relation: Relation, items: list[Star | SelectItem], clauses: _Clauses) -> Relation:
+        assert clauses.window is not None
+        check_event_time(relation, clauses.window_column)
+        grouping = Grouping(clauses.window, clauses.lateness_ms, clauses.group_by or (), clauses.having)
+        with self.reader.text.at(items[0].phrase.start):
+            return aggregated(relation, items, grouping)
+
+    def _check_ungrouped(self, clauses: _Clauses) -> None:
+        missing = "needs a window; add for example WINDOW TUMBLING(10 s)"
+        if clauses.group_by:
+            raise clauses.group_by[0].phrase.error(f"GROUP BY {missing}")
+        if clauses.having is not None:
+            raise clauses.having.error(f"HAVING {missing}")
+
+    def _restricted(self, origin: Relation | Pattern, where: Phrase | None) -> Relation:
+        if isinstance(origin, Pattern):
+            return finish(origin, where)
+        return origin if where is None else restricted(origin, where)
+
+    def _clauses(self) -> _Clauses:
+        reader, found = self.reader, _Clauses()
+        while True:
+            start = reader.offset
+            self._refuse("ORDER BY", "LIMIT")
+            if reader.take("WHERE"):
+                self._once(found.where, "WHERE", start)
+                found.where = reader.phrase()
+            elif reader.take("GROUP BY"):
+                self._once(found.group_by, "GROUP BY", start)
+                found.group_by = reader.listed(reader.named_item)
+            elif reader.take("WINDOW"):
+                self._once(found.window, "WINDOW", start)
+                found.window, found.window_column = read_window(reader)
+                found.lateness_ms = read_lateness(reader)
+            elif reader.take("HAVING"):
+                self._once(found.having, "HAVING", start)
+                found.having = reader.phrase()
+            else:
+                return found
+
+    def _once(self, value: object, clause: str, start: int) -> None:
+        if value is not None:
+            raise self.reader.text.error(f"{clause} is written twice", start)
+
+    def _refuse(self, *words: str) -> None:
+        for word in words:
+            if self.reader.at(word):
+                raise self.reader.error(f"{word} is not supported: {_UNSUPPORTED[word]}")
+
+    def _origin(self) -> Relation | Pattern:
+        """What stands after FROM: one source, a chain of joins, or a list of sources with a MATCH."""
+        reader, start = self.reader, self.reader.offset
+        listed = reader.listed(self._joined)
+        if reader.take("MATCH"):
+            named: dict[str, Relation] = {}
+            for relation in listed:
+                alias = relation.scope.only_alias
+                if alias is None or alias in named:
+                    raise reader.text.error("every input of MATCH needs a name of its own; add AS", start)
+                named[alias] = relation
+            return read_pattern(reader, named)
+        if len(listed) > 1:
+            raise reader.expected("MATCH (several inputs need a pattern such as MATCH a THEN b WITHIN 10 s, or JOIN)")
+        return listed[0]
+
+    def _joined(self) -> Relation:
+        left = self._source()
+        while True:
+            self._refuse("LEFT", "RIGHT", "FULL", "CROSS")
+            inner = self.reader.take("INNER")
+            if not self.reader.take("JOIN"):
+                if inner:
+                    raise self.reader.expected("JOIN")
+                return left
+            left = self._join(left)
+
+    def _join(self, left: Relation) -> Relation:
+        reader, start = self.reader, self.reader.offset
+        right = self._source()
+        reader.expect("ON", remedy="and an equality between both sides")
+        phrase = reader.phrase()
+        bound = read_bound(reader, "a join")
+        with reader.text.at(start):
+            scope = left.scope.beside(right.scope)
+        on = condition(scope, phrase)
+        with reader.text.at(phrase.start):
+            return joined(left, right, on, bound)
+
+    def _source(self) -> Relation:
+        """A stream, a sub-query or a user function over one; with its alias."""
+        reader = self.reader
+        if reader.take("("):
+            relation = self.union()
+            reader.expect(")")
+        elif reader.at("APPLY", "("):
+            relation = self._apply()
+        else:
+            start = reader.offset
+            name = reader.name("a stream")
+            if name not in self.streams:
+                raise unknown("stream", name, self.streams).at(reader.text.where(start))
+            relation = source(self.streams[name])
+        alias = reader.optional_alias()
+        return called(relation, alias) if alias else relation
+
+    def _apply(self) -> Relation:
+        """`APPLY('module:function', source) RETURNS (column type, ...)`"""
+        reader = self.reader
+        reader.expect("APPLY", "(")
+        start = reader.offset
+        function = reader.string("a function written 'module:function'")
+        reader.expect(",", remedy="then the input of the function")
+        relation = self._source()
+        reader.expect(")")
+        reader.expect("RETURNS", remedy="and the columns that the function gives, such as (id bigint, speed double)")
+        output = reader.schema()
+        with reader.text.at(start):
+            return applied(relation, function, output)

@@ -1,0 +1,1 @@
+"""Topology files: YAML in, YAML out."""

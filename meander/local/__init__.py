@@ -1,0 +1,1 @@
+"""Queries and placements on this machine, without a service: run, replay, place."""

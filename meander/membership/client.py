@@ -1,0 +1,274 @@
+"""A site's membership, kept alive: joins, sends heartbeats, joins again after a loss, leaves.
+
+    client = Client(Asking(url, token), description, Fence(directory / "fence.json"), listener)
+    client.start()
+    client.wait_joined(60)      # raises if the coordinator refused
+    ...
+    client.leave()
+
+It has one thread. What the coordinator says about others arrives at the listener, from that thread. A site goes on with
+what it runs whatever happens here; only a refusal that nobody but a person can change ends the attempts.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from meander.membership.fence import Fence, FencedError
+from meander.membership.http_client import CoordinatorClient, RefusedError, UnreachableError
+from meander.membership.protocol import CLOCK_MS, PROTOCOL, Admission, Code, Description, Epoch, Peer, SiteMeasures
+from meander.model.clock import wall_clock_ms
+from meander.model.errors import InputError
+
+_log = logging.getLogger(__name__)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+SLOW_S = 0.5
+"""A registration that took longer says little about clocks: a refusal because of them is tried again."""
+
+
+class Listener:
+    """What a site wants to know. Override what is of interest; a call should return soon."""
+
+    def joined(self, membership: Admission) -> None:
+        """The coordinator knows this site, for the first time or again."""
+
+    def lost(self, reason: str) -> None:
+        """The coordinator does not answer, or does not know this site any more; it is tried again."""
+
+    def refused(self, error: RefusedError) -> None:
+        """The coordinator said no, and will say so again."""
+
+    def peers(self, peers: Mapping[str, Peer]) -> None:
+        """Who runs which node, after it changed."""
+
+    def heard(self, answer: Mapping[str, Any]) -> None:
+        """A heartbeat was answered."""
+
+    def measures(self) -> SiteMeasures:
+        """What the next heartbeat tells."""
+        return SiteMeasures()
+
+
+class MembershipClient:
+    """One site's membership."""
+
+    def __init__(
+        self,
+        asking: CoordinatorClient,
+        description: Description,
+        fence: Fence,
+        listener: Listener | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.description, self.fence = description, fence
+        self._asking, self._listener, self._clock = asking, listener or Listener(), clock
+        self._membership: Admission | None = None
+        self._last_session: str | None = None
+        self._refused: RefusedError | None = None
+        self._changed = threading.Condition()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
+        self._pause_s = FIRST_PAUSE_S
+        self._lost_told = self._clock_told = False
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops talking, without leaving: the coordinator will wait for this site until its patience ends."""
+        self._ending.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._asking.close()
+
+    @property
+    def membership(self) -> Admission | None:
+        """What holds now; None while the coordinator does not know this site."""
+        return self._membership
+
+    def wait_joined(self, timeout_s: float) -> Admission:
+        """Waits until the coordinator knows this site. Raises when it refuses, or when it takes too long."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while self._membership is None:
+                if self._refused is not None:
+                    raise self._refused
+                left = deadline - time.monotonic()
+                if left <= 0 or self._ending.is_set():
+                    raise InputError(f"the coordinator at {self._asking.url} did not take this site in time; is it up?")
+                self._changed.wait(left)
+            return self._membership
+
+    def drain(self) -> None:
+        """Asks the coordinator to move operators away from this site."""
+        self._say("POST", "drain", {"session": self._session(), **self._seen()})
+
+    def leave(self) -> None:
+        """Ends the membership at once and stops, also when the coordinator has lost sight of this site meanwhile.
+
+        One that does not answer, asked again, finds out by itself.
+        """
+        self._ending.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        for last in (False, True) if self._last_session is not None and self._refused is None else ():
+            try:
+                self._say("DELETE", "", None, f"?session={quote(self._last_session or '')}")
+                break
+            except (UnreachableError, RefusedError, FencedError) as error:
+                if last:
+                    _log.warning("left without the coordinator's knowledge: %s", error)
+        self._set(None)
+        self._asking.close()
+
+    def _session(self) -> str:
+        membership = self._membership
+        if membership is None:
+            raise UnreachableError("the coordinator does not know this site now")
+        return membership.session
+
+    # ---------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            membership = self._membership
+            try:
+                if membership is None:
+                    wait_s = self._join()
+                else:
+                    self._beat(membership)
+                    wait_s = membership.heartbeat_ms / 1000
+                self._pause_s = FIRST_PAUSE_S
+                self._lost_told = False
+            except RefusedError as error:
+                if not error.code.passes:
+                    self._give_up(error)
+                    return
+                if error.code is Code.SESSION:
+                    self._set(None)
+                self._lost(str(error))
+                wait_s = 0.0 if error.code is Code.SESSION else self._back_off()
+            except (UnreachableError, FencedError) as error:
+                self._lost(str(error))
+                wait_s = self._back_off()
+            except Exception as error:  # such as a full disk that does not take a new epoch: this thread must not end
+                _log.exception("keeping the membership of site %s failed; it is tried again", self.description.site)
+                self._lost(f"{type(error).__name__}: {error}")
+                wait_s = self._back_off()
+            self._ending.wait(wait_s)
+
+    def _join(self) -> float:
+        """Registers; gives how long to wait before the first heartbeat."""
+        mine = self.description
+        body = {
+            "protocol": PROTOCOL,
+            "site": mine.site,
+            "instance": mine.instance,
+            "version": mine.version,
+            "now_ms": self._clock(),
+            "address": mine.address,
+            **({"broker": mine.broker} if mine.broker else {}),
+            "nodes": [dict(node) for node in mine.nodes],
+            **self._seen(),
+        }
+        begun = time.monotonic()
+        try:
+            answer = self._asking.ask("POST", "/sites", body)
+        except RefusedError as error:
+            if error.code is Code.CLOCK and time.monotonic() - begun > SLOW_S:
+                raise UnreachableError(f"the coordinator is too slow to compare clocks ({error})") from None
+            raise
+        if answer["protocol"] != PROTOCOL:
+            raise RefusedError(
+                Code.PROTOCOL, f"the coordinator speaks version {answer['protocol']}, this site {PROTOCOL}; update one"
+            )
+        self._accept(answer)
+        found = Admission(
+            str(answer["session"]),
+            Epoch.of_json(answer),
+            int(answer["heartbeat_ms"]),
+            int(answer["patience_ms"]),
+            tuple(answer["nodes"]),
+        )
+        self._last_session = found.session
+        self._set(found)
+        _log.info("site %s joined with %s, epoch %d", mine.site, ", ".join(found.nodes), found.epoch.number)
+        self._listener.joined(found)
+        return 0.0
+
+    def _beat(self, membership: Admission) -> None:
+        measures = self._listener.measures().as_json()  # which may take a moment
+        begun = time.monotonic()
+        body = {
+            "session": membership.session,
+            "protocol": PROTOCOL,
+            "now_ms": self._clock(),
+            "measures": measures,
+            **self._seen(),
+        }
+        answer = self._say("POST", "heartbeats", body)
+        if time.monotonic() - begun < SLOW_S:
+            self._compare_clocks(self._clock() - int(answer["now_ms"]))
+        if answer.get("peers") is not None:
+            self._listener.peers({n: Peer(p["site"], p["address"]) for n, p in answer["peers"].items()})
+        self._listener.heard(answer)
+
+    def _compare_clocks(self, ahead_ms: int) -> None:
+        """Says once that the clock here is too far off; what a clock is good for goes wrong until it is set."""
+        if abs(ahead_ms) <= CLOCK_MS:
+            self._clock_told = False
+        elif not self._clock_told:
+            self._clock_told = True
+            _log.warning(
+                "the clock here is %.1f s %s the coordinator's; event times of its tuples are wrong until it is set "
+                "(NTP)", abs(ahead_ms) / 1000, "ahead of" if ahead_ms > 0 else "behind",
+            )  # fmt: skip
+
+    def _say(self, method: str, what: str, body: Any, query: str = "") -> Any:
+        path = "/sites/" + quote(self.description.site, safe="") + (f"/{what}" if what else "") + query
+        answer = self._asking.ask(method, path, body)
+        self._accept(answer)
+        return answer
+
+    def _accept(self, answer: Mapping[str, Any]) -> None:
+        self.fence.accept(Epoch.of_json(answer))
+
+    def _seen(self) -> dict[str, Any]:
+        newest = self.fence.newest
+        return {"seen": None if newest is None else newest.as_json()}
+
+    # ---------------------------------------------------------------- what happened
+
+    def _set(self, membership: Admission | None) -> None:
+        with self._changed:
+            self._membership = membership
+            self._changed.notify_all()
+
+    def _give_up(self, error: RefusedError) -> None:
+        with self._changed:
+            self._membership, self._refused = None, error
+            self._changed.notify_all()
+        _log.error("the coordinator refused site %s: %s", self.description.site, error)
+        self._listener.refused(error)
+
+    def _lost(self, reason: str) -> None:
+        if not self._lost_told:
+            self._lost_told = True
+            _log.warning("site %s goes on without the coordinator: %s", self.description.site, reason)
+            self._listener.lost(reason)
+
+    def _back_off(self) -> float:
+        """Longer each time, and not all sites at once."""
+        wait_s = self._pause_s * random.uniform(0.5, 1.0)
+        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+        return wait_s

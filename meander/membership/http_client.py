@@ -1,0 +1,123 @@
+"""Requests of a site to its coordinator: HTTP with JSON, one connection that is kept, errors told apart.
+
+A coordinator that cannot be reached is `UnreachableError`; one that says no is `RefusedError` with its code.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from meander.membership.protocol import Code
+from meander.model.errors import InputError
+
+BASE = "/api/v1"
+TIMEOUT_S = 10.0
+_CODES = {
+    HTTPStatus.UNAUTHORIZED: Code.TOKEN,
+    HTTPStatus.FORBIDDEN: Code.NOT_YOURS,
+    HTTPStatus.GONE: Code.SESSION,
+    HTTPStatus.SERVICE_UNAVAILABLE: Code.UNAVAILABLE,
+}
+
+
+class UnreachableError(Exception):
+    """Nobody answers, or somebody who is no coordinator."""
+
+
+class RefusedError(InputError):
+    """The coordinator said no."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class CoordinatorClient:
+    """One coordinator, from any thread."""
+
+    def __init__(self, url: str, token: str, ca: Path | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        """`ca` is the certificate of whoever signed the coordinator's; without it, those of the system count."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"{url!r} is no address of a coordinator; write one such as https://hub:8420")
+        self.url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
+        self._parts = parts
+        self._context = trusting(ca) if parts.scheme == "https" else None
+        self._lock = threading.Lock()
+        self._connection: HTTPConnection | None = None
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Asks once. A connection that was closed meanwhile is opened again once."""
+        data = None if body is None else json.dumps(body).encode()
+        with self._lock:
+            kept = self._connection is not None
+            try:
+                status, text = self._once(method, path, data)
+            except ssl.SSLCertVerificationError as error:
+                self._drop()
+                raise UnreachableError(
+                    f"the certificate of {self.url} is not trusted: {error.verify_message}; give the CA it is from"
+                ) from None
+            except (OSError, HTTPException) as error:
+                self._drop()
+                if not kept:
+                    raise UnreachableError(f"no coordinator answers at {self.url}: {error}") from None
+                try:
+                    status, text = self._once(method, path, data)
+                except (OSError, HTTPException) as again:
+                    self._drop()
+                    raise UnreachableError(f"no coordinator answers at {self.url}: {again}") from None
+        return self._understood(status, text)
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _once(self, method: str, path: str, data: bytes | None) -> tuple[int, bytes]:
+        if self._connection is None:
+            self._connection = self._connect()
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        self._connection.request(method, f"{self._parts.path.rstrip('/')}{BASE}{path}", data, headers)
+        response = self._connection.getresponse()
+        return response.status, response.read()
+
+    def _connect(self) -> HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._context is not None:
+            return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._context)
+        return HTTPConnection(host, port, timeout=self._timeout_s)
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _understood(self, status: int, text: bytes) -> Any:
+        try:
+            found = json.loads(text) if text else None
+        except ValueError:
+            raise UnreachableError(f"what answers at {self.url} is no coordinator") from None
+        if status < 400:
+            return found
+        if not isinstance(found, dict) or "detail" not in found:
+            raise UnreachableError(f"what answers at {self.url} is no coordinator (status {status})")
+        if status >= 500 and status != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise UnreachableError(f"the coordinator at {self.url} failed: {found['detail']}")
+        code = found.get("code")
+        known = Code(code) if code in set(Code) else _CODES.get(HTTPStatus(status), Code.INPUT)
+        raise RefusedError(known, str(found["detail"]))
+
+
+def trusting(ca: Path | None) -> ssl.SSLContext:
+    """What a client needs to believe a certificate that this authority signed."""
+    try:
+        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"this is no certificate of an authority: {error}", str(ca)) from None

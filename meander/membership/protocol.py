@@ -1,0 +1,101 @@
+"""The records of the site protocol, as both ends use them; `docs/reference/site-protocol.md` explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+PROTOCOL = 2
+"""The version that this program speaks."""
+FIRST_PROTOCOL = 1
+"""What those speak who do not say so."""
+CLOCK_MS = 2_000
+"""How far the clock of a site may be from the coordinator's."""
+HEARTBEAT_MS, PATIENCE_MS = 1_000, 5_000
+
+
+class Code(StrEnum):
+    """Why a site was refused, for programs."""
+
+    TOKEN = "token"
+    NOT_YOURS = "not_yours"
+    CLAIMED = "claimed"
+    TWICE = "twice"
+    EPOCH = "epoch"
+    PROTOCOL = "protocol"
+    CLOCK = "clock"
+    INPUT = "input"
+    UNAVAILABLE = "unavailable"
+    SESSION = "session"
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is worth trying again without anybody changing anything."""
+        return self in (Code.EPOCH, Code.UNAVAILABLE, Code.SESSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Which coordinator acts: the number grows with every start, the name tells apart two of the same number."""
+
+    number: int
+    coordinator: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"epoch": self.number, "coordinator": self.coordinator}
+
+    @staticmethod
+    def of_json(value: Mapping[str, Any]) -> Epoch:
+        return Epoch(int(value["epoch"]), str(value["coordinator"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a site says about itself when it joins."""
+
+    site: str
+    nodes: tuple[Mapping[str, Any], ...]
+    """Each with its name; one that the topology does not know with its kind, and links if it has some."""
+    address: str
+    """Where other sites reach its channels."""
+    instance: str
+    """Made once for the directory of a site: two processes with different ones are different sites."""
+    version: str
+    broker: str = ""
+    """The broker that it uses, if it uses one."""
+
+    @property
+    def names(self) -> list[str]:
+        return [str(node["name"]) for node in self.nodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who runs the fragments of a node, and where they can be reached."""
+
+    site: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a registration gave."""
+
+    session: str
+    epoch: Epoch
+    heartbeat_ms: int = HEARTBEAT_MS
+    patience_ms: int = PATIENCE_MS
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SiteMeasures:
+    """What a site tells with a heartbeat: about its nodes, and about its process."""
+
+    nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    host: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"nodes": {n: dict(m) for n, m in self.nodes.items()}, "host": dict(self.host)}

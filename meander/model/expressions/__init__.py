@@ -1,0 +1,1 @@
+"""Typed expressions, the functions they may use, and their normal form."""

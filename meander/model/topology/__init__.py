@@ -1,0 +1,1 @@
+"""The topology: nodes and links as columns, their names, and cheapest paths."""

@@ -1,0 +1,142 @@
+"""Remembers cheapest paths until a change can have touched them, at O(1) per change.
+
+A removed arc drops exactly the paths that use it. An added arc can only improve paths that cost more than the arc
+itself; instead of searching for those, each remembered path notes how many arcs had been added when it was computed,
+and is checked against the newer ones when it is asked for. Threads that place concurrently may ask at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from meander.model.ids import NodeId
+
+if TYPE_CHECKING:
+    from meander.model.topology.graph import Topology
+
+REMEMBERED_ADDITIONS = 64
+MOST_PATHS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A live path: its nodes from start to goal, its arcs, and its latency."""
+
+    nodes: tuple[NodeId, ...]
+    arcs: tuple[int, ...]
+    latency_ms: float
+
+    @property
+    def hops(self) -> int:
+        return len(self.arcs)
+
+
+@dataclass(slots=True)
+class _Entry:
+    path: Path | None
+    additions_seen: int
+
+
+class PathCache:
+    """Cheapest paths by (start, goal)."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[NodeId, NodeId], _Entry] = {}
+        self._users: defaultdict[int, set[tuple[NodeId, NodeId]]] = defaultdict(set)
+        self._of_node: defaultdict[NodeId, set[tuple[NodeId, NodeId]]] = defaultdict(set)
+        self._additions: list[tuple[NodeId, NodeId, float]] = []
+        self._forgotten = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PathCache:
+        """A copy of a topology finds its paths anew."""
+        return PathCache()
+
+    def get(self, start: NodeId, goal: NodeId, topology: Topology) -> tuple[bool, Path | None]:
+        """Whether the answer is known, and the answer."""
+        entry = self._entries.get((start, goal))
+        if entry is None:
+            return False, None
+        if self._still_cheapest(entry, start, goal, topology):
+            entry.additions_seen = self._forgotten + len(self._additions)
+            return True, entry.path
+        with self._lock:
+            self._drop((start, goal))
+        return False, None
+
+    def put(self, start: NodeId, goal: NodeId, path: Path | None) -> Path | None:
+        pair = (start, goal)
+        with self._lock:
+            if len(self._entries) >= MOST_PATHS:
+                self._clear()
+            self._drop(pair)
+            self._entries[pair] = _Entry(path, self._forgotten + len(self._additions))
+            self._of_node[start].add(pair)
+            self._of_node[goal].add(pair)
+            for arc in path.arcs if path else ():
+                self._users[arc].add(pair)
+        return path
+
+    def added(self, tail: NodeId, tip: NodeId, latency_ms: float) -> None:
+        self._additions.append((tail, tip, latency_ms))
+        if len(self._additions) > 2 * REMEMBERED_ADDITIONS:
+            del self._additions[:REMEMBERED_ADDITIONS]
+            self._forgotten += REMEMBERED_ADDITIONS
+
+    def drop_arc(self, arc: int) -> None:
+        with self._lock:
+            for pair in tuple(self._users.get(arc, ())):
+                self._drop(pair)
+
+    def drop_node(self, node: NodeId) -> None:
+        with self._lock:
+            for pair in tuple(self._of_node.get(node, ())):
+                self._drop(pair)
+
+    def _clear(self) -> None:
+        self._entries.clear()
+        self._users.clear()
+        self._of_node.clear()
+
+    def _still_cheapest(self, entry: _Entry, start: NodeId, goal: NodeId, topology: Topology) -> bool:
+        if entry.additions_seen < self._forgotten:
+            return False
+        latency = entry.path.latency_ms if entry.path else float("inf")
+        for tail, tip, added_ms in self._additions[entry.additions_seen - self._forgotten :]:
+            if added_ms < latency and not self._dead_end(tail, tip, start, goal, topology):
+                return False
+        return True
+
+    @staticmethod
+    def _dead_end(tail: NodeId, tip: NodeId, start: NodeId, goal: NodeId, topology: Topology) -> bool:
+        """No path from start to goal crosses the arc: only the arc back leads to its tail or on from its tip."""
+        nodes, arcs = topology.nodes, topology.arcs
+        if tail != start and nodes.in_degree[tail] <= 1:
+            arriving = nodes.in_head[tail]
+            if arriving < 0 or arcs.tail[arriving] == tip:
+                return True
+        if tip != goal and nodes.out_degree[tip] <= 1:
+            leaving = nodes.out_head[tip]
+            return bool(leaving < 0 or arcs.tip[leaving] == tail)
+        return False
+
+    def _drop(self, pair: tuple[NodeId, NodeId]) -> None:
+        entry = self._entries.pop(pair, None)
+        if entry is None:
+            return
+        for arc in entry.path.arcs if entry.path else ():
+            users = self._users[arc]
+            users.discard(pair)
+            if not users:
+                del self._users[arc]
+        for node in set(pair):
+            pairs = self._of_node[node]
+            pairs.discard(pair)
+            if not pairs:
+                del self._of_node[node]

@@ -1,0 +1,1 @@
+"""Amenders: a delta placed anew, beside others that are placed at the same time."""

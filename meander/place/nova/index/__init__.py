@@ -1,0 +1,1 @@
+"""The index of free room: the nearest node that can still take so much."""

@@ -1,0 +1,109 @@
+"""From a query to Nova's question and back: which pairs of sources join, what nodes can take, which parts follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from meander.model.errors import InputError
+from meander.model.expressions.tree import Column
+from meander.model.ids import NodeId
+from meander.model.operators import Map, WindowJoin
+from meander.model.streams import Stream
+from meander.place.catalog import Catalog
+from meander.place.costspace.upkeep import follow
+from meander.place.nova.problem import JoinProblem, all_pairs, pairs_by_key
+from meander.place.nova.queries.shape import JoinShape, Side
+from meander.place.nova.queries.split import slots_of
+from meander.place.nova.queries.wiring import JoinPart
+from meander.place.nova.running.joins import Joins
+
+ONLY = "only."
+"""Begins a stream's option that says which value of a column each producer has: `only.region: p1=north, p2=south`."""
+
+Pairs = Sequence[tuple[int, int]]
+"""Which sources join, by their numbers on the left and on the right."""
+
+
+def pairs_of_query(shape: JoinShape, streams: Mapping[str, Stream]) -> list[tuple[int, int]]:
+    """The join matrix: by a key of which each producer has only one value, if both streams say so; else all pairs."""
+    if isinstance(shape.join, WindowJoin):
+        for left, right in shape.join.keys:
+            known = [_values(side, key, streams) for side, key in ((shape.left, left), (shape.right, right))]
+            if known[0] is not None and known[1] is not None:
+                rows = pairs_by_key(known[0], known[1])
+                if not len(rows[0]):
+                    raise InputError(f"no producers of both streams have the same {left!r}; look at {ONLY}{left}")
+                return list(zip(rows[0].tolist(), rows[1].tolist(), strict=True))
+    rows = all_pairs(len(shape.left.nodes), len(shape.right.nodes))
+    return list(zip(rows[0].tolist(), rows[1].tolist(), strict=True))
+
+
+def _values(side: Side, key: str, streams: Mapping[str, Stream]) -> list[str] | None:
+    """For each producer the value that it has in a column, if the stream says so and the column is only handed on."""
+    column = key
+    for operator in reversed(side.chain):
+        if isinstance(operator, Map):
+            made = next(c.expression for c in operator.columns if c.name == column)
+            if not isinstance(made, Column):
+                return None
+            column = made.name
+    text = streams[side.source.stream].options.get(ONLY + column)
+    if text is None:
+        return None
+    entries = dict(entry.split("=", 1) for entry in text.replace(",", " ").split() if "=" in entry)
+    missing = [n for n in side.nodes if n not in entries]
+    if missing:
+        raise InputError(
+            f"stream {side.source.stream!r}: option '{ONLY}{column}' has no value for node {missing[0]!r}; "
+            "write node=value for each of its nodes"
+        )
+    return [entries[n] for n in side.nodes]
+
+
+def problem_of_query(catalog: Catalog, shape: JoinShape, pairs: Pairs) -> JoinProblem:
+    """Nova's question: nodes are the topology's, capacities what others leave of them."""
+    if catalog.space is None:
+        follow(catalog, ())
+    assert catalog.space is not None
+    topology = catalog.topology
+    count = topology.nodes.count
+    points = catalog.space.coordinates[:count].copy()
+    points[~topology.nodes.alive[:count]] = np.nan
+    free = topology.nodes.capacity_tps[:count].astype(np.float64) - catalog.ledger.load_tps[:count]
+    sides = (shape.left, shape.right)
+    nodes = [topology.known_id(n) for side in sides for n in side.nodes]
+    rates = [catalog.source_rate_tps(side.source.stream, n) for side in sides for n in side.nodes]
+    ends = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+    sink = topology.known_id(shape.sink_node)
+    return JoinProblem(
+        points, catalog.space.heights[:count].copy(), np.maximum(free, 0.0), np.array(nodes, dtype=np.int32),
+        np.array(rates), ends[:, 0].copy(), ends[:, 1] + np.int32(len(shape.left.nodes)),
+        np.full(len(ends), sink, dtype=np.int32),
+        names=tuple(topology.name(NodeId(n)) for n in range(count)),
+    )  # fmt: skip
+
+
+def parts_of(joins: Joins) -> list[JoinPart]:
+    """The parts of all placed joins."""
+    ends = joins.board.joins["ends"]
+    return [
+        JoinPart(
+            int(ends[r.join][0]),
+            int(ends[r.join][1]),
+            slots_of(r.left, r.left_parts),
+            slots_of(r.right, r.right_parts),
+            NodeId(r.node),
+        )
+        for r in joins.replicas()
+    ]
+
+
+def whole_parts(problem: JoinProblem, hosts: Sequence[int]) -> list[JoinPart]:
+    """Every join whole at one node: what baselines decide."""
+    everything = slots_of(range(1), 1)
+    ends = zip(problem.join_left.tolist(), problem.join_right.tolist(), strict=True)
+    return [
+        JoinPart(left, right, everything, everything, NodeId(h)) for (left, right), h in zip(ends, hosts, strict=True)
+    ]

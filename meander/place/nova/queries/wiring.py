@@ -1,0 +1,345 @@
+"""A join that Nova has cut into parts, as operators of the global query plan.
+
+    source ─ split ──► arrival ─┐
+                                join ─ projection ─┐
+    source ─ split ──► arrival ─┘                  merge ──► merge ─ rest of the query ─ sink
+    at the sources      at each node that joins               at the sink
+
+A split keeps the tuples that one node needs of one source: they travel there once, whoever reads them there. A merge on
+each node holds its parts together, so they are one fragment. All of these are ordinary operators, pinned to their
+nodes: deployment, markers, migration and recovery know nothing of parts.
+
+When the cut changes, a part that goes on under the same ranges keeps its operator, and moves with its state. A part
+whose ranges are not wanted any more *retires*: what arrives from then on is marked, and it makes no pairs of two
+marked tuples. Those are made by the parts that take its place, which begin with nothing. So a pair is made by the part
+that was in charge when the earlier of its tuples arrived, whatever happened since; when nothing is left that arrived
+before, the retired part is of no use any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from meander.model.errors import InputError
+from meander.model.expressions.functions import call
+from meander.model.expressions.tree import FALSE, TRUE, Column, Expression, Named
+from meander.model.global_plan import OperatorState, PlanOperator, RunningQuery
+from meander.model.ids import NodeId, OperatorId
+from meander.model.operators import Filter, Map, Operator, Union, output_schema
+from meander.model.schema import BOOLEAN, Schema, beside, fresh
+from meander.model.signature import Signature, signature_of
+from meander.place.catalog import Catalog
+from meander.place.changelog import ChangeLog
+from meander.place.nova.queries.shape import JoinShape, Side
+from meander.place.nova.queries.split import EVERYTHING, Slots, predicate, together
+from meander.place.rates import row_bytes
+from meander.place.sharing import estimate
+
+LEFT, RIGHT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPart:
+    """A rectangle of one pair of sources at a node. Sources are numbered through, the left side's first."""
+
+    left: int
+    right: int
+    left_slots: Slots
+    right_slots: Slots
+    node: NodeId
+
+    def slots(self, side: int) -> Slots:
+        return self.right_slots if side else self.left_slots
+
+    def source(self, side: int) -> int:
+        return self.right if side else self.left
+
+
+@dataclass(slots=True)
+class Running:
+    """A part that runs."""
+
+    part: JoinPart
+    operator: OperatorId | None = None
+    """Its join."""
+    retired: bool = False
+
+
+Key = tuple[Operator, tuple[OperatorId, ...], NodeId]
+"""What tells operators without memory apart: two of the same are one."""
+
+
+class Wiring:
+    """One query's operators. It edits the plan and writes down what is to be placed; the engine does the rest."""
+
+    def __init__(self, catalog: Catalog, log: ChangeLog, shape: JoinShape) -> None:
+        self.catalog, self.log, self.shape = catalog, log, shape
+        self.sink_node = catalog.topology.known_id(shape.sink_node)
+        self.parts: list[Running] = []
+        self._made: dict[Key, OperatorId] = {}
+        self._known: dict[Key, OperatorId] = {}
+        """What there was before the change that is being made."""
+        self._own: dict[OperatorId, None] = {}
+        """All operators between the sources and the rest of the query."""
+        self._merge: OperatorId | None = None
+        self._rest: dict[OperatorId, OperatorId] = {}
+        """Operators of the query's plan behind the merge, and what they are here."""
+        self._flag = fresh(("marked",), (*shape.left.schema.names, *shape.right.schema.names))[0]
+        self._fresh: list[OperatorId] = []
+
+    @property
+    def sources(self) -> list[tuple[str, str]]:
+        """Stream and node of each source, the left side's first."""
+        return [(s.source.stream, n) for s in (self.shape.left, self.shape.right) for n in s.nodes]
+
+    @property
+    def active(self) -> list[JoinPart]:
+        return [r.part for r in self.parts if not r.retired]
+
+    @property
+    def retired(self) -> list[Running]:
+        return [r for r in self.parts if r.retired]
+
+    # ---------------------------------------------------------------- changing
+
+    def start(self, parts: Iterable[JoinPart]) -> None:
+        """Adds the query, cut like this."""
+        query = self.shape.query
+        if query.id in self.catalog.plan.queries:
+            raise InputError(f"query {query.id!r} is running already; remove it first or choose another name")
+        self.parts = [Running(p) for p in joined_up(parts)]
+        self._write(f"query {query.id} added")
+        sinks = tuple(self._rest[s] for s in query.plan.sinks)
+        self.catalog.plan.add_query(RunningQuery(query, sinks))
+
+    def change(self, parts: Iterable[JoinPart], cause: str, spent: Sequence[Running] = ()) -> bool:
+        """Cuts it like this from now on; says whether anything changes. `spent` parts end if they have retired."""
+        wanted = {_ranges(p): p for p in joined_up(parts)}
+        before = {_ranges(r.part): r for r in self.parts if not r.retired}
+        ended = [r for r in spent if r.retired]
+        if {k: r.part for k, r in before.items()} == wanted and not ended and not self._is_displaced():
+            return False
+        for ranges, running in before.items():
+            if ranges in wanted:
+                running.part = wanted[ranges]
+            else:
+                running.retired = True
+        self.parts = [r for r in self.parts if not r.retired or all(r is not s for s in spent)]
+        self.parts += [Running(p) for ranges, p in wanted.items() if ranges not in before]
+        self._write(cause)
+        return True
+
+    def _is_displaced(self) -> bool:
+        """Whether a part's join is pinned elsewhere."""
+        plan = self.catalog.plan
+        return any(r.operator is not None and plan[r.operator].pin != r.part.node for r in self.parts)
+
+    def move(self, running: Running, node: NodeId) -> None:
+        """A part goes to another node with the next change: its own has left."""
+        running.part = replace(running.part, node=node)
+
+    # ---------------------------------------------------------------- operators
+
+    def _write(self, cause: str) -> None:
+        """Makes the plan what the parts say, and writes down what has to be placed or removed."""
+        before, self._known, self._made, self._fresh = self._own, self._made, {}, []
+        moved = self._build()
+        assert self._merge is not None
+        joins = [r.operator for r in self.parts if r.operator is not None]
+        self._own = dict.fromkeys([*self._made.values(), *joins, self._merge])
+        self.catalog.plan.bundles[self.shape.query.id] = dict.fromkeys([*self._own, *self._rest.values()])
+        gone = [o for o in before if o not in self._own]
+        self._remove(gone)
+        self.log.write([*self._fresh, *moved, *gone], (), cause)
+
+    def _build(self) -> list[OperatorId]:
+        """Adds what is missing, connects what stays; returns what has to move."""
+        moved: list[OperatorId] = []
+        ends = self._ends_of_sources({p.part.source(side) for p in self.parts for side in (LEFT, RIGHT)})
+        needed: dict[tuple[int, int, NodeId], list[Slots]] = {}
+        for running in self.parts:
+            for side in (LEFT, RIGHT):
+                key = (side, running.part.source(side), running.part.node)
+                needed.setdefault(key, []).append(running.part.slots(side))
+        splits: dict[tuple[int, int, NodeId], tuple[OperatorId, tuple[Slots, ...]]] = {}
+        for (side, source, node), ranges in needed.items():
+            covered = together(ranges)
+            place = self.catalog.plan[ends[source]].pin
+            assert place is not None
+            splits[side, source, node] = self._kept(ends[source], covered, EVERYTHING, place), covered
+        outputs: dict[NodeId, list[OperatorId]] = {}
+        for running in self.parts:
+            node = running.part.node
+            inputs = tuple(self._arrival(running, side, splits) for side in (LEFT, RIGHT))
+            moved += self._join(running, (inputs[0], inputs[1]))
+            assert running.operator is not None
+            top = running.operator
+            for spec in (self._without_flags(), *self.shape.behind):
+                top = self._operator(spec, (top,), node)
+            outputs.setdefault(node, []).append(top)
+        tops = [self._operator(Union(), tuple(o), n) if len(o) > 1 else o[0] for n, o in outputs.items()]
+        self._finish(tuple(tops))
+        return moved
+
+    def _ends_of_sources(self, wanted: set[int]) -> dict[int, OperatorId]:
+        """For each source what its tuples are after the query's filters and projections, beside the source."""
+        found: dict[int, OperatorId] = {}
+        sides = [(side, name) for side in (self.shape.left, self.shape.right) for name in side.nodes]
+        for number, (side, name) in enumerate(sides):
+            if number in wanted:
+                top = self._source(side, name)
+                for spec in side.chain:
+                    top = self._operator(spec, (top,), self.catalog.topology.known_id(name))
+                found[number] = top
+        return found
+
+    def _source(self, side: Side, node: str) -> OperatorId:
+        """The source's operator, which other queries may read as well."""
+        spec = replace(side.source, node=node)
+        signature = signature_of(spec, (), ())
+        running = self.catalog.running.get(signature)
+        if running is None:
+            running = self._add(spec, (), self.catalog.topology.known_id(node), signature)
+            self.catalog.running[signature] = running
+        elif self.catalog.plan[running].state is OperatorState.TO_BE_REMOVED:
+            self.catalog.plan[running].become(OperatorState.PLACED)
+        return running
+
+    def _kept(self, below: OperatorId, ranges: tuple[Slots, ...], given: tuple[Slots, ...], node: NodeId) -> OperatorId:
+        """Only these positions of an operator's output, which has the given ones."""
+        if ranges == given:
+            return below
+        schema = self.catalog.plan[below].schema
+        return self._operator(Filter(predicate(schema, ranges)), (below,), node)
+
+    def _arrival(
+        self,
+        running: Running,
+        side: int,
+        splits: dict[tuple[int, int, NodeId], tuple[OperatorId, tuple[Slots, ...]]],
+    ) -> OperatorId:
+        """What one side of a part reads: its own positions, marked if it has retired."""
+        part = running.part
+        split, covered = splits[side, part.source(side), part.node]
+        own = self._kept(split, together([part.slots(side)]), covered, part.node)
+        schema = self.catalog.plan[own].schema
+        columns = (*_same(schema), Named(self._flag, TRUE if running.retired else FALSE))
+        return self._operator(Map(columns), (own,), part.node)
+
+    def _join(self, running: Running, inputs: tuple[OperatorId, OperatorId]) -> list[OperatorId]:
+        """The part's join, made or connected anew; returned if it has to move."""
+        plan, node = self.catalog.plan, running.part.node
+        if running.operator is None:
+            running.operator = self._add(self._marked_join(), inputs, node)
+            return []
+        self._connect(running.operator, inputs)
+        record = plan[running.operator]
+        if record.pin == node:
+            return []
+        record.pin = node
+        if record.state is OperatorState.PLACED:
+            record.become(OperatorState.TO_BE_REPLACED)
+        return [record.id]
+
+    def _marked_join(self) -> Operator:
+        """The query's join over tuples with a mark: not two marked ones."""
+        both = self._flagged()
+        marks: list[Expression] = [Column(both.names[len(self.shape.left.schema)], BOOLEAN)]
+        marks.append(Column(both.names[-1], BOOLEAN))
+        condition: Expression = call("not", call("and", *marks))
+        if self.shape.join.condition is not None:
+            condition = call("and", self.shape.join.condition, condition)
+        return replace(self.shape.join, condition=condition)
+
+    def _flagged(self) -> Schema:
+        sides = (self.shape.left.schema, self.shape.right.schema)
+        left, right = (output_schema(Map((*_same(s), Named(self._flag, FALSE))), (s,)) for s in sides)
+        return beside(left, right)
+
+    def _without_flags(self) -> Map:
+        names = beside(self.shape.left.schema, self.shape.right.schema)
+        return Map(_same(names))
+
+    def _finish(self, tops: tuple[OperatorId, ...]) -> None:
+        """The merge beside the sink, which is new with every change, and the rest of the query behind it.
+
+        Because the merge is new, all that changes belongs to one reconfiguration and takes effect at one place of each
+        source's tuples.
+        """
+        plan = self.shape.query.plan
+        self._merge = self._add(Union(), tops, self.sink_node)
+        for own in self.shape.rest:
+            inputs = tuple(self._merge if i == self.shape.end else self._rest[i] for i in plan.inputs[own])
+            if own in self._rest:
+                self._connect(self._rest[own], inputs)
+            else:
+                self._rest[own] = self._add(plan.operators[own], inputs, self.sink_node)
+
+    def _operator(self, spec: Operator, inputs: tuple[OperatorId, ...], node: NodeId) -> OperatorId:
+        """An operator without memory: the one that is there already, or a new one."""
+        key = (spec, inputs, node)
+        found = self._made.get(key) or self._known.get(key)
+        if found is None:
+            found = self._add(spec, inputs, node)
+        self._made[key] = found
+        return found
+
+    def _add(
+        self, spec: Operator, inputs: tuple[OperatorId, ...], node: NodeId, signature: Signature | None = None
+    ) -> OperatorId:
+        plan = self.catalog.plan
+        schema = output_schema(spec, tuple(plan[i].schema for i in inputs))
+        number = plan.fresh_id()
+        record = PlanOperator(number, spec, schema, signature or Signature(f"part {number}"), inputs, pin=node, slots=0)
+        record.row_bytes = row_bytes(schema)
+        estimate(self.catalog, record)
+        plan.add_operator(record)
+        self._fresh.append(number)
+        return number
+
+    def _connect(self, operator: OperatorId, inputs: tuple[OperatorId, ...]) -> None:
+        """Lets an operator read others from now on; they are on its node."""
+        plan, record = self.catalog.plan, self.catalog.plan[operator]
+        for upstream in dict.fromkeys(record.inputs):
+            if upstream not in inputs:
+                del plan[upstream].readers[operator]
+                plan[upstream].users -= 1
+        for upstream in dict.fromkeys(inputs):
+            if upstream not in record.inputs:
+                plan[upstream].readers[operator] = None
+                plan[upstream].users += 1
+        record.inputs = inputs
+
+    def _remove(self, operators: Sequence[OperatorId]) -> None:
+        """Marks operators that nobody reads any more, and counts them out."""
+        plan, gone = self.catalog.plan, set(operators)
+        for operator in operators:
+            record = plan[operator]
+            record.become(OperatorState.TO_BE_REMOVED)
+            for upstream in dict.fromkeys(record.inputs):
+                plan[upstream].users -= 1
+            assert not set(record.readers) - gone, f"operator {operator} is still read"
+
+
+def joined_up(parts: Iterable[JoinPart]) -> list[JoinPart]:
+    """The same cells in fewer parts: rectangles of one node that share a whole side are one."""
+    found = list(parts)
+    for side in (LEFT, RIGHT):
+        rows: dict[tuple[int, int, Slots, NodeId], list[JoinPart]] = {}
+        for p in found:
+            rows.setdefault((p.left, p.right, p.slots(1 - side), p.node), []).append(p)
+        found = []
+        for members in rows.values():
+            for slots in together(p.slots(side) for p in members):
+                first = members[0]
+                found.append(replace(first, right_slots=slots) if side else replace(first, left_slots=slots))
+    return found
+
+
+def _ranges(part: JoinPart) -> tuple[int, int, Slots, Slots]:
+    return part.left, part.right, part.left_slots, part.right_slots
+
+
+def _same(schema: Schema) -> tuple[Named, ...]:
+    return tuple(Named(f.name, Column(f.name, f.type)) for f in schema)

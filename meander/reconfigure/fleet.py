@@ -1,0 +1,79 @@
+"""The fleet as whoever drives changes sees it: which site runs a node, where it is, what sites know of each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from meander.membership.protocol import PROTOCOL, Epoch
+from meander.run.channels.flight.client import AwayError, FlightClient
+from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, proof
+
+
+class Fleet(Protocol):
+    """Who is a member. Sites stay members while they are away."""
+
+    @property
+    def epoch(self) -> Epoch:
+        """Which coordinator this is."""
+
+    def owner(self, node: str) -> str | None:
+        """The site that runs a node's fragments; None for the coordinator's own host."""
+
+    def addresses(self) -> Mapping[str, str]:
+        """Where each site was last reachable."""
+
+    def brokers(self) -> Mapping[str, str]:
+        """The brokers that sites use, of those that use one."""
+
+    def key(self, site: str) -> str | None:
+        """The key that proofs for a site are made with; None when it has no token any more."""
+
+
+class ClientPool:
+    """Asks sites, in the name of the coordinator or of its own host."""
+
+    def __init__(self, fleet: Fleet, home_key: str, authority: bytes | None = None, home_broker: str = "") -> None:
+        """`home_key` is for those who ask at the coordinator's own host."""
+        self.fleet, self._home_key, self._authority = fleet, home_key, authority
+        self._home_broker = home_broker
+        self.home_address: str | None = None
+        self._lock = threading.Lock()
+        self._askers: dict[str, FlightClient] = {}
+
+    def order(self, site: str, action: str, body: Mapping[str, Any]) -> Any:
+        """Gives an order in this coordinator's epoch."""
+        return self._asker(site).order(action, {"protocol": PROTOCOL, **self.fleet.epoch.as_json(), **body})
+
+    def peers_of(self, site: str) -> dict[str, dict[str, str]]:
+        """What a site has to know to ask all others."""
+        found: dict[str, dict[str, str]] = {}
+        brokers = {**self.fleet.brokers(), HOME: self._home_broker}
+        for other, address in self.fleet.addresses().items():
+            key = self.fleet.key(other)
+            if other != site and key is not None and address:
+                found[other] = {"address": address, "proof": proof(key, site)}
+        if site != HOME and self.home_address is not None:
+            found[HOME] = {"address": self.home_address, "proof": proof(self._home_key, site)}
+        for other in found:
+            if broker := brokers.get(other):
+                found[other]["broker"] = broker
+        return found
+
+    def _asker(self, site: str) -> FlightClient:
+        address, key = self.fleet.addresses().get(site), self.fleet.key(site)
+        if not address or key is None:
+            raise AwayError(f"site {site} has not joined")
+        contact = PeerAddress(address, proof(key, COORDINATOR))
+        with self._lock:
+            found = self._askers.get(site)
+            if found is None or found.contact != contact:
+                found = self._askers[site] = FlightClient(contact, COORDINATOR, self._authority)
+            return found
+
+    def close(self) -> None:
+        with self._lock:
+            askers, self._askers = list(self._askers.values()), {}
+        for asker in askers:
+            asker.close()

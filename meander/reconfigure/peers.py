@@ -1,0 +1,60 @@
+"""Where other sites are, and what to show there: told by the coordinator, remembered across restarts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from meander.run.channels.flight.client import AwayError, FlightClient
+from meander.run.channels.flight.proof import PeerAddress
+from meander.run.store.commit import Commit
+from meander.run.store.store import Store
+
+NOTE = "peers"
+
+
+class PeerDirectory:
+    """The other sites, as one site asks them."""
+
+    def __init__(self, store: Store, me: str, authority: bytes | None = None) -> None:
+        """`authority` signs everybody's certificates, where there are some."""
+        self._store, self._me, self._authority = store, me, authority
+        self._lock = threading.Lock()
+        self._askers: dict[str, FlightClient] = {}
+        self._known = {site: PeerAddress(*found) for site, found in (store.note(NOTE) or {}).items()}
+
+    def learn(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Takes over who is where; others that were known stay known."""
+        told = {s: PeerAddress(str(p["address"]), str(p["proof"]), str(p.get("broker", ""))) for s, p in peers.items()}
+        with self._lock:
+            fresh = {site: contact for site, contact in told.items() if self._known.get(site) != contact}
+            if not fresh:
+                return
+            self._known = {**self._known, **fresh}
+            saved = {site: [contact.address, contact.proof, contact.broker] for site, contact in self._known.items()}
+            stale = [self._askers.pop(site) for site in fresh if site in self._askers]
+        self._store.commit(Commit(notes={NOTE: saved}))
+        for asker in stale:
+            asker.close()
+
+    def asker(self, site: str) -> FlightClient:
+        """A way to ask a site; raises AwayError while nobody has said where it is."""
+        with self._lock:
+            found = self._askers.get(site)
+            if found is None:
+                if site not in self._known:
+                    raise AwayError(f"nobody has said yet where {site} is")
+                found = self._askers[site] = FlightClient(self._known[site], self._me, self._authority)
+            return found
+
+    def contact(self, site: str) -> PeerAddress | None:
+        """What is known of a site; None while nobody has said anything."""
+        with self._lock:
+            return self._known.get(site)
+
+    def close(self) -> None:
+        with self._lock:
+            askers, self._askers = list(self._askers.values()), {}
+        for asker in askers:
+            asker.close()

@@ -1,0 +1,63 @@
+"""State that moves by replay: what senders have kept of a fragment's input builds its operators' state at a new node.
+
+The whole old fragment is built anew, as the state of its operators depends on each other; only that of the operator
+which moves is taken over. What is kept begins at the fragment's base (see `backup`), and ends at its marker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meander.deploy.contexts import Handover
+from meander.deploy.records import fragment_from_json
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId, NodeId
+from meander.reconfigure.in_flight import InFlightChange
+from meander.reconfigure.paths import Paths
+from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch, scratch_channels
+from meander.reconfigure.upstream_backup import UpstreamBackup
+from meander.run.host import Host
+from meander.run.step.bases import base_of
+from meander.run.step.idle_timeout import floor_note
+from meander.run.store.store import Store
+
+
+def kept_input(
+    course: InFlightChange, handover: Handover, host: Host, paths: Paths, backup: UpstreamBackup | None
+) -> ReplayInput | None:
+    """What the senders of an old fragment have kept for it; None while one of them has no route to the new node."""
+    old, store = course.old[handover.source], host.store
+    if backup is None or not backup.is_kept(old):
+        raise InputError(
+            f"the senders of fragment {handover.source} keep nothing of its input; move its state by migration_query"
+        )
+    buffers: list[Buffer] = []
+    for number, (port, table) in enumerate(zip(old.ports, backup.kept(old), strict=True)):
+        hops = paths.hops(_sender_node(port, handover, store), handover.destination)
+        if hops is None:
+            return None
+        buffers.append(Buffer(number, table, hops))
+    return ReplayInput(
+        replace(old, fragment=course.rebuilt(handover)),
+        buffers,
+        host.stepper.runner,
+        base=base_of(handover.source),
+        reached=store.exchange.watermarks(old.ports).tolist(),
+        floor=store.note(floor_note(handover.source)),
+        idle_timeout_ms=host.options.patience_ms,
+    )
+
+
+def remove_rebuilt(course: InFlightChange, handover: Handover, store: Store) -> None:
+    """Removes what a replay that a crash ended has left."""
+    into, built = course.staging(handover), course.rebuilt(handover)
+    channels = scratch_channels(into, len(course.old[handover.source].ports))
+    if built in store.state.fragments() or any(c in store.views.channels.by_id for c in channels):
+        remove_scratch(store, channels, [built])
+
+
+def _sender_node(port: ChannelId, handover: Handover, store: Store) -> NodeId:
+    """Where a channel's tuples are kept. Those of a source are at the source's own node, where its reader is."""
+    sender = store.exchange.spec(port).sender
+    record = None if sender is None else store.note(f"fragment {sender}")
+    return handover.origin if record is None else fragment_from_json(record).node

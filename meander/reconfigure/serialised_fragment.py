@@ -1,0 +1,79 @@
+"""What a fragment is made of, as it travels: its operators and their neighbours, enough to bind it anywhere.
+
+A site has no plan of its own. With every fragment come the operators that it runs, those it reads and those that read
+it; the site keeps them beside the fragment, so that it can start again without asking anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from meander.deploy.fragments import Channel, ChannelKey, Fragment
+from meander.deploy.records import channel_from_json, fragment_from_json
+from meander.model.global_plan import GlobalPlan, PlanOperator
+from meander.model.ids import FragmentId, OperatorId
+from meander.model.plain import from_plain, to_plain
+from meander.model.signature import Signature
+from meander.run.fragments.bindings import first_slot
+from meander.run.host import Host
+from meander.run.installation import Installation, install
+
+
+def made_of(plan: GlobalPlan, fragment: Fragment) -> list[Any]:
+    """The operators that binding a fragment looks at, as JSON."""
+    readers = [r for o in fragment.operators for r in plan[o].readers]
+    near = dict.fromkeys((*fragment.operators, *readers, *(i for o in fragment.operators for i in plan[o].inputs)))
+    return [
+        [o, to_plain(plan[o].spec), to_plain(plan[o].schema), list(plan[o].inputs), list(plan[o].readers)] for o in near
+    ]
+
+
+def plan_of(rows: Iterable[list[Any]]) -> GlobalPlan:
+    """A plan of just these operators."""
+    plan = GlobalPlan()
+    for number, spec, schema, inputs, readers in rows:
+        record = PlanOperator(
+            OperatorId(number),
+            from_plain(spec),
+            from_plain(schema),
+            Signature(""),
+            tuple(map(OperatorId, inputs)),
+            readers={OperatorId(r): None for r in readers},
+        )
+        plan.operators[record.id] = record
+    return plan
+
+
+def install_made(
+    made: Mapping[FragmentId, list[Any]],
+    fragments: Iterable[Fragment],
+    channels: Mapping[ChannelKey, Channel],
+    slots: Mapping[FragmentId, int],
+) -> Installation:
+    """Fragments, each bound by what it is made of."""
+    found: list[Installation] = []
+    for fragment in fragments:
+        mine = {key: c for key, c in channels.items() if fragment.id in (c.sender, c.receiver)}
+        found.append(install(plan_of(made[fragment.id]), [fragment], mine, slots))
+    ingest: dict[tuple[str, str], tuple[Any, ...]] = {}
+    for each in found:
+        for key, entries in each.ingest.items():
+            ingest[key] = (*ingest.get(key, ()), *entries)
+    specs = {s.channel: s for each in found for s in each.channels}
+    return Installation(
+        tuple(specs.values()),
+        tuple(f for each in found for f in each.fragments),
+        ingest,
+        {o: c for each in found for o, c in each.results.items()},
+    )
+
+
+def take_up(host: Host) -> None:
+    """What the store says ran here runs again."""
+    store = host.store
+    fragments = [fragment_from_json(row) for row in store.notes("fragment ").values()]
+    found = [channel_from_json(row) for row in store.notes("channel ").values()]
+    made = {FragmentId(int(key.split(" ")[1])): rows for key, rows in store.notes("made ").items()}
+    slots = {f.id: first_slot(f.id, host.routing.slots) for f in fragments}
+    host.install(install_made(made, fragments, {(c.upstream, c.receiver): c for c in found}, slots))

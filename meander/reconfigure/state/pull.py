@@ -1,0 +1,150 @@
+"""State on its way here from another site: chunk by chunk, through relays, each chunk once.
+
+It begins again by itself after a break, at the first chunk that is missing, until it is complete or called off.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from meander.model.errors import InputError
+from meander.model.ids import FragmentId
+from meander.reconfigure.state.job import MoveState
+from meander.reconfigure.state.sink import StateSink
+from meander.reconfigure.state.transfer import TransferError
+from meander.run.channels.flight.client import AwayError, FlightClient, ReceivedParts, get_along
+from meander.run.store.journal import JournalError
+from meander.run.store.store import Store
+
+_log = logging.getLogger(__name__)
+PAUSE_S = 0.2
+CHUNKS_S = 120.0
+"""How long one attempt may take; the next one goes on where it ended."""
+MOST_REFUSALS = 25
+"""After so many refusals in a row without a chunk in between nothing will come any more."""
+
+
+class StatePull:
+    """Implements `StateMove` for state that is fetched."""
+
+    def __init__(
+        self,
+        store: Store,
+        into: FragmentId,
+        number: int,
+        place: int,
+        keys: Sequence[int],
+        way: Sequence[str],
+        asker: Callable[[str], FlightClient],
+    ) -> None:
+        """`keys` are the numbers that the operator's state tables have here, in the order of the tables."""
+        self.bytes = self.chunks = 0
+        self.error: str | None = None
+        self._store, self._into, self._number, self._place = store, into, number, place
+        self._keys, self._way, self._asker = tuple(keys), tuple(way), asker
+        self._transfer = f"reconfiguration {number}"
+        self._sink = StateSink(store, into, self._transfer)
+        self._total = 0
+        self._state = MoveState.DONE if self._sink.complete else MoveState.WAITING
+        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._taking = threading.Lock()
+        self._pieces: ReceivedParts | None = None
+        self._thread = threading.Thread(target=self._run, name=f"state {number}.{place}", daemon=True)
+
+    @property
+    def state(self) -> MoveState:
+        return self._state
+
+    @property
+    def done(self) -> bool:
+        return self._state is MoveState.DONE
+
+    @property
+    def progress(self) -> float:
+        return 1.0 if self.done else self.chunks / self._total if self._total else 0.0
+
+    @property
+    def seconds(self) -> float:
+        return 0.0
+
+    def start(self) -> None:
+        if self._state is MoveState.WAITING:
+            self._state = MoveState.MOVING
+            self._thread.start()
+
+    def poll(self) -> float | None:
+        """Nothing to do: a thread does it all."""
+        return None if self._state.ended else 1.0
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        self._ended.wait(timeout_s)
+        return self.done
+
+    def cancel(self) -> bool:
+        """Stops, at once: nothing is taken any more. What has arrived is dropped with the place it arrived at.
+
+        The thread may wait a while longer for somebody who has fallen silent; nobody waits for the thread.
+        """
+        self._stopping.set()
+        with self._taking:
+            if not self.done:
+                self._state = MoveState.CANCELLED
+        if (pieces := self._pieces) is not None:
+            pieces.cancel()
+        return not self.done
+
+    def _run(self) -> None:
+        refusals = 0
+        while not self._stopping.is_set() and not self.done:
+            before = self.chunks
+            try:
+                self._fetch()
+            except (AwayError, TransferError, JournalError) as error:
+                self.error = str(error)
+            except InputError as error:  # the other side may not be there yet: it is asked again for a while
+                self.error = str(error)
+                refusals = 0 if self.chunks > before else refusals + 1
+                if refusals >= MOST_REFUSALS:
+                    self._end(MoveState.FAILED)
+                    _log.warning("state of change %d does not come: %s", self._number, error)
+                    break
+            except Exception as error:
+                _log.exception("fetching state failed; it is tried again")
+                self.error = str(error)
+            if not self.done:
+                self._stopping.wait(PAUSE_S)
+        self._ended.set()
+
+    def _fetch(self) -> None:
+        ticket = {"state": self._number, "handover": self._place, "from": self.chunks}
+        pieces = self._pieces = get_along(self._way, ticket, self._asker, CHUNKS_S)
+        facts = json.loads(pieces.schema.metadata[b"state"])
+        keys = dict(zip(sorted(facts["keys"]), self._keys, strict=True))
+        with self._taking:
+            if self._stopping.is_set():
+                return
+            self._sink = StateSink(self._store, self._into, self._transfer, keys)
+            self._total = int(facts["chunks"])
+            self.chunks = self._sink.next(int(facts["export"]))
+            if self._sink.complete:
+                self._state = MoveState.DONE
+                return
+        for piece in pieces:
+            chunk = piece.data.column(0)[0].as_py()
+            with self._taking:
+                if self._stopping.is_set():
+                    return
+                arrival = self._sink.take(chunk)
+                self.bytes += len(chunk)
+                self.chunks = max(self.chunks, arrival.chunk + 1)
+                if arrival.last:
+                    self._state = MoveState.DONE
+                    return
+
+    def _end(self, state: MoveState) -> None:
+        with self._taking:
+            if not self._state.ended:
+                self._state = state

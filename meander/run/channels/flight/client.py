@@ -1,0 +1,159 @@
+"""Asking another site: orders, channels and state over one connection that is made anew after a failure."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from meander.model.errors import InputError
+from meander.run.channels.flight.proof import FOR, SIGNED, WAY, PeerAddress, signature
+
+ORDER_S = 15.0
+"""How long an order may take until it is asked again."""
+PULL_S = 20.0
+"""How long a pull may take beyond the time that it waits for something to come."""
+_OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+]
+
+
+class AwayError(Exception):
+    """Nobody answers there now; asking again later may help."""
+
+
+class RefusedError(InputError):
+    """The other side said no, and why."""
+
+
+class FlightClient:
+    """One other site, as one of ours asks it. For several threads.
+
+    A connection is never closed while somebody may use it, which ends the process: whoever gives it up lets go of it,
+    and it is closed with the last answer that comes over it.
+    """
+
+    def __init__(self, contact: PeerAddress, me: str, authority: bytes | None = None) -> None:
+        """`authority` is the certificate of whoever signed the other's; needed where addresses have TLS."""
+        self.contact, self._me, self._authority = contact, me, authority
+        self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {contact.proof}".encode())]
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def order(self, action: str, body: Mapping[str, Any], timeout_s: float | None = None) -> Any:
+        """The answer to an order."""
+        limit_s = ORDER_S if timeout_s is None else timeout_s
+        client = self._connected()
+        try:
+            wanted = flight.Action(action, json.dumps(body).encode())
+            results = list(client.do_action(wanted, self._call(limit_s)))
+        except Exception as error:
+            raise self._understood(error, client) from None
+        return json.loads(results[0].body.to_pybytes())
+
+    def get(self, ticket: Mapping[str, Any], timeout_s: float | None = None) -> ReceivedParts:
+        """What a ticket gives, piece by piece."""
+        client = self._connected()
+        try:
+            limit = PULL_S + float(ticket.get("wait_ms", 0)) / 1000 if timeout_s is None else timeout_s
+            reader = client.do_get(flight.Ticket(json.dumps(ticket).encode()), self._call(limit))
+            return ReceivedParts(reader, lambda error: self._understood(error, client))
+        except Exception as error:
+            raise self._understood(error, client) from None
+
+    def signed(self, ticket: Mapping[str, Any]) -> dict[str, Any]:
+        """A ticket for this site that others may pass on."""
+        said = {**ticket, FOR: self._me}
+        return {**said, SIGNED: signature(self.contact.proof, said)}
+
+    def close(self) -> None:
+        """What is under way ends by itself; the next question makes a new connection."""
+        with self._lock:
+            self._client = None
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                tls = {"tls_root_certs": self._authority} if self._authority is not None else {}
+                try:
+                    self._client = flight.FlightClient(self.contact.address, generic_options=_OPTIONS, **tls)
+                except (flight.FlightError, pa.ArrowException, OSError) as error:
+                    raise AwayError(f"no way to {self.contact.address}: {_first_line(error)}") from None
+            return self._client
+
+    def _give_up(self, client: Any) -> None:
+        """A connection that may be broken; not the one that others have made meanwhile."""
+        with self._lock:
+            if self._client is client:
+                self._client = None
+
+    def _call(self, timeout_s: float) -> Any:
+        return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+
+    def _understood(self, error: Exception, client: Any) -> Exception:
+        """What an error means; a connection that may be broken is given up."""
+        if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
+            return RefusedError(_first_line(error))
+        if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | flight.FlightCancelledError):
+            self._give_up(client)
+            return AwayError(f"no answer from {self.contact.address}: {_first_line(error)}")
+        if isinstance(error, flight.FlightServerError):
+            return RefusedError(_first_line(error))
+        if isinstance(error, flight.FlightError | pa.ArrowException | OSError):
+            self._give_up(client)
+            return AwayError(f"no answer from {self.contact.address}: {_first_line(error)}")
+        return error
+
+
+def get_along(
+    way: Sequence[str], ticket: Mapping[str, Any], asker: Callable[[str], FlightClient], timeout_s: float | None = None
+) -> ReceivedParts:
+    """What the last site of a way gives; those before it only pass it on."""
+    if len(way) > 1:
+        ticket = {**asker(way[-1]).signed(ticket), WAY: list(way[1:])}
+    return asker(way[0]).get(ticket, timeout_s)
+
+
+class ReceivedParts:
+    """The answer to a ticket as it comes."""
+
+    def __init__(self, reader: Any, understood: Callable[[Exception], Exception]) -> None:
+        """`understood` says what an error means; it keeps the connection for as long as there is this."""
+        self._reader, self._understood = reader, understood
+        self.schema: pa.Schema = self._once(lambda: reader.schema)
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            try:
+                piece = self._reader.read_chunk()
+            except StopIteration:
+                return
+            except Exception as error:
+                raise self._understood(error) from None
+            yield piece
+
+    def cancel(self) -> None:
+        """Ends it, from any thread: whoever waits for the next piece gets an error."""
+        self._reader.cancel()
+
+    def _once(self, ask: Any) -> Any:
+        try:
+            return ask()
+        except Exception as error:
+            raise self._understood(error) from None
+
+
+def _first_line(error: Exception) -> str:
+    """What an error says, without what the libraries below add to it."""
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    for end in (". Detail:", ". gRPC client debug context:", ". Client context:"):
+        text = text.split(end)[0]
+    return text.split(" error, with message: ")[-1]

@@ -1,0 +1,283 @@
+"""A site's door: other sites pull channels and state from here, the coordinator gives orders here.
+
+Everybody shows who it is before anything is looked at. The server keeps nothing: what was sent and what may be
+forgotten follows from what the asker says with its next request.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId
+from meander.run.channels.flight.client import FlightClient
+from meander.run.channels.flight.proof import COORDINATOR, FOR, WAY, is_proof, is_signed
+from meander.run.channels.flight.ranges import RANGES, ChannelRange, to_batch
+from meander.run.channels.flight.refusals import Refusals
+from meander.run.store.commit import Commit
+from meander.run.store.journal import JournalError
+from meander.run.store.store import Store
+
+_log = logging.getLogger(__name__)
+WHO = "who"
+NAME_HEADER, PROOF_HEADER = "meander-site", "authorization"
+MOST_RECORDS = 50_000
+"""Of one channel in one range."""
+BATCH_BYTES = 1_000_000
+"""Ranges that together are smaller travel as one batch."""
+LOOK_S = 0.25
+CHUNK = pa.schema([pa.field("chunk", pa.large_binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """Channels that a reader wants over a broker."""
+
+    firsts: Mapping[ChannelId, int]
+    """Where its copies end."""
+    done: Mapping[ChannelId, int]
+    """How far it has processed them."""
+    reached: tuple[str, int] | None
+    """Up to where it had read what the broker has for it, before: which topic that was, and the next offset."""
+
+
+class Chunks(Protocol):
+    """The state of an operator, cut into chunks."""
+
+    def __len__(self) -> int: ...
+
+    def chunk(self, number: int) -> bytes: ...
+
+
+class RequestHandler(Protocol):
+    """What a site's door opens to: who may have what, and who carries orders out."""
+
+    def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
+        """Whether a site may have a channel's records, through another one if `via` differs from it."""
+
+    def publish(self, reader: str, asked: PullRequest) -> bool:
+        """Lets channels go to a site over a broker; False if they share none."""
+
+    def is_given_away(self, channel: ChannelId) -> bool:
+        """Whether another site takes a log over: it stays as it is, and goes whole, whether or not its reader has a
+        way."""
+
+    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
+        """State that goes to a site, through another one if `via` differs from it.
+
+        Its chunks, its tables' numbers here, and what tells this export from others.
+        """
+
+    def order(self, action: str, body: Mapping[str, Any]) -> Any:
+        """Carries an order of the coordinator's out; gives the answer."""
+
+    def asker(self, site: str) -> FlightClient:
+        """A way to ask another site, for what is only passed through."""
+
+
+class _Who(flight.ServerMiddleware):  # type: ignore[misc]
+    """Who asks."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+
+
+class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets nobody in who cannot show who it is."""
+
+    def __init__(self, key: str, refusals: Refusals) -> None:
+        self._key, self._refusals = key, refusals
+
+    def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> _Who:
+        found = {name.lower(): values[0] for name, values in headers.items() if values}
+        peer, shown = found.get(NAME_HEADER), found.get(PROOF_HEADER, "")
+        if peer is None or not is_proof(self._key, peer, shown.removeprefix("Bearer ")):
+            self._refusals.note(None, "no proof of who it is, or a wrong one", claimed=peer or "")
+            raise flight.FlightUnauthenticatedError(
+                "whoever asks here has to show which site it is; join the coordinator with a token first"
+            )
+        return _Who(peer)
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Listens until `shutdown`."""
+
+    def __init__(
+        self,
+        store: Store,
+        desk: RequestHandler,
+        key: str,
+        location: str = "grpc://127.0.0.1:0",
+        certificates: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """`certificates` are a certificate and its key, for addresses with TLS."""
+        self._store, self._desk, self._key = store, desk, key
+        self.refusals = Refusals()
+        tls = {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
+        try:
+            super().__init__(location, middleware={WHO: _Guard(key, self.refusals)}, **tls)
+        except (pa.ArrowException, ValueError) as error:
+            raise InputError(
+                f"cannot listen at {location} ({_short(error)}); choose an address of this machine and a free port, "
+                "and check the certificate if there is one"
+            ) from None
+
+    # ---------------------------------------------------------------- orders
+
+    def do_action(self, context: Any, action: Any) -> list[Any]:
+        if _peer(context) != COORDINATOR:
+            raise self._refused(_peer(context), f"orders come from the coordinator, not from {_peer(context)!r}")
+        try:
+            answer = self._desk.order(action.type, json.loads(action.body.to_pybytes()))
+        except InputError as error:
+            raise flight.FlightServerError(str(error)) from None
+        except JournalError as error:
+            raise flight.FlightUnavailableError(str(error)) from None
+        return [flight.Result(json.dumps(answer).encode())]
+
+    def _refused(self, asker: str, reason: str) -> Exception:
+        self.refusals.note(asker, reason)
+        refused: Exception = flight.FlightUnauthorizedError(reason)
+        return refused
+
+    # ---------------------------------------------------------------- data
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        wanted = json.loads(ticket.ticket)
+        via = _peer(context)
+        if way := wanted.get(WAY):
+            return self._passed_through(way, wanted, via)
+        reader = str(wanted.get(FOR, via))
+        if FOR in wanted and not is_signed(self._key, reader, wanted):
+            raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
+        if "state" in wanted:
+            return self._state(reader, via, wanted)
+        return flight.GeneratorStream(RANGES, self._ranges(reader, via, wanted, context))
+
+    def _passed_through(self, way: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
+        """What the next site on the way gives, as it comes. The last one decides who may have it: nothing is added
+        here that would let it believe that this site wants it."""
+        if FOR not in wanted:
+            raise self._refused(via, "whoever asks through others has to sign for whom it is")
+        found = self._desk.asker(way[0]).get({**wanted, WAY: list(way[1:])})
+        return flight.GeneratorStream(found.schema, (piece.data for piece in found))
+
+    def _state(self, reader: str, via: str, wanted: Mapping[str, Any]) -> Any:
+        try:
+            chunks, keys, export = self._desk.state(reader, via, int(wanted["state"]), int(wanted["handover"]))
+        except InputError as error:
+            raise self._refused(via, str(error)) from None
+        facts = {"keys": list(keys), "chunks": len(chunks), "export": export}
+        schema = CHUNK.with_metadata({"state": json.dumps(facts)})
+        first = int(wanted.get("from", 0)) if wanted.get("export", export) == export else 0
+
+        def pieces() -> Iterator[pa.RecordBatch]:
+            for number in range(first, len(chunks)):
+                yield pa.RecordBatch.from_arrays([pa.array([chunks.chunk(number)], pa.large_binary())], schema=schema)
+
+        return flight.GeneratorStream(schema, pieces())
+
+    def _ranges(self, reader: str, via: str, wanted: Mapping[str, Any], context: Any) -> Iterator[pa.RecordBatch]:
+        pulls = {ChannelId(int(c)): (int(first), int(done)) for c, (first, done) in wanted["pull"].items()}
+        refused = {
+            c: f"channel {c} is not for {_named(reader, via)}, or not here"
+            for c in pulls
+            if not self._desk.may_pull(reader, via, c)
+        }
+        for reason in refused.values():  # which is usual while a change is under way
+            self.refusals.note(via, reason, level=logging.INFO)
+        if damaged := wanted.get("damaged"):
+            _log.warning("%s got something damaged, and gets it again: %s", _named(reader, via), str(damaged)[:300])
+        problems = [ChannelRange.refusal(channel, reason) for channel, reason in refused.items()]
+        positions = {c: first for c, (first, _) in pulls.items() if c not in refused and first >= 0}
+        done = {c: processed for c, (_, processed) in pulls.items() if c not in refused}
+        self._forget(done)
+        problems += self._publish(wanted, done, reader)
+        if problems:
+            yield to_batch(problems)
+        deadline = time.monotonic() + float(wanted.get("wait_ms", 0)) / 1000
+        left = int(wanted.get("most_bytes", 4_000_000))
+        while not context.is_cancelled():
+            seen, sent = self._store.commits, False
+            for batch, size in self._batches(positions, left):
+                yield batch
+                left, sent = left - size, True
+            remaining = deadline - time.monotonic()
+            if sent or left <= 0 or remaining <= 0:
+                return
+            self._store.wait(seen, min(LOOK_S, remaining))
+
+    def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], reader: str) -> list[ChannelRange]:
+        """Takes on what is to go over a broker; gives the refusals."""
+        firsts = {ChannelId(int(c)): int(first) for c, first in wanted.get("publish", {}).items()}
+        mine = {c: first for c, first in firsts.items() if c in done}
+        reached = (str(told[0]), int(told[1])) if (told := wanted.get("reached")) else None
+        if mine and not self._desk.publish(reader, PullRequest(mine, done, reached)):
+            return [ChannelRange.refusal(c, "this site does not use the same broker now") for c in mine]
+        return []
+
+    def _forget(self, done: Mapping[ChannelId, int]) -> None:
+        """Lets go of what the readers have processed."""
+        exchange, positions = self._store.exchange, dict[ChannelId, int]()
+        for channel, position in done.items():
+            try:
+                spans = exchange.bounds([channel])
+                if int(spans[0][0]) < position <= int(spans[1][0]) and not self._desk.is_given_away(channel):
+                    positions[channel] = position
+            except InputError:
+                continue
+        if positions:
+            try:
+                self._store.commit(Commit(consumed=positions))
+            except (InputError, JournalError) as error:
+                _log.warning("what readers have processed is kept for now: %s", error)
+
+    def _batches(self, positions: dict[ChannelId, int], left: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """What there is from these positions on, which move along; some of every channel, until it is enough."""
+        exchange = self._store.exchange
+        waiting: list[ChannelRange] = []
+        size = 0
+        for channel, first in list(positions.items()):
+            if left <= 0:
+                break
+            try:
+                end = exchange.tail(channel) if self._desk.is_given_away(channel) else exchange.end(channel)
+                if first >= end:
+                    continue
+                found = ChannelRange.of(exchange.read(channel, first, min(end, first + MOST_RECORDS)))
+            except InputError as error:
+                facts = {"begins": exchange.start(channel)} if channel in exchange.channels() else {}
+                found = ChannelRange.refusal(channel, str(error), **facts)
+                del positions[channel]
+            else:
+                positions[channel] = found.stop
+            waiting.append(found)
+            size += found.size
+            left -= found.size
+            if size >= BATCH_BYTES:
+                yield to_batch(waiting), size
+                waiting, size = [], 0
+        if waiting:
+            yield to_batch(waiting), size
+
+
+def _short(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _named(reader: str, via: str) -> str:
+    return repr(reader) if reader == via else f"{reader!r} through {via!r}"
+
+
+def _peer(context: Any) -> str:
+    who = context.get_middleware(WHO)
+    assert isinstance(who, _Who)
+    return who.peer

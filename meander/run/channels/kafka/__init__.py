@@ -1,0 +1,1 @@
+"""Channels over a Kafka broker that two sites share."""

@@ -1,0 +1,1 @@
+"""Delivery: committed results out of their channels into sinks."""

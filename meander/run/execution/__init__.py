@@ -1,0 +1,1 @@
+"""Execution: how the plan of a stage runs on Spark."""

@@ -1,0 +1,1 @@
+"""Rewrites of how a stage runs, one file each."""

@@ -1,0 +1,1 @@
+"""Ingest: tuples of streams into the channels of the fragments that read them."""

@@ -1,0 +1,234 @@
+"""Ingest: tuples of all streams into the channels of the fragments that read them, exactly once.
+
+A tick polls the sources and makes one commit: the tuples of each stream with their hidden columns as one append, a
+watermark for each producer, and the position of each source. After a crash the sources go on from there.
+When the store fills up, sources wait; nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from meander.model.clock import wall_clock_ms
+from meander.model.errors import InputError, unknown
+from meander.model.ids import ChannelId
+from meander.model.streams import Stream
+from meander.run.connectors import source_for
+from meander.run.connectors.base import SourceConnector, Surroundings
+from meander.run.ingest.source_task import SourceTask, SourceTaskMetrics
+from meander.run.store.commit import Commit, CommitConflictError, Writer
+from meander.run.store.journal import JournalError
+from meander.run.store.store import Store
+
+WRITER = Writer("ingest")
+_log = logging.getLogger(__name__)
+
+ChannelMap = Mapping[tuple[str, str], tuple[ChannelId, ...]]
+"""By stream and producing node: one channel for each fragment that reads it there."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """How often and how much."""
+
+    interval_ms: int = 100
+    most_rows: int = 50_000
+    """About how many tuples of one stream a tick takes."""
+    pause_above: float = 0.9
+    """Pressure of the store at which sources wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestMetrics:
+    """What went in."""
+
+    ticks: int
+    paused_ticks: int
+    """Ticks in which sources had to wait because the store was full."""
+    refused_commits: int
+    rows: int
+    malformed: int
+    streams: Mapping[str, SourceTaskMetrics]
+
+
+class Ingest:
+    """The streams of one site host. `tick` may be called by hand, or by the thread that `start` begins."""
+
+    def __init__(
+        self,
+        store: Store,
+        streams: Iterable[Stream],
+        channels: ChannelMap,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        options: IngestOptions | None = None,
+        surroundings: Surroundings | None = None,
+        sources: Mapping[str, SourceConnector] | None = None,
+    ) -> None:
+        """Checks connectors and options of all streams; `sources` overrides the connector of a stream."""
+        self._store, self._clock = store, clock
+        self.options = options or IngestOptions()
+        around = surroundings or Surroundings(Path.cwd(), Path.cwd() / "work")
+        given = sources or {}
+        self._feeds = {
+            s.name: SourceTask(s, given.get(s.name) or source_for(s, around), store.note, around.work) for s in streams
+        }
+        self._lock = threading.RLock()
+        self._ticks = self._paused_ticks = self._refused = 0
+        self._told: set[str] = set()
+        """What was refused and told already."""
+        self._batch = (store.last_batch(WRITER) or 0) + 1
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.rewire(channels)
+
+    # Channels
+
+    def rewire(self, channels: ChannelMap) -> None:
+        """Replaces the channel map between two ticks. A channel that is new gets its producer's watermark at once."""
+        by_stream: dict[str, dict[str, tuple[ChannelId, ...]]] = {name: {} for name in self._feeds}
+        for (stream, node), readers in channels.items():
+            if stream not in by_stream:
+                raise unknown("stream", stream, by_stream)
+            by_stream[stream][node] = tuple(readers)
+        with self._lock:
+            for name, readers_of in by_stream.items():
+                self._feeds[name].check(readers_of)
+            for name, readers_of in by_stream.items():
+                self._feeds[name].rewire(readers_of)
+
+    def open(self) -> None:
+        """Opens the sources of all streams that are read, so that what does not fit is raised before the first tick."""
+        with self._lock:
+            for feed in self._feeds.values():
+                feed.open(self._clock())
+
+    # Ticks
+
+    def tick(self) -> int:
+        """Takes in what has arrived; says how many tuples were committed."""
+        with self._lock:
+            self._ticks += 1
+            if self._store.pressure() >= self.options.pause_above:
+                self._paused_ticks += 1
+                return 0
+            now_ms = self._clock()
+            for feed in self._feeds.values():
+                feed.poll(now_ms, self.options.most_rows)
+            return self._commit()
+
+    def _commit(self) -> int:
+        """Commits what the feeds hold. What is refused stays with them for the next tick."""
+        waiting = [f for f in self._feeds.values() if f.waiting]
+        if not waiting:
+            return 0
+        if (self._store.last_batch(WRITER) or 0) < self._batch:
+            try:
+                self._store.commit(self._whole(waiting))
+            except JournalError as error:
+                self._refused += 1
+                _log.warning("tuples wait, because a commit was refused: %s", error)
+                return 0
+            except (CommitConflictError, InputError) as error:
+                self._refused += 1
+                waiting = self._commit_what_fits(waiting, str(error))
+        self._batch += 1
+        return sum(f.settle() for f in waiting)
+
+    def _whole(self, feeds: Iterable[SourceTask], known: Collection[ChannelId] | None = None) -> Commit:
+        found = list(feeds)
+        appends = [a for a in (f.append(known) for f in found) if a is not None]
+        notes = {key: value for f in found for key, value in f.notes().items()}
+        return Commit(WRITER, self._batch, appends=tuple(appends), notes=notes)
+
+    def _commit_what_fits(self, feeds: Iterable[SourceTask], reason: str) -> list[SourceTask]:
+        """Leaves out channels that do not exist, and streams that do not fit even so; says which streams did."""
+        known, fitting = set(self._store.exchange.channels()), list[SourceTask]()
+        for feed in feeds:
+            try:
+                self._store.check(self._whole([feed], known))
+            except (CommitConflictError, InputError) as error:
+                reason = str(error)
+            else:
+                fitting.append(feed)
+        if reason not in self._told:
+            _log.warning("some tuples wait or are for nobody, because a commit was refused: %s", reason)
+            self._told.add(reason)
+        if fitting:
+            try:
+                self._store.commit(self._whole(fitting, known))
+            except (JournalError, CommitConflictError, InputError):
+                return []
+        return fitting
+
+    # Thread
+
+    def start(self) -> None:
+        """Ticks in a thread of its own until `stop`."""
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        rows = 0
+        while not self._stopping.wait(0 if rows and self._behind() else self.options.interval_ms / 1000):
+            rows = 0
+            try:
+                rows = self.tick()
+            except Exception:
+                _log.exception("a tick of ingest failed; the next one tries again")
+
+    def _behind(self) -> bool:
+        """Whether more was waiting at a source than the last tick took."""
+        return any(f.metrics().behind for f in self._feeds.values())
+
+    def stop(self) -> None:
+        """Ends the thread after its tick and closes all sources. What is committed stays, the rest is read again."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        with self._lock:
+            for feed in self._feeds.values():
+                feed.close()
+
+    def __enter__(self) -> Ingest:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # Asking
+
+    def resume(self, stream: str) -> None:
+        """Lets a stream go on that was paused; its malformed rows are counted anew."""
+        if stream not in self._feeds:
+            raise unknown("stream", stream, self._feeds)
+        with self._lock:
+            self._feeds[stream].resume()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every stream has ended and all of it is committed."""
+        with self._lock:
+            return all(f.ended and not f.waiting for f in self._feeds.values())
+
+    def metrics(self) -> IngestMetrics:
+        with self._lock:
+            streams = {name: feed.metrics() for name, feed in self._feeds.items()}
+            return IngestMetrics(
+                self._ticks,
+                self._paused_ticks,
+                self._refused,
+                sum(s.rows for s in streams.values()),
+                sum(s.malformed for s in streams.values()),
+                streams,
+            )

@@ -1,0 +1,1 @@
+"""The batch oracle, and comparisons with it."""

@@ -1,0 +1,1 @@
+"""Reports of a host about itself: inventory, backlog, pauses, the status file."""

@@ -1,0 +1,91 @@
+"""What a host says of itself to whoever judges queries: the coordinator's own one directly, sites with heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from meander.model.ids import ChannelId, FragmentId
+from meander.run.reporting.backlog import ChannelFlow
+
+if TYPE_CHECKING:
+    from meander.run.host import HostStatus  # which brings Spark along
+
+MOST = 200
+"""Entries of each kind in a heartbeat; of channels, those in which something has waited the longest."""
+Channels = Mapping[tuple[str, str], tuple[ChannelId, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    problems: tuple[str, ...] = ()
+    halted: str | None = None
+    """What keeps everything there from running, if something does."""
+    fragments: Mapping[FragmentId, str] = field(default_factory=dict)
+    """Those that are paused, with the reason; likewise the next two."""
+    outlets: Mapping[str, str] = field(default_factory=dict)
+    streams: Mapping[str, str] = field(default_factory=dict)
+    quiet_ms: Mapping[str, int] = field(default_factory=dict)
+    """By stream that is read there: how long it has given nothing."""
+    flows: Mapping[ChannelId, ChannelFlow] = field(default_factory=dict)
+
+    @staticmethod
+    def of(status: HostStatus, flows: Mapping[ChannelId, ChannelFlow], ingest: Channels) -> HostReport:
+        outlets = status.delivery.outlets.items() if status.delivery else ()
+        streams = status.ingest.streams.items() if status.ingest else ()
+        quiet: dict[str, int] = {}
+        for (stream, _), channels in ingest.items():
+            for channel in channels:
+                if channel in flows:
+                    quiet[stream] = min(quiet.get(stream, flows[channel].quiet_ms), flows[channel].quiet_ms)
+        return HostReport(
+            tuple(status.problems),
+            status.halted,
+            {fragment: str(reason) for fragment, reason in status.paused.items()},
+            {name: outlet.paused for name, outlet in outlets if outlet.paused},
+            {name: reason for name, stream in streams if (reason := stream.paused or stream.waits)},
+            quiet,
+            flows,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of a heartbeat; small, however much runs there."""
+        waiting = sorted(self.flows.items(), key=lambda each: -each[1].waits_ms)
+        return {
+            "halted": self.halted,
+            "paused": {
+                "fragments": {str(f): reason for f, reason in list(self.fragments.items())[:MOST]},
+                "outlets": dict(list(self.outlets.items())[:MOST]),
+                "streams": dict(list(self.streams.items())[:MOST]),
+            },
+            "quiet_ms": dict(list(self.quiet_ms.items())[:MOST]),
+            "flows": {str(c): list(astuple(flow)) for c, flow in waiting[:MOST] if flow.waits_ms},
+        }
+
+    @staticmethod
+    def of_json(value: Mapping[str, Any]) -> HostReport:
+        """What a site said. One of another version may say less; what makes no sense is left out."""
+        try:
+            paused = value.get("paused") or {}
+            return HostReport(
+                tuple(str(p) for p in value.get("problems") or ()),
+                None if value.get("halted") is None else str(value["halted"]),
+                {FragmentId(int(f)): str(reason) for f, reason in (paused.get("fragments") or {}).items()},
+                {str(name): str(reason) for name, reason in (paused.get("outlets") or {}).items()},
+                {str(name): str(reason) for name, reason in (paused.get("streams") or {}).items()},
+                {str(name): int(ms) for name, ms in (value.get("quiet_ms") or {}).items()},
+                {ChannelId(int(c)): ChannelFlow(*map(int, flow)) for c, flow in (value.get("flows") or {}).items()},
+            )
+        except (AttributeError, TypeError, ValueError):
+            return HostReport(("it says nothing that this coordinator understands; update one of them",))
+
+
+def merged_flows(reports: Mapping[str, HostReport]) -> dict[ChannelId, ChannelFlow]:
+    """All channels; one that two hosts know, as its sender and its receiver, is as bad as either says."""
+    found: dict[ChannelId, ChannelFlow] = {}
+    for report in reports.values():
+        for channel, flow in report.flows.items():
+            known = found.get(channel)
+            found[channel] = flow if known is None else max(known, flow, key=lambda f: (f.stuck_ms, f.waits_ms))
+    return found

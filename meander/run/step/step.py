@@ -1,0 +1,360 @@
+"""A step: one batch of one slot, as a plain function. Structured Streaming calls it; tests call it directly.
+
+For every group of fragments that have something to do: read what waits in their channels, run the template's stages on
+Spark, and collect what comes out. Everything a step changes (positions consumed, tuples appended, state) becomes one
+commit under (slot, batch id), so a step that is repeated after a crash has no second effect, and a step that failed
+half-way has none at all.
+
+Steps are bulkheads: an unexpected error of one group stops no other. Groups are run one by one, then halves of their
+fragments, until those are found that fail; they are paused with the reason, or tried again later if it was not their
+fault (`failures` tells which).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+
+import numpy as np
+import pyarrow as pa
+
+from meander.deploy.markers import Marker
+from meander.model.ids import ChannelId, OperatorId
+from meander.run.channels.base import Int64s
+from meander.run.execution.runner import Runner
+from meander.run.failures import Cause, Failure, failure_of
+from meander.run.fragments.bindings import Bindings
+from meander.run.fragments.rebind_requests import Requests
+from meander.run.fragments.routing import Group, Pause, Routing
+from meander.run.fragments.stage_nodes import StageEdge
+from meander.run.frames import BEGIN, END, FRAGMENT, HIDDEN, positions
+from meander.run.step.barriers import Barriers
+from meander.run.step.bases import with_bases
+from meander.run.step.diagnosis import failing_operators
+from meander.run.step.emit import append_waiting, emit
+from meander.run.step.idle_timeout import IdleTimeout, WatermarkFloors
+from meander.run.step.measures import StepMeasures
+from meander.run.step.retries import Retries
+from meander.run.step.stage_scheduler import StageScheduler
+from meander.run.step.work import GroupBatch, StepReport, Work
+from meander.run.store.commit import REFUSED, Writer, slot_writer
+from meander.run.store.journal import JournalError
+from meander.run.store.store import Store
+
+_log = logging.getLogger(__name__)
+MOST_ROWS = 1_000_000
+"""Tuples that a step reads at most, over all channels of a group; the rest waits for the next step."""
+
+LEAST_ROWS = 100
+"""Records that a step reads from a channel at least, however many channels it has to read."""
+
+MOST_SEARCHED = 64
+"""Parts of groups that a step runs alone at most to find out who lets workers end: each time may take a while."""
+
+Check = Callable[[Work], None]
+"""Raises when something is wrong with a commit as far as it has grown."""
+
+
+class Stepper:
+    """Runs steps of any slot over one store and one routing table."""
+
+    def __init__(
+        self,
+        store: Store,
+        routing: Routing,
+        runner: Runner,
+        most_rows: int = MOST_ROWS,
+        patience_ms: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store, self.routing, self.runner, self.most_rows = store, routing, runner, most_rows
+        self.setbacks = Retries(routing, clock)
+        self.patience = IdleTimeout(store, patience_ms)
+        self.requests = Requests(routing)
+        self.measures: StepMeasures | None = None
+        """Who wants to know how long fragments take, if anybody does."""
+        self.bindings: Bindings | None = None
+        """Who remembers which fragments changed slots, if anybody does."""
+
+    def step(self, slot: int, batch_id: int, writer: Writer | None = None) -> StepReport:
+        """One batch. A batch id that its writer has committed before is recognised and not run again."""
+        started = time.perf_counter()
+        report = StepReport(batch_id)
+        writer = writer or slot_writer(slot)
+        last = self.store.last_batch(writer)
+        if last is not None and last >= batch_id:
+            report.repeated = True
+            return report
+        self.requests.hand_over(slot)
+        if self.bindings is not None:
+            self.bindings.keep()
+        self.routing.resume_due(self.setbacks.clock())
+        groups = self.routing.groups(slot)
+        # Those that have to read in small portions are not handed all at once.
+        whole = (group.inputs for group in groups if not self.setbacks.reads_less(group.template.key))
+        downstream = frozenset[ChannelId]().union(*whole)
+        work = Work()
+        self._run(groups, work, downstream, report)
+        append_waiting(work)
+        if work.versions:
+            try:
+                self._commit(work, writer, batch_id)
+            except REFUSED as error:
+                _log.warning("a step cannot be committed as a whole (%s); its groups are looked at one by one", error)
+                report = StepReport(batch_id)
+                work = self._checked(groups, downstream, report, writer)
+                if work.versions:
+                    self._commit(work, writer, batch_id)
+            if work.drained:
+                self.routing.drain(work.drained)
+                report.drained = len(work.drained)
+            if work.looked:
+                self.routing.looked(work.looked)
+        report.seconds = time.perf_counter() - started
+        return report
+
+    def _commit(self, work: Work, writer: Writer, batch_id: int) -> None:
+        commit = work.commit(writer, batch_id)
+        if self.patience.is_limited:
+            commit = with_bases(commit, self.routing.fragments, self.store)
+        self.store.commit(commit)
+
+    def _checked(
+        self, groups: Sequence[Group], downstream: frozenset[ChannelId], report: StepReport, writer: Writer
+    ) -> Work:
+        """The commit of groups, each of which fits: one whose positions or tuples the store refuses is left out."""
+
+        def check(grown: Work) -> None:
+            whole = grown.copy()
+            append_waiting(whole)
+            self.store.check(whole.commit(writer, report.batch_id))
+
+        work = Work()
+        for group in groups:
+            self._run([replace(group, after=())], work, downstream, report, check)
+        append_waiting(work)
+        return work
+
+    def has_work(self, slot: int) -> bool:
+        """Whether a step of the slot would do something."""
+        try:
+            return self._has_work(slot)
+        except Exception:  # a channel ended while this looked, or a fragment is broken: the step will see which
+            return True
+
+    def _has_work(self, slot: int) -> bool:
+        self.routing.resume_due(self.setbacks.clock())
+        exchange, groups = self.store.exchange, self.routing.groups(slot)
+        if self.requests.are_waiting(slot):
+            return True
+        if self.routing.fresh and any(f.fragment in self.routing.fresh for g in groups for f in g.fragments):
+            return True
+        if self.patience.is_limited and any(self.patience.is_due(f) for g in groups for f in g.fragments):
+            return True
+        if not self.routing.awaiting:
+            starts, ends = exchange.bounds([c for g in groups for channels in g.ports for c in channels])
+            return bool((ends > starts).any())
+        for group in groups:
+            ports = range(len(group.template.ports))
+            bounds = {p: exchange.bounds(group.ports[p]) for p in ports}
+            marks = Barriers(group, self.routing, exchange)
+            marks.limit(bounds)
+            if any((bounds[p][1] > bounds[p][0]).any() for p in ports):
+                return True
+            if any(marks.are_reached(i, {p: int(bounds[p][0][i]) for p in ports}) for i in marks.markers):
+                return True
+        return False
+
+    # ---------------------------------------------------------------- running, and what fails
+
+    def _run(
+        self,
+        groups: Sequence[Group],
+        work: Work,
+        downstream: frozenset[ChannelId],
+        report: StepReport,
+        check: Check | None = None,
+    ) -> None:
+        """Runs groups; what fails is run in smaller and smaller parts, until it is known who does."""
+        trial, counted, started = work.copy(), replace(report), self.setbacks.clock()
+        front = StageScheduler(
+            self.store.state,
+            self.runner,
+            lambda group: self._read(group, trial, counted),
+            lambda batch: emit(batch, trial, self.store.exchange, downstream, counted),
+            trial,
+            counted,
+        )
+        try:
+            front.run(groups)
+            if check is not None:
+                check(trial)
+        except JournalError:
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            if failure.cause is Cause.INTERRUPTED:
+                raise
+            took_s = self.setbacks.clock() - started
+            for part in self._parts(groups, work, failure, report, took_s):
+                self._run(part, work, downstream, report, check)
+            return
+        work.take(trial)
+        report.take(counted)
+        self.setbacks.did_well(f for batch in front.done for f in batch.fragments)
+        if self.measures is not None:
+            for batch in front.done:
+                self.measures.note_batch(batch, batch.seconds)
+
+    def _parts(
+        self, groups: Sequence[Group], work: Work, failure: Failure, report: StepReport, took_s: float
+    ) -> list[list[Group]]:
+        """What to run instead of groups that failed; for fragments whose failure it is, nothing."""
+        group, fragments = groups[0], groups[0].fragments
+        if len(groups) > 1:
+            return [[replace(each, after=())] for each in groups]
+        if failure.cause is Cause.MEMORY:
+            can_do_with_less = self.setbacks.read_less(group.template.key, self.most_rows, LEAST_ROWS)
+            if not group.inputs.isdisjoint(work.handed):  # it waits in channels, from which the next step reads less
+                return []
+            if can_do_with_less:
+                return [[group]]
+        if failure.cause is not Cause.DATA:
+            report.searched += 1
+            if report.searched > MOST_SEARCHED or not self.setbacks.is_to_be_looked_into(fragments, failure):
+                self.setbacks.put_off(fragments, failure, took_s=took_s)
+                return []
+        if len(fragments) > 1:
+            middle = len(fragments) // 2
+            return [[Group(group.template, half)] for half in (fragments[:middle], fragments[middle:])]
+        self._pause(group, work, failure, took_s)
+        return []
+
+    def _pause(self, group: Group, work: Work, failure: Failure, took_s: float) -> None:
+        """Takes a fragment out of the steps that failed alone, with an operator that did.
+
+        If data has broken it that is for good; otherwise it is tried again later.
+        """
+        (fragment,) = group.fragments
+        try:
+            batch = self._read(group, work.copy(), StepReport(0))
+            found = {} if batch is None else failing_operators(self.store.state, self.runner, batch)
+        except JournalError:
+            raise
+        except Exception as error:
+            other = failure_of(error)
+            if other.cause is Cause.INTERRUPTED:
+                raise
+            if other.cause is not Cause.DATA:
+                return self.setbacks.put_off([fragment], other, took_s=took_s)
+            found = {}
+        failing = frozenset[OperatorId]()
+        if found:  # one by one, each with its own reason: what else fails is found when this one is set apart
+            operator = min(found, key=lambda o: (found[o].cause is not Cause.DATA, o))
+            failing, failure = frozenset([operator]), found[operator]
+        if failure.cause is not Cause.DATA:
+            return self.setbacks.put_off([fragment], failure, failing, took_s)
+        self.routing.pause(fragment.fragment, Pause(failure.reason, failure.cause, failing))
+        named = f" (operators {', '.join(map(str, sorted(failing)))})" if failing else ""
+        _log.warning("fragment %d%s is paused: %s", fragment.fragment, named, failure.reason)
+        return None
+
+    # ---------------------------------------------------------------- reading
+
+    def _read(self, group: Group, work: Work, report: StepReport) -> GroupBatch | None:
+        """What waits for the group's fragments, up to a marker that they wait for; None when nothing does."""
+        exchange = self.store.exchange
+        ports = range(len(group.template.ports))
+        bounds = {p: exchange.bounds(group.ports[p]) for p in ports}
+        marks = Barriers(group, self.routing, exchange, work.passing)
+        marks.limit(bounds)
+        fresh = self.routing.fresh
+        active = self._active(group, bounds, marks, work)
+        if not active.size:
+            return None
+        is_whole = active.size == len(group.fragments)
+        fragments = group.fragments if is_whole else [group.fragments[i] for i in active.tolist()]
+        numbers = group.numbers[active]
+        before = np.full((len(ports), len(fragments)), END, np.int64)
+        after = before.copy()
+        edges: dict[StageEdge, pa.Table] = {}
+        ends: dict[int, Int64s] = {}
+        floors = WatermarkFloors(self.patience, fragments, len(ports)) if self.patience.is_limited else None
+        most_rows = self.setbacks.most_rows(group.template.key, self.most_rows)
+        share = max(LEAST_ROWS, most_rows // (active.size * max(1, len(ports))))
+        for p in ports:
+            channels = group.ports[p] if is_whole else [f.ports[p] for f in fragments]
+            starts = bounds[p][0][active]
+            stops = np.minimum(bounds[p][1][active], starts + share)
+            held = exchange.watermarks(channels)
+            before[p] = np.maximum(held, BEGIN)
+            reading = exchange.read_many(channels, starts.tolist(), stops.tolist())
+            reached = np.maximum(np.maximum(held, reading.watermarks), BEGIN)
+            table = _as_frame(reading.table, numbers[reading.owners])
+            read = reading.stops > starts
+            found = channels if read.all() else compress(channels, read.tolist())
+            work.consumed.update(zip(found, reading.stops[read].tolist(), strict=True))
+            ends[p] = reading.stops
+            table = self._with_handovers(table, channels, reached, work)
+            if floors is not None:
+                floors.read(p, channels)
+                table = floors.late(table, np.searchsorted(numbers, table.column(FRAGMENT).to_numpy()))
+            edges[StageEdge(port=p)] = table
+            after[p] = reached
+            report.tuples_in += len(edges[StageEdge(port=p)])
+        if floors is not None:
+            before, after, notes = floors.settle(before, after)
+            work.notes.update(notes)
+        acting: dict[int, Marker] = {}
+        for i in marks.markers:
+            k = int(np.searchsorted(active, i))
+            if k < active.size and active[k] == i and marks.are_reached(i, {p: int(ends[p][k]) for p in ports}):
+                acting[k] = marks.markers[i]
+                work.consumed.update(marks.behind(i, fragments[k].ports))
+                for channel in fragments[k].ports:
+                    work.passing.pop(channel, None)
+        if fresh:
+            looked = [k for k, f in enumerate(fragments) if f.fragment in fresh]
+            before[:, looked] = BEGIN
+            work.looked.update(fragments[k].fragment for k in looked)
+        work.versions.update(group.versions if is_whole else {f.fragment: f.version for f in fragments})
+        report.fragments += len(fragments)
+        return GroupBatch(group, active, fragments, numbers, before, after, edges, acting)
+
+    def _active(self, group: Group, bounds: Mapping[int, tuple[Int64s, Int64s]], marks: Barriers, work: Work) -> Int64s:
+        """Places of the fragments that have something to do."""
+        nothing = np.zeros(len(group.fragments), np.bool_)  # also of fragments that nobody reads, which have no ports
+        waits = np.any([nothing, *(ends > starts for starts, ends in bounds.values())], axis=0)
+        fresh, handed = self.routing.fresh, work.handed
+        if not waits.all() and (fresh or handed or marks.markers or self.patience.is_limited):
+            for i in np.flatnonzero(~waits).tolist():
+                f = group.fragments[i]
+                waits[i] = (
+                    f.fragment in fresh
+                    or self.patience.is_due(f)
+                    or any(c in handed for c in f.ports)
+                    or marks.are_reached(i, {p: int(starts[i]) for p, (starts, _) in bounds.items()})
+                )
+        return np.flatnonzero(waits)
+
+    @staticmethod
+    def _with_handovers(table: pa.Table, channels: Sequence[ChannelId], reached: Int64s, work: Work) -> pa.Table:
+        """Adds what earlier groups of this step handed over, and raises the watermarks accordingly."""
+        parts = [table]
+        for i, channel in enumerate(channels if work.handed else ()):
+            handed = work.handed.pop(channel, None)
+            if handed is not None:
+                parts.append(handed.table)
+                reached[i] = max(reached[i], handed.watermark)
+                work.passed.append((channel, len(handed.table), handed.watermark))
+        return pa.concat_tables(parts) if len(parts) > 1 else table
+
+
+def _as_frame(table: pa.Table, fragments: Int64s) -> pa.Table:
+    """Tuples of channels as a step reads them: with their fragment, columns by position."""
+    names = [*HIDDEN, *positions(table.num_columns - len(HIDDEN))]
+    numbers = pa.array(fragments.astype(np.int32), pa.int32())
+    return table.rename_columns(names).add_column(0, FRAGMENT, numbers)

@@ -1,0 +1,377 @@
+"""The journal: one append-only log per site host, in segments, from which everything durable is a view.
+
+A segment starts with a snapshot of all that came before, so only the newest segment is replayed and older ones are
+kept for the payloads in them alone. A record counts when its checksums are right: a torn last record is cut, damage
+anywhere else is an error. The journal knows bytes; what records mean is left to the store.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from meander.run.store.files import SystemFiles
+from meander.run.store.framing import Frame, FrameFault, Place, Section, checksum, encode, later_frames, scan
+
+LOCK_NAME = "lock"
+_SEGMENT_NAME = re.compile(r"journal-(\d{10})\.seg")
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether it is for want of room on a disk."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+class Durability(Enum):
+    """What a returned commit survives."""
+
+    PROCESS = "process"
+    """The end of the process (written to the operating system)."""
+    DISK = "disk"
+    """A power failure (written to the disk; commits that wait at the same time share one write)."""
+
+
+class FrameKind(IntEnum):
+    SNAPSHOT = 1
+    COMMIT = 2
+
+
+class JournalError(Exception):
+    """The journal cannot do what was asked. Nothing of the refused record was kept."""
+
+
+class JournalCorruptError(JournalError):
+    """Bytes that were once complete are damaged."""
+
+
+class JournalInUseError(JournalError):
+    """Another process works on the directory."""
+
+
+class DiskFullError(JournalError):
+    """There was no room for the record. It was taken back; the same record can be appended again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where a record lies: its number and the places of its sections."""
+
+    number: int
+    places: tuple[Place, ...]
+
+
+class _Segment:
+    """One file. Its map is made when bytes are read back and renewed when they lie behind the mapped end."""
+
+    __slots__ = ("mapped", "number", "path", "size")
+
+    def __init__(self, number: int, path: Path, size: int = 0) -> None:
+        self.number, self.path, self.size = number, path, size
+        self.mapped: pa.Buffer | None = None
+
+
+class Journal:
+    """Appends, replays and deletes. Appends and rolls are serialised by the caller; `settle` may run beside them."""
+
+    def __init__(
+        self, directory: Path, *, files: SystemFiles | None = None, durability: Durability = Durability.PROCESS
+    ) -> None:
+        """Takes the directory. Call `replay` to the end, then `roll` if it was empty, before the first append."""
+        self.directory = directory
+        self.durability = durability
+        self._files = files or SystemFiles()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = self._files.lock(directory / LOCK_NAME)
+        except OSError as problem:
+            raise JournalError(
+                f"cannot use {directory}: {problem.strerror}; give a directory that can be written"
+            ) from problem
+        if self._lock is None:
+            raise JournalInUseError(
+                f"{directory} is in use by another process; stop it, or give this one a directory of its own"
+            )
+        self._segments: dict[int, _Segment] = {}
+        for path in directory.iterdir():
+            if match := _SEGMENT_NAME.fullmatch(path.name):
+                number = int(match.group(1))
+                self._segments[number] = _Segment(number, path, path.stat().st_size)
+        self._active: _Segment | None = None
+        self._descriptor = -1
+        self._number = 0  # of the next record
+        self._settled = 0  # all records below are durable
+        self._syncing = threading.Lock()
+        self._broken: str | None = None
+        self.frames_in_segment = 0
+        self.snapshot_bytes = 0
+
+    @property
+    def active_segment(self) -> int:
+        """Number of the segment that records go to; 0 before the first one."""
+        return self._active.number if self._active else 0
+
+    @property
+    def active_bytes(self) -> int:
+        return self._active.size if self._active else 0
+
+    @property
+    def disk_bytes(self) -> int:
+        """Size of all segments."""
+        return sum(s.size for s in self._segments.values())
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        return tuple(sorted(self._segments))
+
+    @property
+    def next_number(self) -> int:
+        return self._number
+
+    @property
+    def settled(self) -> int:
+        """All records below this number survive what `durability` promises."""
+        return self._number if self.durability is Durability.PROCESS else self._settled
+
+    def size_of(self, segment: int) -> int:
+        return self._segments[segment].size
+
+    # Opening
+
+    def replay(self) -> Iterator[Frame]:
+        """The newest snapshot and all records after it. A torn tail is cut when the end is reached."""
+        torn: list[_Segment] = []
+        for number in sorted(self._segments, reverse=True):
+            segment = self._segments[number]
+            content = self._files.map(segment.path)
+            frames = scan(content, number)
+            first = next(frames, None)
+            if isinstance(first, Frame) and first.kind == FrameKind.SNAPSHOT:
+                yield first
+                yield from self._rest(segment, content, first, frames, closed=bool(torn))
+                break
+            self._must_be_torn_snapshot(segment, content, first, torn)
+            torn.append(segment)
+        else:
+            if torn and torn[-1].number != 1:
+                raise self._corrupt(torn[-1], 0, "it should start with a snapshot, and no older segment has one")
+        for segment in torn:
+            self._files.unlink(segment.path)
+            del self._segments[segment.number]
+
+    def _rest(
+        self, segment: _Segment, content: pa.Buffer, first: Frame, frames: Iterator[Frame | FrameFault], *, closed: bool
+    ) -> Iterator[Frame]:
+        last, self.frames_in_segment, self.snapshot_bytes = first, 0, first.end
+        for frame in frames:
+            if isinstance(frame, FrameFault):
+                if closed:
+                    raise self._corrupt(segment, frame.start, frame.reason)
+                self._must_be_tail(segment, content, last.number + 1, frame)
+                break
+            last = frame
+            self.frames_in_segment += 1
+            yield frame
+        self._descriptor = self._files.open(segment.path)
+        if last.end < segment.size:
+            self._files.truncate(self._descriptor, last.end)
+            segment.size = last.end
+        if self.durability is Durability.DISK:  # what is built upon from here on must be as durable as promised
+            self._sync(self._descriptor)
+        self._active, self._number, self._settled = segment, last.number + 1, last.number + 1
+
+    def _must_be_torn_snapshot(
+        self, segment: _Segment, content: pa.Buffer, first: Frame | FrameFault | None, torn: list[_Segment]
+    ) -> None:
+        """A segment whose snapshot never became valid can only be the newest one, and empty otherwise."""
+        reason = first.reason if isinstance(first, FrameFault) else "it should start with a snapshot"
+        if torn or isinstance(first, Frame) or next(later_frames(content, 0, segment.number), None):
+            raise self._corrupt(segment, 0, reason)
+
+    def _must_be_tail(self, segment: _Segment, content: pa.Buffer, number: int, fault: FrameFault) -> None:
+        for later in later_frames(content, fault.start, segment.number):
+            if later.settled > number:  # it was durable once: not a tail that a power failure tore
+                raise self._corrupt(segment, fault.start, f"{fault.reason}, yet record {later.number} follows it")
+
+    def _corrupt(self, segment: _Segment, offset: int, reason: str) -> JournalCorruptError:
+        return JournalCorruptError(
+            f"{segment.path.name} is damaged at byte {offset}: {reason}. Nothing was changed. Restore {self.directory} "
+            "from a copy, or move it away to start empty and let sources replay"
+        )
+
+    # Writing
+
+    def append(self, header: bytes, sections: Sequence[Section]) -> Written:
+        """Adds one record. When it returns, the record is there as a whole; when it raises, nothing of it is."""
+        self._check_usable()
+        segment = self._active
+        assert segment is not None, "roll() begins the first segment"
+        written, size = self._write(FrameKind.COMMIT, segment, self._descriptor, header, sections)
+        segment.size += size
+        self._number += 1
+        self.frames_in_segment += 1
+        return written
+
+    def roll(self, header: bytes, sections: Sequence[Section]) -> Written:
+        """Begins a new segment with a snapshot. If that fails, the present segment stays the active one."""
+        self._check_usable()
+        with self._syncing:
+            if self._active and self.durability is Durability.DISK:
+                self._sync(self._descriptor)
+            number = max(self._segments, default=0) + 1
+            segment = _Segment(number, self.directory / f"journal-{number:010d}.seg")
+            written, descriptor = self._begin(segment, header, sections)
+            if self._descriptor >= 0:
+                self._files.close(self._descriptor)
+            self._segments[number] = self._active = segment
+            self._descriptor = descriptor
+            self._number += 1
+            self._settled = self._number
+            self.frames_in_segment, self.snapshot_bytes = 0, segment.size
+        return written
+
+    def _begin(self, segment: _Segment, header: bytes, sections: Sequence[Section]) -> tuple[Written, int]:
+        descriptor = -1
+        try:
+            descriptor = self._files.create(segment.path)
+            written, segment.size = self._write(FrameKind.SNAPSHOT, segment, descriptor, header, sections)
+            if self.durability is Durability.DISK:
+                self._sync(descriptor)
+                self._files.sync_directory(self.directory)
+            return written, descriptor
+        except (OSError, JournalError) as problem:
+            try:  # a complete snapshot left behind would hide records that are appended to the old segment later
+                if descriptor >= 0:
+                    self._files.truncate(descriptor, 0)
+                    self._files.close(descriptor)
+                self._files.unlink(segment.path)
+            except OSError as second:
+                self._break(f"{segment.path.name} could not be taken back ({second.strerror})")
+            raise self._refused(problem) if isinstance(problem, OSError) else problem from problem
+
+    def _write(
+        self, kind: FrameKind, segment: _Segment, descriptor: int, header: bytes, sections: Sequence[Section]
+    ) -> tuple[Written, int]:
+        start = segment.size
+        settled = self._number if self.durability is Durability.PROCESS else self._settled
+        buffers, offsets, size = encode(self._number, settled, kind, header, sections)
+        try:
+            self._write_all(descriptor, buffers, start)
+        except OSError as problem:
+            self._take_back(descriptor, start, segment)
+            raise self._refused(problem) from problem
+        places = tuple(
+            Place(segment.number, start + offset, s.length, s.checksum)
+            for offset, s in zip(offsets, sections, strict=True)
+        )
+        return Written(self._number, places), size
+
+    def _write_all(self, descriptor: int, buffers: list[Any], offset: int) -> None:
+        while buffers:
+            count = self._files.write(descriptor, buffers, offset)
+            offset += count
+            done = 0
+            while done < len(buffers) and count >= len(buffers[done]):
+                count -= len(buffers[done])
+                done += 1
+            buffers = buffers[done:]
+            if count:
+                buffers[0] = memoryview(buffers[0])[count:]
+
+    def _take_back(self, descriptor: int, size: int, segment: _Segment) -> None:
+        try:
+            self._files.truncate(descriptor, size)
+        except OSError as problem:
+            self._break(f"a partial record in {segment.path.name} could not be cut off ({problem.strerror})")
+
+    def _refused(self, problem: OSError) -> JournalError:
+        if is_full(problem):
+            return DiskFullError(
+                f"no room for the next record in {self.directory} ({problem.strerror}). Nothing was lost; "
+                "free some space there and it goes on"
+            )
+        return JournalError(f"cannot write to {self.directory}: {problem.strerror}. Nothing was lost; check the disk")
+
+    # Durability
+
+    def settle(self, number: int) -> None:
+        """Returns when record `number` survives what `durability` promises. Callers that wait share one sync."""
+        if self.durability is Durability.PROCESS:
+            return
+        with self._syncing:
+            if self._settled > number:
+                return
+            self._check_usable()
+            written = self._number
+            self._sync(self._descriptor)
+            self._settled = written
+
+    def _sync(self, descriptor: int) -> None:
+        try:
+            self._files.sync(descriptor)
+        except OSError as problem:  # what reached the disk is unknown from here on, so nothing more may be promised
+            self._break(f"writing to the disk failed ({problem.strerror})")
+            self._check_usable()
+
+    @property
+    def broken(self) -> str | None:
+        """Why nothing can be written any more, however long one waits."""
+        return self._broken
+
+    def _break(self, reason: str) -> None:
+        self._broken = reason
+
+    def _check_usable(self) -> None:
+        if self._broken:
+            raise JournalError(
+                f"the journal in {self.directory} stopped: {self._broken}. Start again to recover from it"
+            )
+
+    # Reading back, deleting
+
+    def read(self, place: Place, *, verify: bool) -> pa.Buffer:
+        """The bytes at a place, mapped, not copied."""
+        segment = self._segments.get(place.segment)
+        if segment is None:
+            raise JournalCorruptError(
+                f"segment {place.segment} is missing from {self.directory}; restore the directory from a copy"
+            )
+        end = place.offset + place.length
+        if segment.mapped is None or end > segment.mapped.size:
+            try:
+                segment.mapped = self._files.map(segment.path)
+            except OSError as problem:
+                raise JournalError(f"cannot read {segment.path}: {problem.strerror}; check the disk") from problem
+        if end > segment.mapped.size:
+            raise self._corrupt(segment, place.offset, "it ends before the content that was written to it")
+        data = segment.mapped.slice(place.offset, place.length)
+        if verify and checksum(data) != place.checksum:
+            raise self._corrupt(segment, place.offset, "the checksum of its content differs")
+        return data
+
+    def delete(self, segment: int) -> None:
+        """Deletes an old segment in which nothing is needed any more. What is mapped of it stays readable."""
+        assert segment != self.active_segment, "the active segment is needed for replay"
+        found = self._segments.pop(segment)
+        try:
+            self._files.unlink(found.path)
+        except OSError:
+            self._segments[segment] = found  # still there: the next snapshot or start tries again
+
+    def close(self) -> None:
+        """Gives the directory back. Writes nothing: every returned record is in the file already."""
+        if self._descriptor >= 0:
+            self._files.close(self._descriptor)
+            self._descriptor = -1
+        if self._lock is not None:
+            self._files.close(self._lock)
+            self._lock = None
+        self._broken = self._broken or "it was closed"

@@ -1,0 +1,303 @@
+"""The store: the durable core of a site host. Commits go to the journal first, then to the views.
+
+Opening a directory gives back exactly the views that the last commit left, whatever stopped the process. `exchange`
+and `state` are the two faces of the store; a step's `Commit` changes both in one record.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meander.model.clock import wall_clock_ms
+from meander.model.ids import FragmentId
+from meander.run.channels.embedded import EmbeddedExchange
+from meander.run.store.commit import Commit, CommitResult, Writer
+from meander.run.store.files import SystemFiles
+from meander.run.store.framing import Place
+from meander.run.store.journal import Durability, FrameKind, Journal, JournalError
+from meander.run.store.payloads import Payloads, Schemas
+from meander.run.store.record import Numbers, Prepared, decode, prepare
+from meander.run.store.snapshot import SnapshotDraft, load
+from meander.run.store.state import StateTables
+from meander.run.store.views import Views
+
+VACATE_BELOW = 0.5
+"""A segment of which a smaller share is live is emptied by the next snapshot: it frees more than it copies."""
+SNAPSHOT_FACTOR = 4
+"""A segment holds at least so many times its own snapshot, so that snapshots stay a small share of what is written."""
+STATE_FREE_SHARE = 0.125
+"""Channels may always fill this share of the budget: state alone must not stop sources, or time would stand still."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How much a store may use, and what a commit survives."""
+
+    durability: Durability = Durability.PROCESS
+    segment_bytes: int = 64_000_000
+    segment_records: int = 8192
+    memory_budget_bytes: int = 256_000_000
+    disk_budget_bytes: int = 4_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """For metrics: what the store holds, and how it does."""
+
+    commits: int
+    repeated_commits: int
+    refused_writes: int
+    channels: int
+    segments: int
+    disk_bytes: int
+    live_bytes: int
+    channel_bytes: int
+    state_bytes: int
+    memory_bytes: int
+    spilled_reads: int
+    snapshots: int
+    snapshot_seconds: float
+    snapshot_problem: str | None
+    """Why the last snapshot was put off, if it was: disk use and the time to open grow until one succeeds."""
+    pressure: float
+
+
+class Store:
+    """One directory, one process, many slots."""
+
+    def __init__(self, journal: Journal, options: StoreOptions, clock: Callable[[], int]) -> None:
+        """Use `Store.open`."""
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.options = options
+        self._clock = clock
+        self._now_ms = 0
+        self._journal = journal
+        schemas = Schemas()
+        self.payloads = Payloads(journal, schemas, options.memory_budget_bytes)
+        self.views = Views(schemas, self.payloads)
+        self.exchange = EmbeddedExchange(self)
+        self.state = StateTables(self)
+        self._roll_after_bytes = 0
+        self._nudges = 0
+        self._commits = self._repeated = self._refused = self._snapshots = 0
+        self._snapshot_seconds = 0.0
+        self._snapshot_problem: str | None = None
+
+    @staticmethod
+    def open(
+        directory: Path | str,
+        options: StoreOptions | None = None,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        files: SystemFiles | None = None,
+    ) -> Store:
+        """Opens a directory, new or old, and recovers what was committed. `clock` gives milliseconds."""
+        options = options or StoreOptions()
+        journal = Journal(Path(directory), files=files, durability=options.durability)
+        try:
+            store = Store(journal, options, clock)
+            store._recover()
+        except BaseException:
+            journal.close()
+            raise
+        return store
+
+    def _recover(self) -> None:
+        for frame in self._journal.replay():
+            numbers = np.frombuffer(self._journal.read(frame.places[0], verify=False), dtype=np.int64)
+            if frame.kind == FrameKind.SNAPSHOT:
+                load(self.views, frame.header, numbers, frame.places[1:])
+            else:
+                envelope, content = decode(frame.header)
+                self.views.apply(frame.number, envelope, content, Numbers(numbers), frame.places[1:])
+        if not self._journal.active_segment:
+            self.snapshot()
+        missing = [s for s in self.payloads.live_bytes() if s not in self._journal.segments]
+        if missing:
+            self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do
+        self.payloads.emptied.clear()
+        for segment in self._journal.segments:
+            if segment != self._journal.active_segment and not self.payloads.is_live(segment):
+                self._journal.delete(segment)
+
+    @property
+    def broken(self) -> str | None:
+        """Why nothing can be committed any more before the store is opened again, if so."""
+        return self._journal.broken
+
+    # Committing
+
+    def commit(self, commit: Commit) -> CommitResult:
+        """Makes a commit durable and visible as a whole. A repeated one has no second effect.
+
+        Raises without any effect: InputError or CommitConflictError if it does not fit, DiskFullError without room.
+        """
+        prepared = prepare(commit)
+        with self.lock:
+            last = self.views.repeated(prepared)
+            if last is not None:
+                self._repeated += 1
+                outcome = CommitResult(last.number, repeated=True)
+            else:
+                outcome = CommitResult(self._write(prepared))
+        self._journal.settle(outcome.number)
+        with self.lock:
+            self._tidy()
+        return outcome
+
+    def check(self, commit: Commit) -> None:
+        """Raises what committing it would raise, apart from want of room; changes nothing."""
+        prepared = prepare(commit)
+        with self.lock:
+            self.views.check(prepared)
+
+    def _write(self, prepared: Prepared) -> int:
+        envelope = self.views.check(prepared)
+        envelope["now"] = self.now_ms()
+        try:
+            written = self._journal.append(prepared.header(envelope), prepared.sections)
+        except JournalError:
+            self._refused += 1
+            raise
+        numbers, places = Numbers(prepared.numbers), written.places[1:]
+        self.views.apply(written.number, envelope, prepared.content, numbers, places, prepared.tables)
+        self._commits += 1
+        self.changed.notify_all()
+        return written.number
+
+    def _tidy(self) -> None:
+        """Deletes segments that are empty for good, and begins a new one when it is time."""
+        if self.payloads.emptied:
+            settled = self._journal.settled
+            for segment in [s for s, record in self.payloads.emptied.items() if record < settled]:
+                del self.payloads.emptied[segment]
+                self._journal.delete(segment)
+        room = max(self.options.segment_bytes, SNAPSHOT_FACTOR * self._journal.snapshot_bytes, self._roll_after_bytes)
+        many = self._journal.frames_in_segment >= self.options.segment_records
+        grown = self._journal.active_bytes >= max(
+            SNAPSHOT_FACTOR * self._journal.snapshot_bytes, self._roll_after_bytes
+        )
+        if self._journal.active_bytes >= room or (many and grown):
+            try:
+                self.snapshot()
+            except JournalError as problem:  # the commits are safe where they are: go on, and try again later
+                self._snapshot_problem = str(problem)
+                self._roll_after_bytes = self._journal.active_bytes + self.options.segment_bytes // 8
+
+    def snapshot(self) -> None:
+        """Begins a new segment with all that is known, and deletes the segments that nothing needs any more."""
+        started = time.perf_counter()
+        with self.lock:
+            live = self.payloads.live_bytes()
+            vacate = [s for s in live if live[s] < VACATE_BELOW * self._journal.size_of(s)]
+            draft = SnapshotDraft(self.views, vacate)
+            try:
+                written = self._journal.roll(draft.header, draft.sections)
+            except JournalError:
+                self._refused += 1
+                raise
+            draft.adopt(written)
+            self._roll_after_bytes, self._snapshot_problem = 0, None
+            self.payloads.emptied.clear()
+            for segment in self._journal.segments:
+                if segment != self._journal.active_segment and not self.payloads.is_live(segment):
+                    self._journal.delete(segment)
+            self._snapshots += 1
+            self._snapshot_seconds += time.perf_counter() - started
+
+    # Asking
+
+    def now_ms(self) -> int:
+        """The clock, never going back."""
+        self._now_ms = max(self._now_ms, self._clock())
+        return self._now_ms
+
+    def last_batch(self, writer: Writer) -> int | None:
+        """The newest committed batch id of a writer: it and all before it need not be computed again."""
+        last = self.views.writers.get(writer)  # written last of a commit: whoever sees it sees all of it
+        return last.batch_id if last else None
+
+    def version(self, fragment: FragmentId) -> int | None:
+        """The newest version a fragment has committed as."""
+        with self.lock:
+            return self.views.versions.get(fragment)
+
+    def counter(self, fragment: FragmentId, name: str) -> int:
+        with self.lock:
+            return self.views.counters.get((fragment, name), 0)
+
+    def acknowledged(self, sink: str) -> int:
+        """The position up to which a sink has taken its results; 0 before the first."""
+        with self.lock:
+            return self.views.acknowledged.get(sink, 0)
+
+    def note(self, key: str) -> Any:
+        """A remembered value, or None."""
+        with self.lock:
+            return self.views.notes.get(key)
+
+    def notes(self, prefix: str) -> dict[str, Any]:
+        """All remembered values whose key begins so."""
+        with self.lock:
+            return {key: value for key, value in self.views.notes.items() if key.startswith(prefix)}
+
+    @property
+    def commits(self) -> int:
+        """Commits since the store was opened."""
+        return self._commits
+
+    def wait(self, seen_commits: int, timeout_s: float) -> int:
+        """Sleeps until there are more commits than `seen_commits`, or for the timeout; says how many there are."""
+        with self.changed:
+            nudges = self._nudges
+            self.changed.wait_for(lambda: self._commits > seen_commits or self._nudges != nudges, timeout_s)
+            return self._commits
+
+    def nudge(self) -> None:
+        """Wakes everybody who waits, for changes that are not commits."""
+        with self.changed:
+            self._nudges += 1
+            self.changed.notify_all()
+
+    def pressure(self) -> float:
+        """How full the channels are, 0 to 1, of the disk budget that state leaves to them."""
+        with self.lock:
+            budget = self.options.disk_budget_bytes
+            room = max(budget - self.views.state.bytes, STATE_FREE_SHARE * budget)
+            return min(1.0, max(0.0, self._channel_bytes()) / room)
+
+    def _channel_bytes(self) -> float:
+        return self.payloads.slice_bytes - self.views.state.bytes
+
+    def stats(self) -> StoreStats:
+        with self.lock:
+            return StoreStats(
+                commits=self._commits,
+                repeated_commits=self._repeated,
+                refused_writes=self._refused,
+                channels=len(self.views.channels.by_id),
+                segments=len(self._journal.segments),
+                disk_bytes=self._journal.disk_bytes,
+                live_bytes=round(sum(self.payloads.live_bytes().values())),
+                channel_bytes=round(self._channel_bytes()),
+                state_bytes=round(self.views.state.bytes),
+                memory_bytes=self.payloads.memory_bytes,
+                spilled_reads=self.payloads.spilled_reads,
+                snapshots=self._snapshots,
+                snapshot_seconds=self._snapshot_seconds,
+                snapshot_problem=self._snapshot_problem,
+                pressure=self.pressure(),
+            )
+
+    def close(self) -> None:
+        """Gives the directory back; what was read stays readable."""
+        with self.lock:
+            self._journal.close()

@@ -1,0 +1,66 @@
+"""Results that leave at a site: an outlet for every sink whose fragment runs here, until its last result is out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId
+from meander.model.streams import SinkTarget
+from meander.run.connectors.base import SinkBinding
+from meander.run.host import Host
+from meander.run.store.commit import Commit, RemoveChannel
+
+_log = logging.getLogger(__name__)
+
+
+class SiteSinkBindings:
+    """Keeps delivery in step with the result channels that the store remembers."""
+
+    def __init__(self, host: Host, changing: AbstractContextManager[Any]) -> None:
+        """`changing` is held while a change takes effect, which is not done at once."""
+        self._host, self._changing = host, changing
+        self._delivering: dict[ChannelId, str] = {}
+        self.problems: dict[ChannelId, str] = {}
+
+    def tick(self, sinks: Mapping[str, SinkTarget]) -> None:
+        """Begins and ends what is due."""
+        host, delivery = self._host, self._host.delivery
+        if delivery is None:
+            return
+        wanted = {ChannelId(int(key.split(" ")[1])): names for key, names in host.store.notes("outlet ").items()}
+        known = set(host.store.exchange.channels())
+        for channel, (query, sink) in wanted.items():
+            if channel in self._delivering or channel not in known or sink not in sinks:
+                continue
+            outlet = SinkBinding(query, sinks[sink], channel)
+            try:
+                delivery.add(outlet)
+                self._delivering[channel] = outlet.name
+            except InputError as error:
+                if channel not in self.problems:
+                    _log.warning("results of %s cannot be delivered: %s", query, error)
+                self.problems[channel] = str(error)
+        with self._changing:
+            self._end_unwritten()
+
+    def _end_unwritten(self) -> None:
+        store = self._host.store
+        written = {w.channel for f in self._host.routing.fragments.values() for out in f.outputs for w in out}
+        known = set(store.exchange.channels())
+        for channel in [ChannelId(int(key.split(" ")[1])) for key in store.notes("outlet ")]:
+            if channel in written or (channel in known and store.exchange.counters(channel).pending_tuples):
+                continue
+            self._end(channel, channel in known)
+
+    def _end(self, channel: ChannelId, is_there: bool) -> None:
+        """Nobody writes to it any more, and everything is out."""
+        name = self._delivering.pop(channel, None)
+        if name is not None and self._host.delivery is not None:
+            self._host.delivery.remove(name)
+        notes: dict[str, Any] = {f"outlet {channel}": None}
+        remove = (RemoveChannel(channel, discard=True),) if is_there else ()
+        self._host.store.commit(Commit(remove=remove, notes=notes))

@@ -1,0 +1,36 @@
+"""Two thousand schedules of everything that can happen to a loop: what runs is what the catalog says, all the time.
+
+A schedule that fails says what happened in it; `Schedule.drawn(directory, seed)` plays it again. Seeds of faults that
+are mended are named in `test_faults.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.loop.schedules import ALL_MECHANISMS, Schedule
+
+SCHEDULES, TOGETHER = 2_000, 50
+WIDE, WIDE_TOGETHER = 200, 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SCHEDULES, TOGETHER))
+def test_what_runs_is_what_the_catalog_says_whatever_happens(tmp_path: Path, first: int) -> None:
+    played = [Schedule.drawn(tmp_path / str(seed), seed) for seed in range(first, first + TOGETHER)]
+    assert sum(s.crashes for s in played) > TOGETHER / 2
+    assert sum(s.waited > 0 for s in played) > TOGETHER / 5, "room is to be short"
+    assert sum(s.exact for s in played) > TOGETHER / 2, "results are to be compared"
+    assert [s.stuck for s in played if s.stuck] == [], "what fits is to run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, WIDE, WIDE_TOGETHER))
+def test_so_it_is_with_every_mechanism_and_several_amenders_where_memory_is_short(tmp_path: Path, first: int) -> None:
+    played = [Schedule.wide(tmp_path / str(seed), seed) for seed in range(first, first + WIDE_TOGETHER)]
+    assert len({s.world.setting.mechanism for s in played}) > len(ALL_MECHANISMS) / 2
+    assert sum(s.waited > 0 for s in played) > WIDE_TOGETHER / 5, "room is to be short"
+    assert sum(s.exact for s in played) > WIDE_TOGETHER / 2, "results are to be compared"
+    assert [s.stuck for s in played if s.stuck] == [], "what fits is to run"

@@ -1,0 +1,291 @@
+"""A fleet in one process: hosts that nobody starts, so that a test decides who steps, polls and dies, and when.
+
+Doors, pulling and orders are the real ones, over the loopback interface, from threads of their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.own_site import ListenOptions, OwnSite
+from meander.membership.fence import Fence
+from meander.membership.protocol import Epoch
+from meander.model.topology.graph import Topology
+from meander.reconfigure.agent import Agent
+from meander.reconfigure.driver import Driver
+from meander.reconfigure.paths import Paths
+from meander.reconfigure.peers import PeerDirectory
+from meander.reconfigure.request_handler import AgentRequestHandler
+from meander.reconfigure.serialised_fragment import take_up
+from meander.run.channels.base import ChannelAppend
+from meander.run.channels.flight.proof import HOME, key_of
+from meander.run.channels.flight.server import FlightServer
+from meander.run.channels.kafka.broker import Broker
+from meander.run.channels.kafka.exchange import KafkaExchange
+from meander.run.execution.runner import Runner
+from meander.run.frames import BEGIN, END, with_hidden
+from meander.run.host import Host, HostOptions
+from meander.run.oracle.batch import PRODUCER
+from meander.run.reporting.paused import failed_facts
+from meander.run.store.commit import Commit
+from tests.reconfigure.moving import MovingPlane
+from tests.run.harness import SINKS, STREAMS
+
+PATIENCE_S = 600.0
+INNER = 1_000_000_000
+
+
+@dataclass
+class Roster:
+    """Implements `Fleet`."""
+
+    nodes: Mapping[str, str]
+    where: dict[str, str] = field(default_factory=dict)
+    broker: str = ""
+    epoch: Epoch = field(default_factory=lambda: Epoch(1, "coordinator 1"))
+
+    def owner(self, node: str) -> str | None:
+        return self.nodes.get(node)
+
+    def addresses(self) -> Mapping[str, str]:
+        return dict(self.where)
+
+    def brokers(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.where, self.broker) if self.broker else {}
+
+    def key(self, site: str) -> str | None:
+        return key_of(site)
+
+    def next_epoch(self) -> None:
+        number = self.epoch.number + 1
+        self.epoch = Epoch(number, f"coordinator {number}")
+
+
+@dataclass(frozen=True)
+class World:
+    streams: Mapping[str, Any]
+    sinks: Mapping[str, Any]
+
+
+class Machine:
+    """A site that can be gone for a while."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        spark: SparkSession,
+        runner: Runner,
+        clock: Callable[[], int],
+        broker: str = "",
+    ) -> None:
+        self.name, self.directory, self.spark, self.runner, self.clock = name, directory, spark, runner, clock
+        self.broker = broker
+        self.is_up = False
+
+    def start(self) -> str:
+        """Gives the address."""
+        self.directory.mkdir(exist_ok=True)
+        host = self.host = Host(HostOptions(self.directory, 1), self.spark, self.runner, clock=self.clock)
+        self.contacts = PeerDirectory(host.store, self.name)
+        kafka = None
+        if self.broker:
+            kafka = KafkaExchange(Broker(self.spark, self.broker), self.name, key_of(self.name), self.contacts.contact)
+        self.sharing = Agent(host, Paths(Topology()), self.contacts.asker, kafka)
+        fence = Fence(self.directory / "fence.json")
+        desk = AgentRequestHandler(self.name, self.sharing, self.contacts, fence)
+        take_up(host)
+        self.sharing.recover()
+        self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0")
+        self.sharing.pulling.refresh()
+        self.is_up = True
+        return f"grpc://127.0.0.1:{self.door.port}"
+
+    def die(self) -> None:
+        """Nothing is said to anybody, nothing is finished."""
+        self.is_up = False
+        self.host.store.close()
+        self.door.shutdown()
+        self.sharing.stop()
+        self.contacts.close()
+
+
+class SpreadPlane(MovingPlane):
+    """Sensors and edges at sites, the cloud at home."""
+
+    def __init__(
+        self,
+        directory: Path,
+        spark: SparkSession,
+        runner: Runner,
+        text: str,
+        sites: Mapping[str, tuple[str, ...]],
+        broker: str = "",
+        **options: Any,
+    ) -> None:
+        self.roster = Roster({node: site for site, nodes in sites.items() for node in nodes}, broker=broker)
+        self.machines: dict[str, Machine] = {}
+        self.home_site: OwnSite | None = None
+        self._paths = (directory, spark, runner)
+        self._names = tuple(sites)
+        (directory / "home").mkdir(parents=True)
+        super().__init__(directory / "home", spark, runner, text, **options)
+        self.until(lambda: not self.loop.deployer.has_open_changes and self.is_in_effect())
+
+    def _open(self) -> None:
+        if not self.machines:
+            base, spark, runner = self._paths
+            for name in self._names:
+                machine = self.machines[name] = Machine(
+                    name, base / name, spark, runner, self.clock, self.roster.broker
+                )
+                self.roster.where[name] = machine.start()
+        options = HostOptions(self.directory, 1, patience_ms=self.patience_ms)
+        self.host = Host(options, self.spark, self.runner, clock=self.clock)
+        self.loop = PlacementLoop(
+            self.catalog, self.engine, self.host, background=False, clock=self._seconds, carrier=Driver
+        )
+        self.home_site = OwnSite(self.roster, "secret", World(STREAMS, SINKS), ListenOptions(broker=self.roster.broker))
+        self.home_site.facts = self._facts
+        self.home_site.join(self.loop, self.host)
+
+    def _facts(self) -> dict[str, dict[str, Any]]:
+        """What sites tell with their heartbeats."""
+        up = {name: m.host for name, m in self.machines.items() if m.is_up}
+        return {name: {"failed": failed_facts(host), "behind": host.status().behind} for name, host in up.items()}
+
+    @property
+    def hosts(self) -> dict[str, Host]:
+        return {HOME: self.host, **{n: m.host for n, m in self.machines.items() if m.is_up}}
+
+    def is_in_effect(self) -> bool:
+        """Whether every site has heard of everything that was decided."""
+        return not self.host.store.notes("decided ")
+
+    # Dying
+
+    def crash(self, *_: Any) -> None:
+        """The coordinator dies, and another one starts on its directory."""
+        assert self.home_site is not None
+        self.host.store.close()
+        self.home_site.close()
+        self.roster.next_epoch()
+        self._open()
+        self.loop.recover()
+        self.poll()
+
+    def kill(self, site: str) -> None:
+        self.machines[site].die()
+
+    def restart(self, site: str) -> None:
+        self.roster.where[site] = self.machines[site].start()
+        assert self.home_site is not None
+        self.home_site.joined(site)
+
+    def close(self) -> None:
+        assert self.home_site is not None
+        self.home_site.close()
+        for machine in self.machines.values():
+            if machine.is_up:
+                machine.die()
+
+    # Tuples and steps
+
+    def enter(self, stream: str, node: str, table: pa.Table) -> None:
+        host = self.hosts.get(self.roster.owner(node) or HOME)
+        if host is None:
+            return  # it has no tuples while it is down
+        before = self.reached[stream, node]
+        hidden = with_hidden(table, "ts", self.disorder_ms, before)
+        newest = int(np.max(table.column("ts").to_numpy(), initial=BEGIN)) - self.disorder_ms
+        self.reached[stream, node] = max(before, newest)
+        self.entered[stream].append(table.append_column(PRODUCER, pa.array([node] * len(table), pa.string())))
+        mark = None if self.reached[stream, node] == BEGIN else self.reached[stream, node]
+        channels = host.ingest_channels.get((stream, node), ())
+        host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, mark) for c in channels)))
+
+    def step(self, slot: int | None = None, only: str | None = None) -> None:
+        for name, host in self.hosts.items():
+            if only in (None, name):
+                self.batch += 1
+                with host.slots[0].boundary:
+                    host.stepper.step(0, self.batch)
+
+    def finish(self) -> None:
+        """Ends all streams; goes on until nothing is left to do anywhere."""
+        for host in self.hosts.values():
+            channels = [c for readers in host.ingest_channels.values() for c in readers]
+            host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
+        self.until(self.is_quiet)
+
+    def is_quiet(self) -> bool:
+        if self.loop.deployer.has_open_changes or not self.is_in_effect():
+            return False
+        if any(host.stepper.has_work(0) for host in self.hosts.values()):
+            return False
+        for channel in self.loop.deployer.deployment.channels.values():
+            for host in self.hosts.values():
+                view = host.store.views.channels.by_id.get(channel.id)
+                if view is not None and view.head != view.tail:
+                    return False
+        return True
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Steps and polls until something is so."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            self.step()
+            self.poll()
+            assert time.monotonic() < deadline, self.described()
+            time.sleep(0.005)
+
+    def described(self) -> str:
+        """What is going on, for a test that failed."""
+        carrier = self.loop.reconfigurator
+        assert isinstance(carrier, Driver)
+        lines = [f"under way {sorted(self.loop.deployer.under_way)}, failures {self.loop.deployer.failures[-3:]}"]
+        journeys = carrier._journeys.values()
+        lines += [f"journey {j.number}: {j.phase}, {j.problem}, away {j.away}" for j in journeys]
+        for name, host in self.hosts.items():
+            routing = host.routing
+            lines.append(
+                f"{name}: awaiting {list(routing.awaiting)}, drained {routing.drained}, paused {routing.paused}"
+            )
+            for channel, view in sorted(host.store.views.channels.by_id.items()):
+                if channel < INNER:
+                    notes = [host.store.note(f"{kind} {channel}") for kind in ("copy", "log")]
+                    lines.append(f"  channel {channel}: {view.head} to {view.tail} cut {view.is_cut} {notes}")
+        for name, machine in self.machines.items():
+            lines.append(f"{name} pulls: {machine.sharing.pulling.problems} {machine.sharing.pulling.refused}")
+        return "\n".join(lines)
+
+    # Checks
+
+    def check_deployment(self) -> None:
+        """What runs is what was decided, where it was decided; nothing is left over."""
+        carrier = self.loop.reconfigurator
+        assert isinstance(carrier, Driver)
+        deployment = self.loop.deployer.deployment
+        for name, host in self.hosts.items():
+            mine = {f.id: f.version for f in deployment.fragments.values() if carrier.site_of(f.id) == name}
+            assert {f: i.version for f, i in host.routing.fragments.items()} == mine
+            assert not host.routing.awaiting
+            assert not host.routing.drained
+            ends = {
+                c.id
+                for c in deployment.channels.values()
+                if name in (carrier.site_of(c.sender), carrier.site_of(c.receiver))
+            }
+            assert {c for c in host.store.exchange.channels() if c < INNER} == ends
+            assert set(host.store.state.fragments()) <= set(mine)
+            for prefix in ("share ", "drained ", "decided ", "reconfiguration "):
+                assert not host.store.notes(prefix)

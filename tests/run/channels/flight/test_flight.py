@@ -1,0 +1,457 @@
+"""Channels between two stores over Arrow Flight: the copy is the log, whatever breaks in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from meander.coordinator.security.certificates import make
+from meander.deploy.markers import Marker, MarkerAction
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId, FragmentId
+from meander.reconfigure.state.job import MoveState
+from meander.reconfigure.state.pull import StatePull
+from meander.reconfigure.state.transfer import Export, import_state
+from meander.run.channels.base import ChannelAppend, ChannelSpec, Chunk
+from meander.run.channels.flight import client as flight_client
+from meander.run.channels.flight.client import AwayError, FlightClient, RefusedError
+from meander.run.channels.flight.proof import COORDINATOR, PeerAddress, proof
+from meander.run.channels.flight.puller import Pulling, copy_note
+from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, to_batch
+from meander.run.channels.flight.server import FlightServer
+from meander.run.store.commit import Commit, CommitResult, StateAppend
+from meander.run.store.store import Store
+from tests.run.channels.two_stores import SCHEMA, Place, place, rows
+
+PATIENCE_S = 300.0
+LOG, OTHER = ChannelId(7), ChannelId(8)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine answers take their time."""
+    monkeypatch.setattr(flight_client, "ORDER_S", PATIENCE_S)
+    monkeypatch.setattr(flight_client, "PULL_S", PATIENCE_S)
+
+
+@pytest.fixture
+def sender(tmp_path: Path) -> Iterator[Place]:
+    found = place(tmp_path, "sender")
+    for channel in (LOG, OTHER):
+        found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
+        found.readers[channel] = {"reader"}
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, sender: Place) -> Iterator[Place]:
+    found = place(tmp_path, "reader").knows(sender)
+    for channel in (LOG, OTHER):
+        found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
+        found.store.commit(Commit(notes={copy_note(channel): ["sender"]}))
+    yield found
+    found.close()
+
+
+def written(store: Store, channel: ChannelId) -> tuple[object, ...]:
+    """Everything in a channel, with its numbers."""
+    exchange = store.exchange
+    chunk = exchange.read(channel, exchange.start(channel), exchange.end(channel))
+    return chunk.start, chunk.stop, chunk.table.to_pylist(), chunk.watermarks, chunk.markers
+
+
+def some_of_everything(store: Store) -> None:
+    marker = Marker.of(3, {(FragmentId(2), 1): MarkerAction.UPDATE})
+    for append in (
+        ChannelAppend.one(LOG, rows(0, 5), 100),
+        ChannelAppend.one(LOG, rows(5, 1)),
+        ChannelAppend.one(LOG, None, 200, marker),
+        ChannelAppend.one(LOG, None, None, marker),
+        ChannelAppend.one(LOG, rows(6, 3), 300, marker),
+        ChannelAppend.one(OTHER, rows(0, 2)),
+    ):
+        store.commit(Commit(appends=(append,)))
+
+
+def test_a_copy_has_the_numbers_watermarks_and_markers_of_the_log(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    pulling = Pulling(reader.store, reader.asker)
+    assert pulling.pull(("sender",), [LOG, OTHER]) == 17
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+    assert written(reader.store, OTHER) == written(sender.store, OTHER)
+
+
+def test_what_is_processed_is_forgotten_at_the_sender_and_nothing_else(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    pulling = Pulling(reader.store, reader.asker)
+    pulling.pull(("sender",), [LOG])
+    reader.store.commit(Commit(consumed={LOG: 6}))
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(9, 1)),)))
+    pulling.pull(("sender",), [LOG])
+    assert sender.store.exchange.start(LOG) == 6
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+
+
+def test_a_copy_that_is_far_enough_ahead_is_not_asked_for(sender: Place, reader: Place) -> None:
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 50)),)))
+    pulling = Pulling(reader.store, reader.asker, ahead_records=50)
+    assert pulling.pull(("sender",), [LOG]) == 50
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(50, 50)),)))
+    assert pulling.pull(("sender",), [LOG]) == 0
+    reader.store.commit(Commit(consumed={LOG: 10}))
+    assert pulling.pull(("sender",), [LOG]) == 50
+
+
+def test_a_log_that_is_taken_over_comes_whole_however_long_it_is(sender: Place, reader: Place) -> None:
+    """Nobody processes it here before it is complete: a bound on how far ahead it may be would hold it up for ever."""
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 50)),)))
+    pulling = Pulling(reader.store, reader.asker, ahead_records=50)
+    assert pulling.pull(("sender",), [LOG]) == 50
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(50, 70)),)))
+    pulling.wanted_whole = lambda: {LOG}
+    assert pulling.pull(("sender",), [LOG]) == 70
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+
+
+def test_pulling_goes_on_when_either_end_was_away(tmp_path: Path, sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    pulling = Pulling(reader.store, reader.asker)
+    pulling.refresh()
+    until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
+    assert sender.door is not None
+    sender.door.shutdown()
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(20, 100)),)))
+    until(lambda: bool(pulling.problems))
+    reader.knows(sender.open())
+    until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
+    pulling.stop()
+    reader.store.close()
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(200, 100)),)))
+    again = Store.open(tmp_path / "reader")
+    resumed = Pulling(again, reader.asker)
+    resumed.refresh()
+    until(lambda: again.exchange.end(LOG) == sender.store.exchange.end(LOG))
+    resumed.stop()
+    assert written(again, LOG) == written(sender.store, LOG)
+    again.close()
+
+
+def test_a_damaged_range_has_no_effect_and_comes_again(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    good = ChannelRange.of(sender.store.exchange.read(LOG, 0, 7))
+    body = bytearray(good.body)
+    body[-9] ^= 1
+    bad = replace(good, body=bytes(body))
+    pulling = Pulling(reader.store, reader.asker)
+    with pytest.raises(DamagedError, match="records 0 to 7 of channel 7"):
+        pulling.take(from_batch(to_batch([bad])))
+    assert reader.store.exchange.end(LOG) == 0
+    assert pulling.take(from_batch(to_batch([good]))) == 7
+    assert pulling.take(from_batch(to_batch([good]))) == 0
+    assert reader.store.exchange.end(LOG) == 7
+
+
+def test_what_is_damaged_on_its_way_is_told_of_at_both_ends_and_comes_again(
+    sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    some_of_everything(sender.store)
+    made, broken = ChannelRange.of, [True]
+
+    def damaging(chunk: Chunk) -> ChannelRange:
+        found = made(chunk)
+        if broken and found.body:
+            broken.pop()
+            body = bytearray(found.body)
+            body[-9] ^= 1
+            return replace(found, body=bytes(body))
+        return found
+
+    monkeypatch.setattr(ChannelRange, "of", damaging)
+    pulling = Pulling(reader.store, reader.asker)
+    pulling.refresh()
+    until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
+    pulling.stop()
+    assert pulling.metrics.damaged == 1
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+    assert "nothing comes from sender: records 0 to" in caplog.text
+    assert "'reader' got something damaged, and gets it again: records 0 to" in caplog.text
+
+
+def test_who_is_refused_at_a_door_is_in_the_log_once_a_minute(sender: Place, caplog: pytest.LogCaptureFixture) -> None:
+    stranger = FlightClient(PeerAddress(sender.address, "nonsense"), "stranger")
+    for _ in range(3):
+        with pytest.raises(RefusedError):
+            stranger.order("hello", {})
+    assert caplog.text.count("somebody who says to be 'stranger' was refused at the door: no proof") == 1
+    assert sender.door is not None
+    assert sender.door.refusals.count == 3
+
+
+def test_what_is_left_of_a_range_is_what_the_log_has_from_there_on(sender: Place) -> None:
+    some_of_everything(sender.store)
+    exchange = sender.store.exchange
+    whole = ChannelRange.of(exchange.read(LOG, 0, exchange.end(LOG)))
+    for first in range(whole.stop):
+        assert whole.after(first, SCHEMA) == ChannelRange.of(exchange.read(LOG, first, whole.stop))
+
+
+def test_of_ranges_that_overlap_with_the_copy_only_the_rest_is_appended_and_nothing_behind_a_gap(
+    sender: Place, reader: Place
+) -> None:
+    some_of_everything(sender.store)
+    pulling, exchange = Pulling(reader.store, reader.asker), sender.store.exchange
+    assert pulling.take([ChannelRange.of(exchange.read(LOG, 0, 4))]) == 4
+    assert pulling.take([ChannelRange.of(exchange.read(LOG, 9, 12))]) == 0
+    assert pulling.take([ChannelRange.of(exchange.read(LOG, 2, 10))]) == 6
+    assert pulling.take([ChannelRange.of(exchange.read(LOG, 0, exchange.end(LOG)))]) == exchange.end(LOG) - 10
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+
+
+def test_records_that_two_ways_bring_at_the_same_time_are_appended_once(
+    sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_of_everything(sender.store)
+    batch = to_batch([ChannelRange.of(sender.store.exchange.read(LOG, 0, 7))])
+    pulling = Pulling(reader.store, reader.asker)
+    commit = Store.commit
+
+    def slow_commit(store: Store, what: Commit) -> CommitResult:
+        time.sleep(0.05)
+        return commit(store, what)
+
+    monkeypatch.setattr(Store, "commit", slow_commit)
+    with ThreadPoolExecutor(4) as pool:
+        came = list(pool.map(lambda _: pulling.take(from_batch(batch)), range(4)))
+    assert sorted(came) == [0, 0, 0, 7]
+    assert reader.store.exchange.end(LOG) == 7
+
+
+def test_a_channel_that_is_not_given_does_not_hold_up_the_others(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    sender.readers[LOG] = {"somebody else"}
+    pulling = Pulling(reader.store, reader.asker)
+    assert pulling.pull(("sender",), [LOG, OTHER]) == 2
+    assert "not for 'reader'" in pulling.refused[LOG]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("reader", "nonsense"), ("reader", ""), ("stranger", "of the reader")],
+    ids=["a wrong proof", "no proof", "a proof of somebody else"],
+)
+def test_nobody_gets_in_without_a_proof(sender: Place, name: str, shown: str) -> None:
+    shown = proof(sender.key, "reader") if shown == "of the reader" else shown
+    asker = FlightClient(PeerAddress(sender.address, shown), name)
+    with pytest.raises(RefusedError, match="join the coordinator with a token"):
+        list(asker.get({"pull": {"7": [0, 0]}}))
+    with pytest.raises(RefusedError, match="join the coordinator with a token"):
+        asker.order("hello", {})
+    assert sender.orders == []
+
+
+def test_a_connection_that_one_thread_gives_up_serves_the_others_to_the_end(sender: Place, reader: Place) -> None:
+    """Closing it under them ended the process."""
+    some_of_everything(sender.store)
+    asker, ended = reader.asker("sender"), time.monotonic() + 1.5
+
+    def ask() -> int:
+        count = 0
+        while time.monotonic() < ended:
+            count += len(list(asker.get({"pull": {str(LOG): [0, 0]}})))
+        return count
+
+    with ThreadPoolExecutor(6) as pool:
+        asking = [pool.submit(ask) for _ in range(6)]
+        while time.monotonic() < ended:
+            asker.close()
+            time.sleep(0.001)
+        assert all(each.result() > 0 for each in asking)
+
+
+def test_orders_come_from_the_coordinator_only(sender: Place) -> None:
+    with pytest.raises(RefusedError, match="not from 'reader'"):
+        FlightClient(PeerAddress(sender.address, proof(sender.key, "reader")), "reader").order("abort", {"number": 1})
+    assert sender.orders == []
+    asker = FlightClient(PeerAddress(sender.address, proof(sender.key, COORDINATOR)), COORDINATOR)
+    assert asker.order("hello", {"epoch": 1}) == {"done": "hello"}
+
+
+def test_an_address_that_is_taken_is_an_error_that_says_so(sender: Place) -> None:
+    with pytest.raises(InputError, match=f"cannot listen at {sender.address}"):
+        FlightServer(sender.store, sender, sender.key, sender.address)
+
+
+def test_a_relay_passes_through_what_it_is_asked_for(tmp_path: Path, sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    first = place(tmp_path, "first").knows(sender)
+    second = place(tmp_path, "second").knows(first)
+    reader.knows(second)
+    sender.readers[LOG] = {"reader", "first"}
+    pulling = Pulling(reader.store, reader.asker)
+    assert pulling.pull(("second", "first", "sender"), [LOG]) == 15
+    assert written(reader.store, LOG) == written(sender.store, LOG)
+    sender.readers[LOG] = set()
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(9, 1)),)))
+    assert pulling.pull(("second", "first", "sender"), [LOG]) == 0
+    for each in (first, second):
+        each.close()
+
+
+def test_nobody_gets_through_a_relay_what_is_not_for_it(tmp_path: Path, sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    relay = place(tmp_path, "relay").knows(sender)
+    thief = place(tmp_path, "thief").knows(relay, sender)
+    sender.readers[LOG] = {"reader", "relay"}
+    wanted = {"pull": {str(LOG): [0, 5]}}
+    mine = thief.asker("sender").signed(wanted)
+    for ticket, refusal in (
+        (wanted, "has to sign"),
+        ({**mine, "for": "reader"}, "'relay' cannot show that 'reader' wants this"),
+        ({**wanted, "for": "relay"}, "'relay' cannot show that 'relay' wants this"),
+    ):
+        with pytest.raises(RefusedError, match=refusal):
+            list(thief.asker("relay").get({**ticket, "way": ["sender"]}))
+    (piece,) = thief.asker("relay").get({**mine, "way": ["sender"]})
+    (refused,) = from_batch(piece.data)
+    assert "not for 'thief' through 'relay'" in refused.checked()["problem"]
+    assert sender.store.exchange.start(LOG) == 0
+    for each in (relay, thief):
+        each.close()
+
+
+def test_a_relay_cannot_change_what_it_passes_on(tmp_path: Path, sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    relay = place(tmp_path, "relay").knows(sender)
+    sender.readers[LOG] = {"reader", "relay"}
+    signed = reader.asker("sender").signed({"pull": {str(LOG): [0, 0]}})
+    with pytest.raises(RefusedError, match="cannot show that 'reader' wants this"):
+        list(relay.asker("sender").get({**signed, "pull": {str(LOG): [0, 5]}}))
+    assert sender.store.exchange.start(LOG) == 0
+    assert len(list(relay.asker("sender").get(signed))) == 1
+    relay.close()
+
+
+def test_state_of_a_sender_that_has_fallen_silent_can_be_called_off_at_once(
+    tmp_path: Path, sender: Place, reader: Place
+) -> None:
+    for bucket in range(20):
+        append = StateAppend.sliced(rows(bucket * 100, 100), 3, [FragmentId(1)], [bucket], [100])
+        sender.store.commit(Commit(state_appends=(append,)))
+    silence = threading.Event()
+
+    class Silent(Export):
+        def chunk(self, number: int) -> bytes:
+            if number == 3:
+                silence.wait()
+            return super().chunk(number)
+
+    export = Silent(sender.store, FragmentId(1), operators=[3], chunk_bytes=2_000)
+    sender.exports[5, 0] = ("reader", export, [3])
+    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["sender"], reader.asker)
+    move.start()
+    until(lambda: move.chunks == 3)
+    calling_off = threading.Thread(target=move.cancel, daemon=True)
+    calling_off.start()
+    calling_off.join(PATIENCE_S)
+    assert not calling_off.is_alive()
+    assert move.state is MoveState.CANCELLED
+    silence.set()
+    assert move.wait(PATIENCE_S) is False
+    assert move.chunks == 3
+
+
+def test_what_was_found_last_about_ways_is_what_counts(
+    sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulling = Pulling(reader.store, reader.asker)
+    pulling._stopping.set()  # nothing is pulled; only what would be counts
+    looked, go_on, notes = threading.Event(), threading.Event(), Store.notes
+
+    def slow(store: Store, prefix: str) -> dict[str, Any]:
+        found = notes(store, prefix)
+        if threading.current_thread().name == "slow":
+            looked.set()
+            go_on.wait(PATIENCE_S)
+        return found
+
+    monkeypatch.setattr(Store, "notes", slow)
+    first = threading.Thread(target=pulling.refresh, name="slow", daemon=True)
+    first.start()
+    looked.wait(PATIENCE_S)
+    reader.store.commit(Commit(notes={copy_note(ChannelId(99)): ["sender"]}))
+    second = threading.Thread(target=pulling.refresh, daemon=True)
+    second.start()
+    second.join(0.3)
+    go_on.set()
+    first.join()
+    second.join()
+    assert ChannelId(99) in pulling._ways["sender",]
+
+
+def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) -> None:
+    schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("a", pa.list_(pa.float64())), ("b", pa.binary())])
+    table = pa.table({"t": [0, None], "a": [[1.0, None], None], "b": [b"\0", b""]}, schema=schema)
+    channel = ChannelId(9)
+    for each in (sender, reader):
+        each.store.exchange.add_channel(ChannelSpec(channel, schema))
+    sender.readers[channel] = {"reader"}
+    sender.store.commit(Commit(appends=(ChannelAppend.one(channel, table),)))
+    Pulling(reader.store, reader.asker).pull(("sender",), [channel])
+    assert written(reader.store, channel) == written(sender.store, channel)
+
+
+def test_with_certificates_only_those_who_trust_the_authority_talk(tmp_path: Path, sender: Place) -> None:
+    made, others = make(tmp_path / "ours", ["sender"]), make(tmp_path / "theirs", ["sender"])
+    pair = (made[-1].certificate.read_bytes(), made[-1].key.read_bytes())
+    door = FlightServer(sender.store, sender, sender.key, "grpc+tls://127.0.0.1:0", [pair])
+    contact = PeerAddress(f"grpc+tls://127.0.0.1:{door.port}", proof(sender.key, COORDINATOR))
+    try:
+        ours = (tmp_path / "ours" / "ca.pem").read_bytes()
+        theirs = (tmp_path / "theirs" / "ca.pem").read_bytes()
+        assert others
+        assert FlightClient(contact, COORDINATOR, ours).order("hello", {}) == {"done": "hello"}
+        with pytest.raises(AwayError):
+            FlightClient(contact, COORDINATOR, theirs).order("hello", {}, 5.0)
+    finally:
+        door.shutdown()
+
+
+def test_state_comes_through_relays_chunk_by_chunk_and_each_chunk_once(
+    tmp_path: Path, sender: Place, reader: Place
+) -> None:
+    for bucket in range(20):
+        append = StateAppend.sliced(rows(bucket * 100, 100), 3, [FragmentId(1)], [bucket], [100])
+        sender.store.commit(Commit(state_appends=(append,)))
+    export = Export(sender.store, FragmentId(1), operators=[3], chunk_bytes=2_000)
+    assert len(export) > 10
+    sender.exports[5, 0] = ("reader", export, [3])
+    relay = place(tmp_path, "relay").knows(sender)
+    reader.knows(relay)
+    half = iter(export)
+    for _ in range(4):  # an earlier attempt brought so many
+        import_state(reader.store, FragmentId(2), "reconfiguration 5", next(half), {3: 7})
+    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
+    move.start()
+    assert move.wait(PATIENCE_S)
+    found = reader.store.state.read([FragmentId(2)], 7, [0], [100])
+    assert found.table is not None
+    assert sorted(found.table.column("id").to_pylist()) == list(range(2000))
+    again = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
+    assert again.done
+    relay.close()

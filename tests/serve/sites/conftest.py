@@ -1,3 +1,0 @@
-"""The same patience as tests of the API have."""
-
-from tests.serve.api.conftest import until  # noqa: F401 - a fixture
