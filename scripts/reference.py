@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 import typer
-from meander.serve.api import ABOUT, BASE, make_app
-from meander.serve.changes import Reader
-from meander.serve.hub import Hub
-from meander.serve.service import Service
-from meander.serve.tokens import Tokens
+from meander.api import ABOUT, BASE, make_app
+from meander.coordinator.change_reader import ChangeReader
+from meander.coordinator.read_model.hub import Hub
+from meander.coordinator.service import Service
+from meander.coordinator.security.tokens import Tokens
 
 from meander.cli import app
 
@@ -27,7 +27,7 @@ MADE = "<!-- made by scripts/reference.py; change the code and run it again -->"
 
 
 def http_reference() -> str:
-    api = make_app(Service(Hub("reference"), Tokens("r" * 16, "o" * 16), Reader({}, {}))).openapi()
+    api = make_app(Service(Hub("reference"), Tokens("r" * 16, "o" * 16), ChangeReader({}, {}))).openapi()
     lines = ["# HTTP API", "", MADE, "", *ABOUT.split("\n"), ""]
     lines += [f"All paths begin with `{BASE}`. The machine-readable description is at `{BASE}/openapi.json`.", ""]
     used: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""The command line. Commands live in `meander/commands`; this file puts them together and turns errors into exit codes.
+"""The command line. Each group is a module beside this file, which puts them together and turns errors into exit codes.
 
 Exit codes: 0 done, 1 a failure, 2 something the user can correct (bad input or usage).
 """

@@ -8,7 +8,7 @@ import sys
 
 CHILD = """
 import sys, time
-from meander.commands.ending import Ending
+from meander.cli.ending import Ending
 ending = Ending()
 try:
     if sys.argv[1] == "running":

@@ -36,8 +36,8 @@ _RANGE = {Kind.INT: 2**31, Kind.BIGINT: 2**63}
 def canonical(expression: Expression) -> Expression:
     """The normal form.
 
-    >>> from meander.model.functions import call
-    >>> from meander.model.expressions import Column
+    >>> from meander.model.expressions.functions import call
+    >>> from meander.model.expressions.tree import Column
     >>> speed = Column("speed", DOUBLE)
     >>> sql(canonical(call(">", speed, call("*", literal(10), literal(3)))))
     '30.0D < speed'

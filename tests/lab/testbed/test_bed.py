@@ -19,10 +19,10 @@ PATIENCE_S = 120.0
 BED = """
 import json, signal, sys, time
 from pathlib import Path
-from meander.lab.testbed import bed, world
-from meander.lab.testbed.layout import layout
-from meander.lab.testbed.wires import Can
-from meander.lang.topology_file import load
+from lab.testbed import bed, world
+from lab.testbed.layout import layout
+from lab.testbed.links import Can
+from meander.lang.topology.reader import load
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have seen to it that this one does nothing
 bed.COMMAND = (sys.executable, "-c", "import time; time.sleep(600)")

@@ -15,9 +15,9 @@ KILLS = 5
 CHILD = """
 import sys
 from meander.model.ids import ChannelId
-from meander.run.commit import Commit, StateAppend, slot_writer
-from meander.run.exchange.base import ChannelAppend
-from meander.run.store import Store, StoreOptions
+from meander.run.store.commit import Commit, StateAppend, slot_writer
+from meander.run.channels.base import ChannelAppend
+from meander.run.store.store import Store, StoreOptions
 from tests.run.observe import channel, rows, state_rows
 
 store = Store.open(sys.argv[1], StoreOptions(segment_bytes=60_000, memory_budget_bytes=10_000))
