@@ -19,7 +19,6 @@ from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
-from meander.reconfigure.agent import Agent
 from meander.reconfigure.driver import Driver
 from meander.reconfigure.fleet import ClientPool, Fleet
 from meander.reconfigure.outbox import Outbox
@@ -118,42 +117,37 @@ class OwnSite:
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
             "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
         }
-        self._switchboard = ClientPool(fleet, self._key, options.authority, options.broker)
-        self._contacts: PeerDirectory | None = None
-        self._sharing: Agent | None = None
-        self._door: FlightServer | None = None
-        self._carrier: Driver | None = None
-        self.upkeep: Outbox | None = None
+        self._clients = ClientPool(fleet, self._key, options.authority, options.broker)
+        self._peers: PeerDirectory | None = None
+        self._server: FlightServer | None = None
+        self._driver: Driver | None = None
+        self.outbox: Outbox | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         """What the sites that are there said about themselves last."""
 
     def join(self, loop: PlacementLoop, host: Host) -> None:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
-        carrier = loop.reconfigurator
-        assert isinstance(carrier, Driver)
-        contacts = self._contacts = PeerDirectory(host.store, HOME, self._options.authority)
+        driver = self._driver = loop.driver
+        peers = self._peers = PeerDirectory(host.store, HOME, self._options.authority)
         broker, kafka = self._options.broker, None
         if broker:
             shared = Broker(host.spark, broker, self._options.broker_settings)
-            kafka = KafkaExchange(shared, HOME, self._key, contacts.contact)
-        sharing = self._sharing = Agent(host, loop.paths, contacts.asker, kafka)
-        upkeep = self.upkeep = Outbox(
-            self._switchboard, self._world, lambda: carrier.under_way, self._at_home, carrier.concerned
-        )
-        self._carrier = carrier
-        carrier.spread(sharing, upkeep)
+            kafka = KafkaExchange(shared, HOME, self._key, peers.contact)
+        driver.agent.connect(peers.asker, kafka)
+        self.outbox = Outbox(self._clients, self._world, lambda: driver.under_way, self._learn, driver.sites_concerned)
+        driver.connect(self.outbox)
         loop.quarantine.remote = self._remote
-        loop.deployer.is_spread = carrier.is_spread
-        desk = AgentRequestHandler(HOME, sharing, contacts)
+        loop.deployer.is_spread = driver.is_spread
+        handler = AgentRequestHandler(HOME, driver.agent, peers)
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []
-        self._door = FlightServer(host.store, desk, self._key, f"{scheme}://{self._options.listen}", pairs)
-        shown = self._options.address or f"{self._here()}:{self._door.port}"
-        self._switchboard.home_address = shown if "://" in shown else f"{scheme}://{shown}"
+        self._server = FlightServer(host.store, handler, self._key, f"{scheme}://{self._options.listen}", pairs)
+        shown = self._options.address or f"{self._here()}:{self._server.port}"
+        self._clients.home_address = shown if "://" in shown else f"{scheme}://{shown}"
 
     def _remote(self) -> Remote:
         """What sites say about their fragments."""
-        hosts = self._carrier.hosts if self._carrier is not None else {}
+        hosts = self._driver.sites if self._driver is not None else {}
         if not hosts:
             return Remote()
         facts = self.facts()
@@ -169,19 +163,19 @@ class OwnSite:
 
     def close(self) -> None:
         """After the core has stopped and before the host does."""
-        if self._carrier is not None:
-            self._carrier.close()
-        if self._door is not None:
-            self._door.shutdown()
-        if self._sharing is not None:
-            self._sharing.stop()
-        if self._contacts is not None:
-            self._contacts.close()
-        self._switchboard.close()
+        if self._driver is not None:
+            self._driver.close()
+        if self._server is not None:
+            self._server.shutdown()
+        if self._driver is not None:
+            self._driver.agent.stop()
+        if self._peers is not None:
+            self._peers.close()
+        self._clients.close()
 
-    def _at_home(self, peers: Mapping[str, Any]) -> None:
-        if self._contacts is not None:
-            self._contacts.learn(peers)
+    def _learn(self, peers: Mapping[str, Any]) -> None:
+        if self._peers is not None:
+            self._peers.learn(peers)
 
     def resume(
         self, sites: Sequence[str], name: str | None, operators: Sequence[OperatorId] = ()
@@ -193,7 +187,7 @@ class OwnSite:
     def _resume_at(self, site: str, name: str | None, operators: Sequence[OperatorId]) -> list[str] | str:
         try:
             told = {"name": name, "operators": list(operators)}
-            return [str(what) for what in self._switchboard.order(site, "resume", told)]
+            return [str(what) for what in self._clients.order(site, "resume", told)]
         except (AwayError, InputError) as error:
             return str(error)
 
@@ -206,7 +200,7 @@ class OwnSite:
 
     def _inventory_of(self, site: str) -> Inventory | str:
         try:
-            return Inventory.from_json(self._switchboard.order(site, "inventory", {}))
+            return Inventory.from_json(self._clients.order(site, "inventory", {}))
         except (AwayError, InputError) as error:
             return str(error)
         except (KeyError, TypeError, ValueError):
@@ -214,5 +208,5 @@ class OwnSite:
 
     def joined(self, site: str) -> None:
         """A site is there, for the first time or again: it is greeted."""
-        if self.upkeep is not None:
-            self.upkeep.forget(site)
+        if self.outbox is not None:
+            self.outbox.forget(site)

@@ -1,69 +1,88 @@
-"""The one commit in which reconfigurations take effect: channels, state, fragments, and what is remembered of them."""
+"""The commits with which changes end on a host: the effect, or the abort. Each is one, whatever number of changes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from meander.deploy.fragments import Channel
 from meander.deploy.freezing import Fork
 from meander.deploy.records import channel_to_json, fragment_to_json
 from meander.model.ids import ChannelId, FragmentId
-from meander.reconfigure.in_flight import InFlightChange, gone_ports
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.in_flight import InFlightChange, drained_although_cut
+from meander.reconfigure.messages import Positions
+from meander.reconfigure.part import Part
 from meander.reconfigure.upstream_backup import has_state
+from meander.run.channels.base import NO_WATERMARK, ChannelSpec
+from meander.run.channels.flight.puller import copy_note
 from meander.run.frames import END
 from meander.run.installation import OUTSIDE
 from meander.run.step.bases import base_of
 from meander.run.step.idle_timeout import floor_note
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
-from meander.run.step.work import drained_note
-from meander.run.store.commit import Commit, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
+from meander.run.store.commit import Commit, Passed, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
 from meander.run.store.store import Store
 
+Begins = Mapping[ChannelId, tuple[int, int]]
+"""The position and the watermark with which channels begin."""
 
-def effect(courses: Sequence[InFlightChange], store: Store, paths: Paths, *, backed_up: bool) -> Commit:
-    """All that changes when reconfigurations take effect; `backed_up` if senders keep what fragments consume."""
+
+def log_note(channel: ChannelId) -> str:
+    """Under which name the store remembers who may pull a channel."""
+    return f"log {channel}"
+
+
+def effect(
+    changes: Sequence[InFlightChange],
+    positions: Mapping[int, Positions],
+    store: Store,
+    delay_ms: Callable[[Channel], int],
+    notes: Mapping[str, Any],
+    *,
+    backed_up: bool,
+) -> Commit:
+    """All that changes when reconfigurations take effect; `backed_up` if senders keep what fragments consume.
+
+    `positions` say where the fragments of each change have stopped, on all its hosts; `notes` go along.
+    """
     known = set(store.exchange.channels())
-    notes: dict[str, Any] = {}
-    add: dict[ChannelId, Any] = {}
+    add: dict[ChannelId, ChannelSpec] = {}
     rewire: list[Rewire] = []
     remove: list[RemoveChannel] = []
     forks: list[Fork] = []
+    begins: dict[ChannelId, tuple[int, int]] = {}
     consumed: dict[ChannelId, int] = {}
     renames: list[StateRename] = []
     drops: list[StateDrop] = []
     retire: list[FragmentId] = []
-    backed = [f for c in courses for f in c.installation.fragments if backed_up and has_state(f)]
+    told: dict[str, Any] = {}
+    backed = [f for c in changes for f in c.installation.fragments if backed_up and has_state(f)]
     rewire += [Rewire(p, f.fragment, keeps=True) for f in backed for p in f.ports]
-    for course in courses:
-        change, new = course.reconfiguration.change, course.new
-        add.update((s.channel, s) for s in course.installation.channels if s.channel not in known)
-        rewire += [
-            Rewire(c.id, c.receiver, paths.delay_ms(c), c.is_cut, c.sender) for c in change.channels_after.values()
-        ]
+    for change in changes:
+        part, new, at = change.part, change.new, positions[change.number]
+        channels = part.local.channels_after.values()
+        add.update((s.channel, s) for s in change.installation.channels if s.channel not in known)
+        rewire += [Rewire(c.id, c.receiver, delay_ms(c), c.is_cut, c.sender) for c in channels]
         for f in new.values():
             rewire += [Rewire(p, f.fragment) for p in f.ports if p >= OUTSIDE and p in known]
             results = [w.channel for out in f.outputs for w in out if w.channel >= OUTSIDE]
             rewire += [Rewire(p, None, sender=f.fragment) for p in results if p in known]
-        remove += [RemoveChannel(c.id, discard=True) for c in course.reconfiguration.closed.values()]
-        remove += [RemoveChannel(p, discard=True) for p in gone_ports(course)]
-        forks += course.forks
-        consumed |= {c.id: store.exchange.behind_marker(c.id, course.number) for c in course.skipped}
-        renames += _renames(course)
-        drops += _drops(course, renames)
-        retire += [f for f in course.old if f not in new]
-        retire += [course.staging(h) for h in course.moves]
-        retire += [base_of(f) for f in course.old if backed_up]
-        notes |= {f"fragment {f}": None for f in change.fragments_before}
-        notes |= {f"channel {c.id}": None for c in change.channels_before.values()}
-        notes |= {f"fragment {f.id}": fragment_to_json(f) for f in change.fragments_after.values()}
-        notes |= {f"channel {c.id}": channel_to_json(c) for c in change.channels_after.values()}
-        notes |= _floors(course, store)
-        notes |= forgotten(course)
+        remove += [RemoveChannel(c.id, discard=True) for c in part.closed]
+        remove += [RemoveChannel(p, discard=True) for p in change.gone_ports]
+        forks += part.forked(at.frozen)
+        begins |= _begins(part, at, known)
+        consumed |= _consumed(part, at, known, store)
+        renames += _renames(change)
+        drops += _drops(change, renames)
+        retire += [f for f in change.old if f not in new]
+        retire += [change.staging(h) for h in change.moves]
+        retire += [base_of(f) for f in change.old if backed_up]
+        told |= _records(part, store) | _wiring(part, store) | _floors(part, at, store) | change.forgotten()
     return Commit(
         add=tuple(add.values()),
         rewire=tuple(rewire),
         forks=tuple(forks),
+        passed=starts(begins),
         remove=tuple(remove),
         consumed=consumed,
         state_drops=tuple(drops),
@@ -71,54 +90,151 @@ def effect(courses: Sequence[InFlightChange], store: Store, paths: Paths, *, bac
         retire=tuple(retire),
         state_copies=tuple(StateCopy(f.fragment, base_of(f.fragment)) for f in backed),
         forget=tuple(p for f in backed for p in f.ports),
-        notes=notes,
+        notes=told | dict(notes),
     )
 
 
-def _floors(course: InFlightChange, store: Store) -> dict[str, Any]:
+def undo(changes: Iterable[InFlightChange], store: Store) -> Commit:
+    """All that changes when reconfigurations are aborted: what began for them ends."""
+    known = set(store.exchange.channels())
+    rewire: list[Rewire] = []
+    remove: dict[ChannelId, RemoveChannel] = {}
+    retire: list[FragmentId] = []
+    notes: dict[str, Any] = {}
+    for change in changes:
+        gone = (*(c.id for c in begun(change, known)), *(c for c in change.added if c in known))
+        remove |= {c: RemoveChannel(c, discard=True) for c in gone}
+        rewire += to_be_drained(change.part, known, is_cut=True)
+        retire += [change.staging(h) for h in change.moving]
+        notes |= change.forgotten() | {copy_note(c): None for c in change.added}
+    return Commit(rewire=tuple(rewire), remove=tuple(remove.values()), retire=tuple(retire), notes=notes)
+
+
+def begun(change: InFlightChange, known: Collection[ChannelId]) -> list[Channel]:
+    """Channels that were opened with the marker."""
+    return [] if change.lets_senders_wait else [c for c in change.part.opened if c.id in known]
+
+
+def to_be_drained(part: Part, known: Collection[ChannelId], *, is_cut: bool = False) -> list[Rewire]:
+    """Opens channels that have to be emptied although there is no route, or cuts them again."""
+    found = drained_although_cut(part.change)
+    return [Rewire(c.id, c.receiver, is_cut=is_cut) for c in found if c.id in known and part.touches(c)]
+
+
+# ---------------------------------------------------------------- where readers begin
+
+
+def _begins(part: Part, at: Positions, known: Collection[ChannelId]) -> Begins:
+    """Copies that begin here, where their former readers have stopped; a log that is forked here begins by itself."""
+    mine = {f.channel for f in part.forked(at.frozen)}
+    after = part.local.channels_after.values() if at.readers else ()
+    here = [c.id for c in after if c.id not in known and c.id not in mine and part.is_here(c.receiver)]
+    return {c: at.readers[c] for c in here if c in at.readers}
+
+
+def _consumed(part: Part, at: Positions, known: Collection[ChannelId], store: Store) -> dict[ChannelId, int]:
+    """Channels that are here already and whose readers begin further on."""
+    after = part.local.channels_after.values() if at.readers else ()
+    here = [c.id for c in after if c.id in known and c.id in at.readers and part.is_here(c.receiver)]
+    return {c: max(store.exchange.start(c), at.readers[c][0]) for c in here}
+
+
+def starts(begins: Begins) -> tuple[Passed, ...]:
+    """Lets new channels begin at a position, with the watermark that was reached before it."""
+    rows = [(c, at - (mark != NO_WATERMARK), mark) for c, (at, mark) in begins.items() if at > 0]
+    if not rows:
+        return ()
+    channels, lengths, marks = zip(*rows, strict=True)
+    return (Passed.of(list(channels), list(lengths), list(marks)),)
+
+
+# ---------------------------------------------------------------- notes
+
+
+def _records(part: Part, store: Store) -> dict[str, Any]:
+    """What the store remembers of the fragments and channels here."""
+    local = part.local
+    notes: dict[str, Any] = {f"fragment {f}": None for f in part.before}
+    notes |= {f"channel {c.id}": None for c in local.channels_before.values()}
+    notes |= {f"fragment {f.id}": fragment_to_json(f) for f in part.after.values()}
+    notes |= {f"channel {c.id}": channel_to_json(c) for c in local.channels_after.values()}
+    notes |= {key: None for key in (f"made {f}" for f in part.before) if store.note(key) is not None}
+    notes |= {f"made {f}": rows for f, rows in part.serialised.items()}
+    return notes | {f"outlet {c}": list(names) for c, names in part.results.items()}
+
+
+def _wiring(part: Part, store: Store) -> dict[str, Any]:
+    """Where copies come from and who may pull logs, afterwards."""
+    notes: dict[str, Any] = {}
+    for channel in (*part.local.channels_before.values(), *part.local.channels_after.values()):
+        notes |= {key: None for key in (copy_note(channel.id), log_note(channel.id)) if store.note(key) is not None}
+    for channel in () if part.is_alone else part.local.channels_after.values():
+        sender, receiver = part.where[channel.sender], part.where[channel.receiver]
+        route = list(part.routes.channels.get(channel.id, ()))
+        if sender != part.site:
+            notes[copy_note(channel.id)] = route
+        if receiver != part.site:
+            notes[log_note(channel.id)] = [receiver, *route[:-1]]
+    return notes
+
+
+def _floors(part: Part, at: Positions, store: Store) -> dict[str, Any]:
     """Floors go along with operators: a window that was closed without a missing input stays closed."""
-    change = course.reconfiguration.change
-    floors = {f: store.note(floor_note(f)) for f in change.fragments_before}
-    notes: dict[str, Any] = {floor_note(f): None for f, floor in floors.items() if floor is not None}
-    for fragment in change.fragments_after.values() if notes else ():
+    notes: dict[str, Any] = {key: None for key in map(floor_note, part.before) if store.note(key) is not None}
+    before = part.change.fragments_before
+    for fragment in part.after.values() if at.floors else ():
         mine = set(fragment.operators)
-        known = [floors[f] for f, old in change.fragments_before.items() if floors[f] and mine & set(old.operators)]
+        known = [v for f, v in at.floors.items() if f in before and mine & set(before[f].operators)]
         if known:
             notes[floor_note(fragment.id)] = max(known)
     return notes
 
 
-def forgotten(course: InFlightChange) -> dict[str, Any]:
-    """Notes about what was under way: they are of no use afterwards."""
-    if not course.old:
-        return {}
-    return {reconfiguration_note(course.number): None, **{drained_note(course.number, f): None for f in course.old}}
+# ---------------------------------------------------------------- state
 
 
-def _renames(course: InFlightChange) -> list[StateRename]:
+def _renames(change: InFlightChange) -> list[StateRename]:
     found: list[StateRename] = []
-    for handover in course.reconfiguration.handovers:
-        for old, new in course.keys(handover).items():
-            if handover.travels:
-                found.append(StateRename(course.staging(handover), new, handover.target, new))
+    travelling, part = set(change.moving), change.part
+    for handover in part.handovers:
+        for old, new in change.keys(handover).items() if part.is_here(handover.target) else ():
+            if handover in travelling:
+                found.append(StateRename(change.staging(handover), new, handover.target, new))
             elif (handover.source, old) != (handover.target, new):
                 found.append(StateRename(handover.source, old, handover.target, new))
     return found
 
 
-def _drops(course: InFlightChange, renames: Sequence[StateRename]) -> list[StateDrop]:
+def _drops(change: InFlightChange, renames: Sequence[StateRename]) -> list[StateDrop]:
     """State of updated fragments that belongs to operators which ended or went elsewhere."""
     moved = {(r.fragment, r.operator) for r in renames}
-    stay = {(h.source, old) for h in course.reconfiguration.handovers if not h.travels for old in course.keys(h)}
+    part, travelling = change.part, set(change.moving)
+    staying = [h for h in part.handovers if part.is_here(h.target) and h not in travelling]
+    stay = {(h.source, old) for h in staying for old in change.keys(h)}
     found: list[StateDrop] = []
-    for fragment, installed in course.old.items():
-        for stage in installed.bound.template.stages if fragment in course.new else ():
+    for fragment, installed in change.old.items():
+        for stage in installed.bound.template.stages if fragment in change.new else ():
             keys = [stage.number * STATES_PER_STAGE + t for t in range(len(stage.states))]
             gone = [k for k in keys if (fragment, k) not in moved and (fragment, k) not in stay]
             found += [StateDrop.of(k, [fragment], [END], below=True) for k in gone]
     return found
 
 
-def reconfiguration_note(number: int) -> str:
-    """Under which name the store remembers what is under way."""
-    return f"reconfiguration {number}"
+# ---------------------------------------------------------------- other routes
+
+
+def rerouted(
+    channels: Mapping[ChannelId, tuple[Channel, list[str]]], store: Store, delay_ms: Callable[[Channel], int]
+) -> Commit:
+    """Channels that are here take another route, or none; those of others are not looked at."""
+    known = set(store.exchange.channels())
+    rewire: list[Rewire] = []
+    notes: dict[str, Any] = {}
+    for channel, route in (found for c, found in channels.items() if c in known):
+        rewire.append(Rewire(channel.id, channel.receiver, delay_ms(channel), channel.is_cut))
+        notes[f"channel {channel.id}"] = channel_to_json(channel)
+        if store.note(copy_note(channel.id)):
+            notes[copy_note(channel.id)] = route
+        elif (log := store.note(log_note(channel.id))) is not None:
+            notes[log_note(channel.id)] = [log[0], *route[:-1]]
+    return Commit(rewire=tuple(rewire), notes=notes)

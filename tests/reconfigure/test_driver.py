@@ -21,24 +21,22 @@ from meander.coordinator import loop
 from meander.coordinator.condition.condition import RUNNING
 from meander.coordinator.condition.facts import condition_of
 from meander.membership.protocol import PROTOCOL
-from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
 from meander.model.plain import to_plain
 from meander.model.topology.graph import Link
 from meander.reconfigure.agent import Agent
-from meander.reconfigure.distributed import DistributedChange, DistributedPhase
-from meander.reconfigure.driver import Driver
+from meander.reconfigure.messages import Abort, Done, Prepare, Reroute
+from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.part import Part
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+from meander.reconfigure.progress import Phase, Progress
 from meander.run.channels.base import ChannelSpec
 from meander.run.channels.flight.client import FlightClient, RefusedError
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, key_of, proof
 from meander.run.connectors.base import Surroundings
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.host import Host, HostOptions
-from meander.run.installation import Installation
 from meander.run.store.commit import Commit
 from meander.run.store.journal import DiskFullError
 from meander.run.store.store import Store
@@ -97,7 +95,7 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         old = FlightClient(PeerAddress(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
         with pytest.raises(RefusedError, match="has taken over"):
             old.order("abort", {"protocol": PROTOCOL, **before.as_json(), "number": 1})
-        with pytest.raises(RefusedError, match="speaks version 1 of the protocol, this site 2; update one"):
+        with pytest.raises(RefusedError, match="speaks version 1 of the protocol, this site 3; update one"):
             old.order("abort", {**before.as_json(), "number": 1})
     finally:
         plane.close()
@@ -156,14 +154,14 @@ def test_a_change_is_under_way_at_every_moment_until_it_is_in_effect_everywhere(
 ) -> None:
     """A site that is greeted meanwhile is told to take back what is not."""
     seen: list[bool] = []
-    told = Driver._told
+    outcome = Progress.outcome
 
-    def looking(carrier: Driver, journey: DistributedChange, reason: str | None = None) -> ReconfigurationOutcome:
-        seen.append(journey.number in carrier.under_way)
-        return told(carrier, journey, reason)
+    def told(progress: Progress, ended: float, reason: str | None = None) -> ReconfigurationOutcome:
+        seen.append(progress.number in plane.loop.driver.under_way)
+        return outcome(progress, ended, reason)
 
-    monkeypatch.setattr(Driver, "_told", looking)
     plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    monkeypatch.setattr(Progress, "outcome", told)
     try:
         plane.apply(*(PlacementChanged(0, o, "e0") for o in operators(plane)))
         plane.until(lambda: not plane.loop.deployer.has_open_changes)
@@ -177,33 +175,35 @@ def test_an_order_to_prepare_that_comes_after_the_end_of_its_change_is_refused_a
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
-    shares: list[Part] = []
+    found: list[Part] = []
     prepare = Agent.prepare
 
-    def noting(sharing: Agent, share: Part, installation: Installation | None = None) -> None:
-        if sharing is plane.machines["west"].sharing:
-            shares.append(share)
-        prepare(sharing, share, installation)
+    def noting(agent: Agent, message: Prepare) -> Done:
+        if agent is plane.machines["west"].agent:
+            found.extend(message.parts)
+        return prepare(agent, message)
 
     try:
-        sharing = plane.machines["west"].sharing
+        agent = plane.machines["west"].agent
         monkeypatch.setattr(Agent, "prepare", noting)
         for node in ("e0", "e1"):
             plane.apply(*(PlacementChanged(0, o, node) for o in operators(plane)))
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
-        assert len({share.number for share in shares}) > 1
-        for share in (*shares,):
-            with pytest.raises(InputError, match="is over here"):
-                sharing.prepare(share)
-        sharing.abort(10**6)  # it was told of the end first
-        with pytest.raises(InputError, match="is over here"):
-            sharing.prepare(replace(shares[0], number=10**6))
-        late = {str(n): object() for n in (7, 9)}
-        monkeypatch.setattr(sharing, "courses", {int(n): each for n, each in late.items()})
-        taken_back: list[int] = []
-        monkeypatch.setattr(sharing, "abort", taken_back.append)
-        sharing.abort_forgotten(8, [])
-        assert taken_back == [7]
+        monkeypatch.undo()
+        numbers = {part.number for part in found}
+        assert len(numbers) > 1
+        for part in found:
+            done = agent.prepare(Prepare((part,)))
+            assert "is over here" in done.refused[part.number]
+        agent.abort(Abort((10**6,)))  # it was told of the end first
+        late = replace(found[0], number=10**6)
+        assert "is over here" in agent.prepare(Prepare((late,))).refused[10**6]
+        aborted: list[tuple[int, ...]] = []
+        under_way = {n: object() for n in (7, 9)}
+        monkeypatch.setattr(agent, "changes", under_way)
+        monkeypatch.setattr(agent, "abort", lambda message: aborted.append(message.numbers))
+        agent._abort_forgotten(Prepare((replace(found[0], number=8),)))
+        assert aborted == [(7,)]
         monkeypatch.undo()
         check(plane)
     finally:
@@ -215,14 +215,15 @@ def test_an_order_about_ways_that_was_overtaken_by_a_newer_one_is_not_carried_ou
 ) -> None:
     plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
     try:
-        sharing = plane.machines["west"].sharing
-        exchange = sharing.host.store.exchange
-        channel = next(iter(exchange.channels()))
+        agent = plane.machines["west"].agent
+        exchange = agent.host.store.exchange
+        channels = plane.loop.deployer.deployment.channels.values()
+        channel = next(c for c in channels if c.id in exchange.channels())
         for turn, is_cut in (((3, 7), True), ((4, 1), False), ((4, 3), True), ((4, 2), False), ((3, 9), False)):
-            sharing.reroute({str(channel): {"is_cut": is_cut, "way": ["west"]}}, turn)
-        assert exchange.is_cut(channel)
-        sharing.reroute({str(channel): {"is_cut": False, "way": ["west"]}}, (5, 1))
-        assert not exchange.is_cut(channel)
+            agent.reroute(Reroute(((replace(channel, is_cut=is_cut), ("west",)),), turn))
+        assert exchange.is_cut(channel.id)
+        agent.reroute(Reroute(((replace(channel, is_cut=False), ("west",)),), (5, 1)))
+        assert not exchange.is_cut(channel.id)
     finally:
         plane.close()
 
@@ -232,8 +233,7 @@ def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_
 ) -> None:
     rng = np.random.default_rng(4)
     plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
-    carrier = plane.loop.reconfigurator
-    assert isinstance(carrier, Driver)
+    driver = plane.loop.driver
     try:
         plane.feed(rng, 0)
         plane.step()
@@ -241,13 +241,11 @@ def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
             plane.apply(*(PlacementChanged(0, o, node) for o in operators(plane)))
         deadline = time.monotonic() + PATIENCE_S
-        while all(
-            j.phase is not DistributedPhase.DRAIN for j in carrier._journeys.values()
-        ):  # nobody steps: it stays like this
+        while all(p.phase is not Phase.DRAIN for p in driver.progress.values()):  # nobody steps: it stays like this
             plane.poll()
             assert time.monotonic() < deadline
-        journey = next(j for j in carrier._journeys.values() if j.phase is DistributedPhase.DRAIN)
-        journey.problem = "somebody has said no"
+        change = next(p for p in driver.progress.values() if p.phase is Phase.DRAIN)
+        change.problem = "somebody has said no"
         commit = Store.commit
 
         def full(store: Store, what: Commit) -> ReconfigurationOutcome:
@@ -255,11 +253,11 @@ def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_
 
         monkeypatch.setattr(Store, "commit", full)
         with pytest.raises(DiskFullError):
-            carrier.poll()
-        assert journey.number in carrier.under_way
+            driver.poll()
+        assert change.number in driver.under_way
         monkeypatch.setattr(Store, "commit", commit)
         plane.until(lambda: any(o.reason == "somebody has said no" for o in plane.outcomes))
-        assert journey.number not in carrier.under_way
+        assert change.number not in driver.under_way
         check(plane)
     finally:
         plane.close()
