@@ -137,7 +137,6 @@ class OwnSite:
         self.outbox = Outbox(self._clients, self._world, lambda: driver.under_way, self._learn, driver.sites_concerned)
         driver.connect(self.outbox)
         loop.quarantine.remote = self._remote
-        loop.deployer.is_spread = driver.is_spread
         handler = AgentRequestHandler(HOME, driver.agent, peers)
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []

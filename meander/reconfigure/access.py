@@ -35,7 +35,7 @@ class Access:
     def is_given_away(self, channel: ChannelId) -> bool:
         """Whether a log is about to be taken over: it has to stay as it was told."""
         changes = list(self.agent.changes.values())
-        return any(c.id == channel for change in changes for c in change.part.given_away)
+        return any(c.id == channel for change in changes if change.has_logs_that_end for c in change.part.given_away)
 
     def state(self, reader: str, via: str, number: int, place: int) -> tuple[Chunks, list[int], int]:
         """State that a site fetches from here, perhaps through another one."""

@@ -20,8 +20,7 @@ from typing import Any
 
 from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
-from meander.model.global_plan import GlobalPlan
-from meander.model.ids import ChannelId
+from meander.model.ids import ChannelId, OperatorId
 from meander.reconfigure import marking
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.effect import rerouted, starts, to_be_drained, undo
@@ -34,6 +33,7 @@ from meander.reconfigure.messages import (
     Done,
     Effect,
     Fetch,
+    Fork,
     Mark,
     Message,
     Poll,
@@ -90,7 +90,7 @@ class Agent:
         self.mover = StateMover(host, paths, strategy, background=background)
         self.mover.backup = backup
         self.ending = Ending(host, self.failover, self.delay_ms, backed_up=backup is not None)
-        self.overlaps: Overlaps | None = None
+        self.overlaps = Overlaps(host, self.failover, self.delay_ms)
         self.pulling: Pulling | None = None
         self.kafka: KafkaExchange | None = None
         self._over: deque[int] = deque(maxlen=MOST_OVER)
@@ -110,10 +110,6 @@ class Agent:
         """The emulated latency of a channel's path."""
         return 0 if self.paths is None else self.paths.delay_ms(channel)
 
-    def allow_overlaps(self, plan: GlobalPlan) -> None:
-        """Lets operators run at both places for a while, where the plan is known."""
-        self.overlaps = Overlaps(self.host, plan, self.failover, self.delay_ms)
-
     def connect(self, client: Callable[[str], FlightClient], kafka: KafkaExchange | None = None) -> None:
         """Lets channels and state come from other hosts; `kafka` is for what goes over a broker."""
         self.mover.client, self.kafka = client, kafka
@@ -131,6 +127,8 @@ class Agent:
                 return self.mark(message)
             case Poll():
                 return self.poll(message)
+            case Fork():
+                return self.fork(message)
             case Fetch():
                 return self.fetch(message)
             case Effect():
@@ -229,12 +227,22 @@ class Agent:
         with self.changing:
             refused = self._unknown(message.numbers)
             found = [c for n in message.numbers if (c := self.changes.get(n)) is not None and not c.is_marked]
-            refused |= marking.mark([c for c in found if not c.part.overlaps], self.host, self.failover)
-            overlapping = [c for c in found if c.part.overlaps]
-            if overlapping:
-                assert self.overlaps is not None
-                refused |= self.overlaps.fork(overlapping, backed_up=self.backup is not None)
+            at_once = [c for c in found if c.part.overlaps and c.part.is_alone]
+            refused |= marking.mark([c for c in found if c not in at_once], self.host, self.failover)
+            if at_once:
+                refused |= self.overlaps.fork(at_once, backed_up=self.backup is not None)
             return Done(refused)
+
+    def fork(self, message: Fork, notes: Mapping[str, Any] | None = None) -> Done:
+        """Lets old and new fragments run side by side, all in one commit with `notes`: that has been decided."""
+        with self.changing:
+            found = [c for n in message.times if (c := self.changes.get(n)) is not None and not c.is_forked]
+            if found:
+                self.overlaps.fork_at(found, message.times, notes or {})
+            elif notes:
+                self.host.store.commit(Commit(notes=notes))
+        self.refresh()
+        return Done(self._unknown(message.times))
 
     def poll(self, message: Poll) -> Statuses:
         """How far changes are; state that can move begins to."""
@@ -343,9 +351,8 @@ class Agent:
                 return Done()
             self._turn = message.turn
             wanted = {(c.upstream, c.receiver): c for c, _ in message.channels}
-            if self.overlaps is not None:
-                wanted = self.overlaps.reroute(self.changes.values(), wanted)
             routes = {c.id: list(route) for c, route in message.channels}
+            wanted = self.overlaps.reroute(self.changes.values(), wanted, routes)
             commit = rerouted({c.id: (c, routes[c.id]) for c in wanted.values()}, self.host.store, self.delay_ms)
             if commit.rewire:
                 self.host.store.commit(commit)
@@ -357,26 +364,35 @@ class Agent:
 
     def recover(self) -> None:
         """Takes up the parts that were under way; what runs has been installed before."""
+        for part, data in parts_under_way(self.host.store):
+            self.resume(part, data)
+
+    def resume(self, part: Part, data: Mapping[str, Any]) -> None:
+        """Takes up a part as the store remembers it."""
         store, routing = self.host.store, self.host.routing
-        for part, data in parts_under_way(store):
-            number, change = part.number, self._begun(part)
-            change.is_armed, change.is_marked, change.added = True, data["marked"], list(data["added"])
-            change.fetched = decode(Positions, data["fetched"]) if data.get("fetched") else None
-            self.changes[number] = change
-            routing.wait_for(part.marker)
-            done = {f: note for f in change.old if (note := store.note(drained_note(number, f)))}
-            change.frozen = {f for f, note in done.items() if note == FROZEN}
-            routing.drain(dict.fromkeys(done, number))
-            opened = [c for c in part.opened if c.sender not in part.change.fragments]
-            if change.is_marked and not change.lets_senders_wait and (wires := with_channels(routing, opened)):
-                routing.rewire(wires)
-            change.preparing = self._preparer.submit(self.host.prepare, change.installation.fragments)
-            self.mover.start(change)
+        number, change = part.number, self._begun(part)
+        change.is_armed, change.is_marked, change.added = True, data["marked"], list(data["added"])
+        change.fetched = decode(Positions, data["fetched"]) if data.get("fetched") else None
+        self.changes[number] = change
+        change.preparing = self._preparer.submit(self.host.prepare, change.installation.fragments)
+        if "times" in data:
+            self.overlaps.resume(change, {OperatorId(int(o)): int(time) for o, time in data["times"].items()})
+            return
+        routing.wait_for(part.marker)
+        done = {f: note for f in change.old if (note := store.note(drained_note(number, f)))}
+        change.frozen = {f for f, note in done.items() if note == FROZEN}
+        routing.drain(dict.fromkeys(done, number))
+        opened = [c for c in part.opened if c.sender not in part.change.fragments]
+        if change.is_marked and not change.lets_senders_wait and (wires := with_channels(routing, opened)):
+            routing.rewire(wires)
+        self.mover.start(change)
 
     def abort_undecided(self) -> None:
         """Aborts what was under way at the coordinator's own host: the driver that decides has started again."""
         store = self.host.store
         for part, data in parts_under_way(store):
+            if "times" in data:  # old and new fragments run side by side: the driver takes it up
+                continue
             moving = tuple(h for h in part.handovers if part.is_here(h.target))
             change = InFlightChange(part, Installation((), ()), {}, moving, added=list(data.get("added", ())))
             store.commit(undo([change], store))

@@ -22,10 +22,11 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import FragmentId, NodeId, OperatorId
 from meander.reconfigure.agent import Agent
 from meander.reconfigure.codec import encode
-from meander.reconfigure.messages import Abort, Effect, Positions, Prepare, Reroute
+from meander.reconfigure.in_flight import part_note
+from meander.reconfigure.messages import Abort, Effect, Fork, Positions, Reroute
 from meander.reconfigure.outbox import Outbox
 from meander.reconfigure.outcome import ReconfigurationOutcome, never_begun
-from meander.reconfigure.overlap import forked
+from meander.reconfigure.overlap import forked, overlap_note, overlap_record, split_times
 from meander.reconfigure.part import Part
 from meander.reconfigure.parts import SiteMap, cut
 from meander.reconfigure.paths import Paths
@@ -78,7 +79,7 @@ class Driver:
         self.agent = Agent(
             host, paths, strategy=strategy, backup=backup, has_copies=bool(replicas), background=background
         )
-        self.agent.allow_overlaps(plan)
+        self.agent.overlaps.plan = plan
         self.sites: dict[FragmentId, str] = {}
         """The sites of fragments that run at one, or are about to."""
         self.progress: dict[int, Progress] = {}
@@ -122,16 +123,6 @@ class Driver:
     def sites_concerned(self) -> set[str]:
         """Sites that run or relay something."""
         return {*self.sites.values(), *self._relays}
-
-    def is_spread(self, change: DeploymentChange) -> bool:
-        """Whether a change touches sites: fragments that run there or shall, or channels to and from them."""
-        if self._outbox is None:
-            return False
-        ends = (f for c in (*change.channels_before.values(), *change.channels_after.values()) for f in _ends(c))
-        if any(f in self.sites for f in (*change.fragments, *ends)):
-            return True
-        fresh = [f for f in change.fragments_after.values() if f.id not in change.fragments_before]
-        return any(self._site_for(f, change) != HOME for f in fresh)
 
     def depends_on_sites(self, number: int) -> bool:
         """Whether a reconfiguration depends on sites, so that nobody should wait for it."""
@@ -248,9 +239,25 @@ class Driver:
             reason = progress.problem or progress.overdue(now, self.timeout_s)
             if reason is not None:
                 self._happened.append(self.abort(progress.number, reason))
+        splitting = [p for p in self.progress.values() if p.phase is Phase.SPLIT]
+        if splitting:
+            self._fork(splitting)
         complete = [p for p in self.progress.values() if p.phase is Phase.DECIDED]
         if complete:
             self._decide(complete)
+
+    def _fork(self, splitting: Sequence[Progress]) -> None:
+        """One commit: from here on old and new fragments run side by side, until the old ones have ended."""
+        times: dict[int, dict[OperatorId, int]] = {}
+        notes: dict[str, Any] = {}
+        for progress in splitting:
+            at, change = progress.positions, progress.reconfiguration.change
+            part = next(iter(progress.parts.values()))
+            times[progress.number] = found = split_times(part, at.seen, at.entered, self.plan)
+            notes[overlap_note(progress.number)] = overlap_record(change, found, self.sites)
+        self.agent.fork(Fork(times), notes)
+        for progress in splitting:
+            progress.forked(times[progress.number], self.clock())
 
     def _decide(self, complete: Sequence[Progress]) -> None:
         """One commit: from here on the changes have happened, whoever hears of it when."""
@@ -287,7 +294,8 @@ class Driver:
         sites = [site for site in progress.parts if site != HOME]
         decided = {"sites": sites, "positions": encode(progress.positions)}
         change = progress.reconfiguration.change
-        return remote_records(change, self.sites) | {decision_note(progress.number): decided}
+        ended = {overlap_note(progress.number): None} if progress.overlaps else {}
+        return remote_records(change, self.sites) | {decision_note(progress.number): decided} | ended
 
     def _let_end(self, outbox: Outbox) -> None:
         """Ends changes that are in effect everywhere by now."""
@@ -390,15 +398,17 @@ class Driver:
     def _resume_overlaps(self, plan: GlobalPlan, known: Known, deployment: Deployment) -> list[Reconfiguration]:
         """Takes up changes whose old and new fragments ran side by side: what was forked cannot be aborted."""
         found: list[Reconfiguration] = []
-        for number, change, times in forked(self.host.store.notes("overlap ")):
+        for number, change, times, sites in forked(self.host.store.notes("overlap ")):
             again = reconfiguration(number, change, plan, SMS)
             deployment.apply(change)
-            part = self._bound(cut(again, plan, deployment, self.sites, self._map)[HOME], plan, known)
-            self.agent.prepare(Prepare((part,)))
-            assert self.agent.overlaps is not None
-            self.agent.overlaps.resume(self.agent.changes[number], times)
-            self.progress[number] = progress = Progress(again, {HOME: part}, self.clock())
-            progress.resumed(self.clock())
+            self.sites |= sites
+            parts = cut(again, plan, deployment, self.sites, self._map)
+            if HOME in parts:
+                parts[HOME] = self._bound(parts[HOME], plan, known)
+                saved = self.host.store.note(part_note(number)) or {"marked": True, "added": ()}
+                self.agent.resume(parts[HOME], {**saved, "times": times})
+            self.progress[number] = progress = Progress(again, parts, self.clock())
+            progress.forked(times, self.clock())
             found.append(again)
         return found
 

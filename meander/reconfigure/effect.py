@@ -13,7 +13,7 @@ from meander.reconfigure.in_flight import InFlightChange, drained_although_cut
 from meander.reconfigure.messages import Positions
 from meander.reconfigure.part import Part
 from meander.reconfigure.upstream_backup import has_state
-from meander.run.channels.base import NO_WATERMARK, ChannelSpec
+from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
 from meander.run.channels.flight.puller import copy_note
 from meander.run.frames import END
 from meander.run.installation import OUTSIDE
@@ -23,6 +23,8 @@ from meander.run.step.stage_scheduler import STATES_PER_STAGE
 from meander.run.store.commit import Commit, Passed, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
 from meander.run.store.store import Store
 
+BUFFERS = 1 << 61
+"""Channels in which results wait are numbered from here on, by the channel that they are for."""
 Begins = Mapping[ChannelId, tuple[int, int]]
 """The position and the watermark with which channels begin."""
 
@@ -52,6 +54,7 @@ def effect(
     forks: list[Fork] = []
     begins: dict[ChannelId, tuple[int, int]] = {}
     consumed: dict[ChannelId, int] = {}
+    appends: list[ChannelAppend] = []
     renames: list[StateRename] = []
     drops: list[StateDrop] = []
     retire: list[FragmentId] = []
@@ -70,6 +73,9 @@ def effect(
         remove += [RemoveChannel(c.id, discard=True) for c in part.closed]
         remove += [RemoveChannel(p, discard=True) for p in change.gone_ports]
         forks += part.forked(at.frozen)
+        own = buffers(part) if change.is_forked else {}
+        appends += [found for c, buffer in own.items() if (found := _buffered(c, buffer, store)) is not None]
+        remove += [RemoveChannel(buffer, discard=True) for buffer in own.values()]
         begins |= _begins(part, at, known)
         consumed |= _consumed(part, at, known, store)
         renames += _renames(change)
@@ -77,7 +83,8 @@ def effect(
         retire += [f for f in change.old if f not in new]
         retire += [change.staging(h) for h in change.moves]
         retire += [base_of(f) for f in change.old if backed_up]
-        told |= _records(part, store) | _wiring(part, store) | _floors(part, at, store) | change.forgotten()
+        told |= wiring(part, channels, store)
+        told |= _records(part, store) | _floors(part, at, store) | change.forgotten()
     return Commit(
         add=tuple(add.values()),
         rewire=tuple(rewire),
@@ -85,6 +92,7 @@ def effect(
         passed=starts(begins),
         remove=tuple(remove),
         consumed=consumed,
+        appends=tuple(appends),
         state_drops=tuple(drops),
         state_renames=tuple(renames),
         retire=tuple(retire),
@@ -117,7 +125,7 @@ def begun(change: InFlightChange, known: Collection[ChannelId]) -> list[Channel]
 
 def to_be_drained(part: Part, known: Collection[ChannelId], *, is_cut: bool = False) -> list[Rewire]:
     """Opens channels that have to be emptied although there is no route, or cuts them again."""
-    found = drained_although_cut(part.change)
+    found = [] if part.overlaps else drained_although_cut(part.change)
     return [Rewire(c.id, c.receiver, is_cut=is_cut) for c in found if c.id in known and part.touches(c)]
 
 
@@ -163,12 +171,12 @@ def _records(part: Part, store: Store) -> dict[str, Any]:
     return notes | {f"outlet {c}": list(names) for c, names in part.results.items()}
 
 
-def _wiring(part: Part, store: Store) -> dict[str, Any]:
-    """Where copies come from and who may pull logs, afterwards."""
+def wiring(part: Part, channels: Collection[Channel], store: Store) -> dict[str, Any]:
+    """Where copies come from and who may pull logs, when these are the channels here."""
     notes: dict[str, Any] = {}
-    for channel in (*part.local.channels_before.values(), *part.local.channels_after.values()):
+    for channel in (*part.local.channels_before.values(), *channels):
         notes |= {key: None for key in (copy_note(channel.id), log_note(channel.id)) if store.note(key) is not None}
-    for channel in () if part.is_alone else part.local.channels_after.values():
+    for channel in () if part.is_alone else channels:
         sender, receiver = part.where[channel.sender], part.where[channel.receiver]
         route = list(part.routes.channels.get(channel.id, ()))
         if sender != part.site:
@@ -188,6 +196,31 @@ def _floors(part: Part, at: Positions, store: Store) -> dict[str, Any]:
         if known:
             notes[floor_note(fragment.id)] = max(known)
     return notes
+
+
+# ---------------------------------------------------------------- overlaps between hosts
+
+
+def buffers(part: Part) -> dict[ChannelId, ChannelId]:
+    """For channels that new fragments here will feed, where their results wait until the old fragments have ended."""
+    if part.is_alone or not part.overlaps:
+        return {}
+    inside = part.change.fragments_after
+    found = (c for c in part.local.channels_after.values() if c.receiver not in inside and part.is_here(c.sender))
+    return {c.id: ChannelId(BUFFERS + c.id) for c in found}
+
+
+def _buffered(channel: ChannelId, buffer: ChannelId, store: Store) -> ChannelAppend | None:
+    """What has waited in a buffer, for the channel."""
+    exchange = store.exchange
+    if buffer not in exchange.channels():
+        return None
+    table = exchange.read(buffer, exchange.start(buffer), exchange.tail(buffer)).table
+    mark = int(exchange.told([buffer])[0])
+    has_rows = table is not None and len(table) > 0
+    if not has_rows and mark == NO_WATERMARK:
+        return None
+    return ChannelAppend.one(channel, table if has_rows else None, None if mark == NO_WATERMARK else mark)
 
 
 # ---------------------------------------------------------------- state

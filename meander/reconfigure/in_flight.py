@@ -54,6 +54,8 @@ class InFlightChange:
     """For each operator whose results leave an overlap: the time at which old ends and new begins."""
     is_forked: bool = False
     """Whether old and new fragments run side by side."""
+    is_complete: bool = False
+    """Whether old fragments that do have said all that is theirs."""
     windows_s: float = 0.0
     """How long the windows that had begun need at least, if event time runs like the clock."""
 
@@ -85,13 +87,20 @@ class InFlightChange:
         return [p for f in self.old.values() for p in f.ports if p >= OUTSIDE and p not in kept]
 
     @property
+    def has_logs_that_end(self) -> bool:
+        """Whether logs that are given away stay as they are: nobody appends to them any more."""
+        return self.is_complete or not self.part.overlaps
+
+    @property
     def lets_senders_wait(self) -> bool:
         """Whether channels that are new are fed from the effect on only: nothing stops, so there is no marker."""
         return not self.part.change.fragments_before
 
     def record(self) -> dict[str, Any]:
         """What the store remembers of it while it is under way."""
-        told = {} if self.fetched is None else {"fetched": encode(self.fetched)}
+        told: dict[str, Any] = {} if self.fetched is None else {"fetched": encode(self.fetched)}
+        if self.times:
+            told["times"] = encode(self.times)
         return {"part": encode(self.part), "marked": self.is_marked, "added": list(self.added), **told}
 
     def forgotten(self) -> dict[str, None]:

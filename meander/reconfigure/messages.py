@@ -30,6 +30,10 @@ class Positions:
     """Watermarks that were reached without an input that is away."""
     frozen: frozenset[FragmentId] = frozenset()
     """Fragments that stopped where they were, because they are paused."""
+    seen: Mapping[OperatorId, int] = field(default_factory=dict)
+    """Event times before which operators of an overlap may have tuples that their new fragments never get."""
+    entered: Mapping[OperatorId, int] = field(default_factory=dict)
+    """The same for what operators have sent and old fragments have still to read."""
 
     def merged(self, other: Positions) -> Positions:
         return Positions(
@@ -37,6 +41,8 @@ class Positions:
             {**self.logs, **other.logs},
             {**self.floors, **other.floors},
             self.frozen | other.frozen,
+            {**self.seen, **other.seen},
+            {o: max(t, self.entered.get(o, t)) for o, t in {**self.entered, **other.entered}.items()},
         )
 
 
@@ -68,6 +74,15 @@ class Poll:
 
     ACTION: ClassVar[str] = "poll"
     numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Old fragments that have stopped go on up to these event times, new ones run beside them from there on."""
+
+    ACTION: ClassVar[str] = "fork"
+    times: Mapping[int, Mapping[OperatorId, int]]
+    """By change, and by operator whose results leave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +119,9 @@ class Reroute:
     """Epoch of the coordinator, and a number that grows with every such message."""
 
 
-Message = Prepare | Mark | Poll | Fetch | Effect | Abort | Reroute
+Message = Prepare | Mark | Poll | Fork | Fetch | Effect | Abort | Reroute
 MESSAGES: Mapping[str, type[Message]] = {
-    kind.ACTION: kind for kind in (Prepare, Mark, Poll, Fetch, Effect, Abort, Reroute)
+    kind.ACTION: kind for kind in (Prepare, Mark, Poll, Fork, Fetch, Effect, Abort, Reroute)
 }
 
 
@@ -130,7 +145,9 @@ class Status:
     """Whether it would fail again if it were tried again at once."""
     prepared: bool = False
     drained: bool = False
-    """Whether all old fragments have stopped, or have said all that is theirs."""
+    """Whether all old fragments have stopped."""
+    complete: bool = False
+    """Whether old fragments have said all that is theirs, and new ones have come as far."""
     arrived: bool = False
     """Whether everything that comes here is here."""
     waits_for: str | None = None

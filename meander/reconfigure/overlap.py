@@ -15,7 +15,7 @@ join like any fragment of a failed node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,11 +26,13 @@ from meander.deploy.protocols.sms import limits
 from meander.deploy.records import change_from_json, change_to_json
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, OperatorId
+from meander.reconfigure.effect import buffers, rerouted, wiring
 from meander.reconfigure.failover import Failover
-from meander.reconfigure.in_flight import InFlightChange
+from meander.reconfigure.in_flight import InFlightChange, part_note
 from meander.reconfigure.part import Part
 from meander.reconfigure.upstream_backup import has_state
 from meander.reconfigure.wiring import Wires, with_channels
+from meander.run.channels.base import ChannelSpec
 from meander.run.failures import reason_of
 from meander.run.fragments.retained import with_former
 from meander.run.fragments.routing import Installed, Wire
@@ -39,6 +41,7 @@ from meander.run.host import Host
 from meander.run.operators.pairs import Pairs
 from meander.run.operators.time_window import TimeWindow
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
+from meander.run.step.work import drained_note
 from meander.run.store.commit import Commit, Rewire
 from meander.run.store.journal import JournalError
 
@@ -70,11 +73,12 @@ class Overlaps:
     def __init__(
         self,
         host: Host,
-        plan: GlobalPlan,
         failover: Failover,
         delay_ms: Callable[[Channel], int],
     ) -> None:
-        self.host, self.plan, self.failover, self._delay_ms = host, plan, failover, delay_ms
+        self.host, self.failover, self._delay_ms = host, failover, delay_ms
+        self.plan: GlobalPlan | None = None
+        """Where it is known, overlaps of one host alone need nobody to say when."""
 
     # ---------------------------------------------------------------- the fork
 
@@ -102,7 +106,7 @@ class Overlaps:
                 change.times = self._times(change)
                 until = self._until(change)
                 change.windows_s = max(0, until - store.now_ms()) / 1000 if until < FOREVER else 0.0
-                notes[overlap_note(change.number)] = _record(change)
+                notes[overlap_note(change.number)] = overlap_record(change.part.change, change.times)
                 shared = leaving(change.part)
                 fresh = {c.id: c for c in change.part.change.channels_after.values() if c not in shared}
                 add += [s for s in change.installation.channels if s.channel in fresh]
@@ -121,24 +125,31 @@ class Overlaps:
             self.failover.stop_gone(change.part.change.fragments_after.values())
 
     def _times(self, change: InFlightChange) -> dict[OperatorId, int]:
-        """Where old ends and new begins, from what the old fragments have seen, and what they have still to read."""
-        exchange, old, plan = self.host.store.exchange, change.old, with_former(self.plan)
-        seen: dict[OperatorId, int] = {}
-        entered: dict[OperatorId, int] = {}
-        for fragment in change.part.change.fragments_before.values():
-            installed = old[fragment.id]
-            waiting = exchange.newest(installed.ports, TS).tolist()
+        assert self.plan is not None
+        return split_times(change.part, self.seen(change), self.entered(change), self.plan)
+
+    def seen(self, change: InFlightChange) -> dict[OperatorId, int]:
+        """Event times before which the operators here may have tuples that their new fragments never get."""
+        exchange, found = self.host.store.exchange, dict[OperatorId, int]()
+        for fragment in change.part.before.values():
+            installed = change.old[fragment.id]
             reached = np.maximum(exchange.watermarks(installed.ports), BEGIN).tolist()
             behind = self._ports_below(installed)
-            for upstream, newest in zip(installed.bound.ports, waiting, strict=True):
-                entered[upstream] = max(entered.get(upstream, BEGIN), newest + 1)
             for o in fragment.operators:
                 answered = min((reached[p] for p in behind.get(o, ())), default=BEGIN)
-                seen[o] = max(answered, self._newest_state(installed, o))
-        inputs = {i for o in seen for i in plan[o].inputs}
-        entered |= {i: BEGIN for i in inputs if i not in entered}
-        found = limits(plan, seen, seen, entered)
-        return {c.upstream: min(found[c.upstream], FOREVER) for c in leaving(change.part)}
+                found[o] = max(answered, self._newest_state(installed, o))
+        return found
+
+    def entered(self, change: InFlightChange) -> dict[OperatorId, int]:
+        """The same for what waits in logs here for the old fragments."""
+        part = change.part
+        inside = part.change.fragments_before
+        read = [c for c in part.local.channels_before.values() if c.receiver in inside and part.is_here(c.sender)]
+        waiting = self.host.store.exchange.newest([c.id for c in read], TS).tolist()
+        found: dict[OperatorId, int] = {}
+        for channel, newest in zip(read, waiting, strict=True):
+            found[channel.upstream] = max(found.get(channel.upstream, BEGIN), newest + 1)
+        return found
 
     @staticmethod
     def _ports_below(fragment: Installed) -> dict[OperatorId, set[int]]:
@@ -151,7 +162,7 @@ class Overlaps:
 
     def _until(self, change: InFlightChange) -> int:
         """The event time that the inputs must reach before the old fragments have answered all that is theirs."""
-        old = {f.id: change.old[f.id] for f in change.part.change.fragments_before.values()}
+        old = change.old
         inner = {o: (f, number) for f in old.values() for number, o in enumerate(f.bound.outputs)}
         behind: dict[FragmentId, int] = {}
 
@@ -201,6 +212,59 @@ class Overlaps:
         routing.rewire(wires)
         routing.install(new)
 
+    # ---------------------------------------------------------------- the fork between hosts
+
+    def fork_at(
+        self,
+        changes: Sequence[InFlightChange],
+        times: Mapping[int, Mapping[OperatorId, int]],
+        notes: Mapping[str, Any],
+    ) -> None:
+        """Old fragments that have stopped go on up to times that all hosts have been told, new ones run beside them.
+
+        What the new ones send waits here, in a channel of its own, until the old ones have ended.
+        """
+        store, told = self.host.store, dict(notes)
+        known = set(store.exchange.channels())
+        add: list[ChannelSpec] = []
+        rewire: list[Rewire] = []
+        for change in changes:
+            part, change.times = change.part, dict(times[change.number])
+            shared = {c.id for c in leaving(part)}
+            fresh = [c for c in part.local.channels_after.values() if c.id not in shared]
+            specs = {s.channel: s for s in change.installation.channels}
+            add += [specs[c.id] for c in fresh if c.id not in known]
+            add += [replace(specs[c], channel=own, receiver=None) for c, own in buffers(part).items()]
+            rewire += [Rewire(c.id, c.receiver, self._delay_ms(c), c.is_cut) for c in fresh]
+            told |= {**self._fresh_wiring(part, fresh), part_note(change.number): change.record()}
+            told |= {drained_note(change.number, f): None for f in part.before}
+        with self.host.between_steps({f for c in changes for f in around(c.part)}) as slots:
+            store.commit(Commit(add=tuple(add), rewire=tuple(rewire), notes=told))
+            for change in changes:
+                self.failover.stand_in(change.old)
+                self._run_beside(change)
+                self.host.routing.go_on(change.number)
+        self.host.wake(slots)
+
+    def _fresh_wiring(self, part: Part, fresh: Collection[Channel]) -> dict[str, Any]:
+        before = replace(part, change=replace(part.change, channels_before={}))
+        return wiring(before, fresh, self.host.store)
+
+    def _run_beside(self, change: InFlightChange) -> None:
+        routing, part, own = self.host.routing, change.part, buffers(change.part)
+        shared = {c.id: change.times[c.upstream] for c in leaving(part)}
+        wires = with_channels(routing, (c for c in entering(part) if part.is_here(c.sender)))
+        for fragment, installed in change.old.items():
+            wires[fragment] = _limited(installed.outputs, shared, is_old=True)
+        routing.rewire(wires)
+        fresh = change.installation.fragments
+        new = [replace(f, outputs=_apart(f.outputs, shared, own), is_beside=True) for f in fresh]
+        routing.install(new)
+        change.is_forked = change.is_marked = change.is_armed = True
+        until = self._until(change)
+        change.windows_s = max(0, until - self.host.store.now_ms()) / 1000 if until < FOREVER else 0.0
+        self.failover.stop_gone(part.after.values())
+
     # ---------------------------------------------------------------- in between
 
     def _opened(self, change: InFlightChange) -> list[Rewire]:
@@ -221,7 +285,10 @@ class Overlaps:
         return found
 
     def reroute(
-        self, changes: Iterable[InFlightChange], channels: Mapping[ChannelKey, Channel]
+        self,
+        changes: Iterable[InFlightChange],
+        channels: Mapping[ChannelKey, Channel],
+        routes: Mapping[ChannelId, list[str]],
     ) -> dict[ChannelKey, Channel]:
         """Takes over new routes of channels that belong to overlaps; gives the others back."""
         left = dict(channels)
@@ -232,27 +299,45 @@ class Overlaps:
                 continue
             changed = replace(part.change, channels_after={**part.change.channels_after, **mine})
             change.part = replace(part, change=changed)
-            if change.is_forked:
+            if not part.is_alone:
+                self._reroute_part(change, mine.values(), routes)
+            elif change.is_forked:
                 own = [c for c in mine.values() if c.receiver in changed.fragments_after]
                 rewire = [Rewire(c.id, c.receiver, self._delay_ms(c), c.is_cut) for c in own]
-                notes = {overlap_note(change.number): _record(change)}
+                notes = {overlap_note(change.number): overlap_record(change.part.change, change.times)}
                 self.host.store.commit(Commit(rewire=(*rewire, *self._opened(change)), notes=notes))
                 self.host.wake()
         return left
 
+    def _reroute_part(
+        self, change: InFlightChange, channels: Iterable[Channel], routes: Mapping[ChannelId, list[str]]
+    ) -> None:
+        """Channels that both feed take the new route when the old fragments have ended, others take it now."""
+        part, store = change.part, self.host.store
+        told = {c.id: (c, routes[c.id]) for c in channels}
+        known_routes = {**part.routes.channels, **{c: tuple(route) for c, (_, route) in told.items()}}
+        change.part = replace(part, routes=replace(part.routes, channels=known_routes))
+        shared = {c.id for c in leaving(part)}
+        commit = rerouted({c: each for c, each in told.items() if c not in shared}, store, self._delay_ms)
+        kept = {key: value for key, value in commit.notes.items() if not key.startswith("channel ")}
+        store.commit(replace(commit, notes={**kept, part_note(change.number): change.record()}))
+
     # ---------------------------------------------------------------- the join
 
     def is_complete(self, change: InFlightChange) -> bool:
-        """Whether the old fragments have said all that is theirs."""
-        shared = leaving(change.part)
-        told = self.host.store.exchange.told([c.id for c in shared]).tolist()
-        times = [change.times[c.upstream] for c in shared]
+        """Whether the old fragments here have said all that is theirs, and new ones elsewhere have come as far."""
+        part, shared, own = change.part, leaving(change.part), buffers(change.part)
+        senders = {c.id: c.sender for c in part.change.channels_before.values()}
+        pairs = [(c.id, change.times[c.upstream]) for c in shared if part.is_here(senders[c.id])]
+        pairs += [(own[c.id], change.times[c.upstream]) for c in shared if c.id in own]
+        told = self.host.store.exchange.told([channel for channel, _ in pairs]).tolist()
+        times = [time for _, time in pairs]
         return all(t < NEVER or mark >= min(t, FOREVER) for t, mark in zip(times, told, strict=True))
 
     def resume(self, change: InFlightChange, times: Mapping[OperatorId, int]) -> None:
         """Takes up what was forked when the process ended; the old fragments are installed."""
         change.times, change.is_forked, change.is_marked = dict(times), True, True
-        self._run_both(change)
+        self._run_both(change) if change.part.is_alone else self._run_beside(change)
         self.failover.stop_gone(change.part.change.fragments_after.values())
         self.failover.stand_in(change.old)
 
@@ -269,17 +354,50 @@ def _limited(
     return tuple(tuple(map(limited, wires)) for wires in outputs)
 
 
+def _apart(
+    outputs: tuple[tuple[Wire, ...], ...], times: Mapping[ChannelId, int], own: Mapping[ChannelId, ChannelId]
+) -> tuple[tuple[Wire, ...], ...]:
+    """Outputs of new fragments, whose results wait in channels of their own."""
+
+    def apart(wire: Wire) -> Wire:
+        if wire.channel not in own:
+            return wire
+        return replace(wire, channel=own[wire.channel], since_ms=times[wire.channel], tells=True)
+
+    return tuple(tuple(map(apart, wires)) for wires in outputs)
+
+
+def split_times(
+    part: Part, seen: Mapping[OperatorId, int], entered: Mapping[OperatorId, int], plan: GlobalPlan
+) -> dict[OperatorId, int]:
+    """Where old ends and new begins, from what the old fragments have seen, and what they have still to read."""
+    both = with_former(plan)
+    inputs = {i: entered.get(i, BEGIN) for o in seen for i in both[o].inputs}
+    found = limits(both, seen, seen, {**entered, **inputs})
+    return {c.upstream: min(found[c.upstream], FOREVER) for c in leaving(part)}
+
+
 def overlap_note(number: int) -> str:
     """Under which name the store remembers an overlap."""
     return f"overlap {number}"
 
 
-def forked(notes: Mapping[str, Any]) -> Iterable[tuple[int, DeploymentChange, dict[OperatorId, int]]]:
-    """The overlaps that the notes of a store name: number, change, and the times where old ends and new begins."""
+Forked = tuple[int, DeploymentChange, dict[OperatorId, int], dict[FragmentId, str]]
+"""An overlap as the store knows it: number, change, times where old ends and new begins, sites of new fragments."""
+
+
+def forked(notes: Mapping[str, Any]) -> Iterator[Forked]:
+    """The overlaps that the notes of a store name."""
     for key, data in sorted(notes.items()):
         times = {OperatorId(o): int(time) for o, time in data["times"]}
-        yield int(key.rsplit(" ", 1)[1]), change_from_json(data["change"]), times
+        sites = {FragmentId(int(f)): str(site) for f, site in data.get("sites", {}).items()}
+        yield int(key.rsplit(" ", 1)[1]), change_from_json(data["change"]), times, sites
 
 
-def _record(change: InFlightChange) -> dict[str, Any]:
-    return {"change": change_to_json(change.part.change), "times": sorted(change.times.items())}
+def overlap_record(
+    change: DeploymentChange, times: Mapping[OperatorId, int], sites: Mapping[FragmentId, str] | None = None
+) -> dict[str, Any]:
+    """What the store remembers of an overlap; `sites` are those of its new fragments, if some run at sites."""
+    found: dict[str, Any] = {"change": change_to_json(change), "times": sorted(times.items())}
+    mine = {str(f): sites[f] for f in change.fragments_after if f in sites} if sites else {}
+    return {**found, "sites": mine} if mine else found

@@ -14,7 +14,7 @@ from enum import Enum
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.control import control_of
 from meander.model.ids import OperatorId
-from meander.reconfigure.messages import Answer, Fetch, Mark, Message, Poll, Positions, Prepare, Status, Statuses
+from meander.reconfigure.messages import Answer, Fetch, Fork, Mark, Message, Poll, Positions, Prepare, Status, Statuses
 from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.part import Part
 from meander.run.channels.flight.proof import HOME
@@ -30,6 +30,9 @@ class Phase(Enum):
     READY = "ready"
     MARK = "mark"
     DRAIN = "drain"
+    SPLIT = "split"
+    FORK = "fork"
+    COMPLETE = "complete"
     FETCH = "fetch"
     ARRIVE = "arrive"
     DECIDED = "decided"
@@ -40,6 +43,8 @@ _MESSAGES: Mapping[Phase, type[Message]] = {
     Phase.READY: Poll,
     Phase.MARK: Mark,
     Phase.DRAIN: Poll,
+    Phase.FORK: Fork,
+    Phase.COMPLETE: Poll,
     Phase.FETCH: Fetch,
     Phase.ARRIVE: Poll,
 }
@@ -59,6 +64,10 @@ class Progress:
     """When the phase began."""
     marked: float | None = None
     drained: float | None = None
+    times: Mapping[OperatorId, int] = field(default_factory=dict)
+    """For an overlap between hosts: where old ends and new begins."""
+    complete: float | None = None
+    """When the old fragments of an overlap had said all that is theirs."""
     problem: str | None = None
     """Why it is aborted, from the first attempt to do so on."""
     not_at_once: bool = False
@@ -90,7 +99,7 @@ class Progress:
     @property
     def is_forked(self) -> bool:
         """Whether old and new fragments run side by side, so that it cannot be aborted any more."""
-        return self.overlaps and self.marked is not None
+        return bool(self.times) or (self.overlaps and self.is_alone and self.marked is not None)
 
     @property
     def positions(self) -> Positions:
@@ -113,7 +122,7 @@ class Progress:
         return wanted
 
     def asked(self, site: str, turn: int) -> None:
-        if self.phase in (Phase.READY, Phase.DRAIN, Phase.ARRIVE):
+        if _MESSAGES.get(self.phase) is Poll:
             self._polled[site] = turn
 
     def failed(self, site: str, error: Exception, turn: int) -> None:
@@ -136,19 +145,22 @@ class Progress:
         self._go_on(now)
 
     def refuse(self, site: str, reason: str) -> None:
-        """It cannot go on at a host."""
+        """It cannot go on at a host; one that cannot be aborted any more is tried again."""
+        if self.is_forked:
+            self.away[site], self._due[site] = reason, time.monotonic() + AWAY_S
+            return
         self.problem = reason if site == HOME else f"site {site}: {reason}"
         self.not_at_once = self.is_alone and (self.phase is not Phase.MARK or self.overlaps)
 
     def _look(self, site: str, status: Status | None) -> None:
         if status is None:
-            self.problem = f"site {site} does not know of the change any more"
+            self.refuse(site, "it does not know of the change any more")
             return
         self.statuses[site] = status
         if status.problem is not None:
             self.refuse(site, status.problem)
             self.not_at_once = self.not_at_once and status.fails_again
-        elif {Phase.READY: status.prepared, Phase.DRAIN: status.drained, Phase.ARRIVE: status.arrived}[self.phase]:
+        elif _is_done(status, self.phase):
             self.waiting.discard(site)
         elif site != HOME:
             self._due[site] = time.monotonic() + AGAIN_S
@@ -167,7 +179,15 @@ class Progress:
                     self._enter(Phase.DRAIN, self.parts.keys(), now)
                 case Phase.DRAIN:
                     self.drained = now
-                    self._enter(Phase.FETCH, {site for site, part in self.parts.items() if part.fetches}, now)
+                    if self.overlaps:
+                        self._enter(Phase.COMPLETE if self.is_alone else Phase.SPLIT, self.parts.keys(), now)
+                    else:
+                        self._enter(Phase.FETCH, self._fetching, now)
+                case Phase.FORK:
+                    self._enter(Phase.COMPLETE, self.parts.keys(), now)
+                case Phase.COMPLETE:
+                    self.complete = now
+                    self._enter(Phase.FETCH, self._fetching, now)
                 case Phase.FETCH:
                     arriving = {s for s, part in self.parts.items() if part.fetches or not self.statuses[s].arrived}
                     self._enter(Phase.ARRIVE, arriving, now)
@@ -178,16 +198,22 @@ class Progress:
         self.phase, self.since, self.waiting = phase, now, set(sites)
         self._due, self._polled = {}, {}
 
-    def resumed(self, now: float) -> None:
-        """It was marked before the process ended."""
-        self.marked = now
-        self._enter(Phase.DRAIN, self.parts.keys(), now)
+    @property
+    def _fetching(self) -> set[str]:
+        return {site for site, part in self.parts.items() if part.fetches}
+
+    def forked(self, times: Mapping[OperatorId, int], now: float) -> None:
+        """Old and new fragments run side by side on the own host, or did when the process ended; others are told."""
+        self.times = times
+        self.marked, self.drained = self.marked or now, self.drained or now
+        self._enter(Phase.FORK, self.parts.keys() - {HOME}, now)
+        self._go_on(now)
 
     def overdue(self, now: float, timeout_s: float) -> str | None:
         """Why it is to be aborted, if it has not gone on for too long."""
         if self.problem is not None or self.phase is Phase.DECIDED or self.is_forked or now - self.since <= timeout_s:
             return None
-        if time.monotonic() < self.not_before + timeout_s:
+        if self.not_before and time.monotonic() < self.not_before + timeout_s:
             return None
         if self.phase is Phase.READY and not self.away:  # plans take as long as they take
             return None
@@ -209,19 +235,19 @@ class Progress:
         messages, size = control_of(self.reconfiguration)
         before, after = change.fragments_before.keys(), change.fragments_after.keys()
         moved: dict[OperatorId, int] = {o: size for s in self.statuses.values() for o, size in s.moved.items()}
-        waited = max(0.0, drained - marked)
+        complete = drained if self.complete is None else self.complete
         forked = self.is_forked
         return ReconfigurationOutcome(
             self.number,
             reason,
             marked - self.started,
-            0.0 if forked else waited,
-            ended - drained,
+            max(0.0, drained - marked),
+            ended - complete,
             sum(moved.values()),
             len(after - before),
             len(after & before),
             len(before - after),
-            waited if forked else 0.0,
+            complete - drained,
             max((s.windows_s for s in self.statuses.values()), default=0.0),
             messages,
             size,
@@ -232,6 +258,18 @@ class Progress:
         )
 
 
+def _is_done(status: Status, phase: Phase) -> bool:
+    match phase:
+        case Phase.READY:
+            return status.prepared
+        case Phase.DRAIN:
+            return status.drained
+        case Phase.COMPLETE:
+            return status.complete
+        case _:
+            return status.arrived
+
+
 def message_of(kind: type[Message], site: str, found: list[Progress], under_way: tuple[int, ...]) -> Message:
     """One message about all these reconfigurations."""
     numbers = tuple(p.number for p in found)
@@ -239,4 +277,6 @@ def message_of(kind: type[Message], site: str, found: list[Progress], under_way:
         return Prepare(tuple(p.parts[site] for p in found), under_way)
     if kind is Fetch:
         return Fetch({p.number: p.positions for p in found})
+    if kind is Fork:
+        return Fork({p.number: p.times for p in found})
     return Mark(numbers) if kind is Mark else Poll(numbers)

@@ -12,13 +12,13 @@ from meander.deploy.contexts import Handover
 from meander.deploy.records import fragment_from_json
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId, NodeId
+from meander.reconfigure.effect import BUFFERS
 from meander.reconfigure.in_flight import REBUILT, InFlightChange
 from meander.reconfigure.paths import Paths
 from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch
 from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.reconfigure.validate import ASIDE
 from meander.run.host import Host
-from meander.run.installation import LATE
 from meander.run.step.bases import BASES, base_of
 from meander.run.step.idle_timeout import floor_note
 from meander.run.store.store import Store
@@ -52,7 +52,7 @@ def kept_input(
 
 def remove_unfinished(store: Store) -> None:
     """Removes what moves that a crash ended have left: state that had begun to arrive, and what replays used."""
-    channels = [ChannelId(c) for c in store.views.channels.by_id if ASIDE <= c < LATE]
+    channels = [ChannelId(c) for c in store.views.channels.by_id if ASIDE <= c < BUFFERS]
     built = [FragmentId(f) for f in store.state.fragments() if REBUILT <= f < BASES]
     if channels or built:
         remove_scratch(store, channels, built)

@@ -22,7 +22,7 @@ NO_MARKER = "a fragment did not reach its markers"
 NO_LOG = "a log did not come from another site"
 
 
-def status_of(change: InFlightChange, host: Host, mover: StateMover, overlaps: Overlaps | None) -> Status:
+def status_of(change: InFlightChange, host: Host, mover: StateMover, overlaps: Overlaps) -> Status:
     """Freezes paused fragments and starts moves of state on the way; what goes wrong is the change's problem alone."""
     try:
         return _status(change, host, mover, overlaps)
@@ -33,23 +33,21 @@ def status_of(change: InFlightChange, host: Host, mover: StateMover, overlaps: O
         return Status(f"it could not go on: {reason_of(error)}", fails_again=True)
 
 
-def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Overlaps | None) -> Status:
+def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Overlaps) -> Status:
     if change.preparing is not None and not mover.background:
         change.preparing.exception()
     prepared = change.preparing is None or change.preparing.done()
     if change.is_forked:
-        assert overlaps is not None
-        drained = overlaps.is_complete(change)
-        return Status(prepared=prepared, drained=drained, arrived=True, windows_s=change.windows_s)
+        return _beside(change, host, overlaps)
     if not change.is_marked:
         return Status(prepared=prepared)
     routing, part = host.routing, change.part
-    if not all(f in routing.drained for f in change.old):
+    if not part.overlaps and not all(f in routing.drained for f in change.old):
         frozen, problem = freeze(host, part.change, part.marker, change.old)
         change.frozen |= frozen
         if problem is not None:
             return Status(problem, fails_again=True)
-    drained = all(f in routing.drained for f in change.old)
+    drained = all(f in routing.drained for f in change.old) and _have_settled(change, host)
     problem = mover.start(change)
     arrived = all(h in change.moves and change.moves[h].done for h in change.moving)
     waits_for = NO_MARKER if not drained else None if arrived else mover.waits_for(change)
@@ -57,7 +55,34 @@ def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Ove
         arrived, waits_for = False, NO_LOG
     moved = {h.operator: move.bytes for h, move in change.moves.items()}
     positions = _positions(change, host) if drained else Positions()
-    return Status(problem, False, prepared, drained, arrived, waits_for, moved, positions)
+    if part.overlaps and drained:
+        positions = Positions(floors=positions.floors, seen=overlaps.seen(change), entered=overlaps.entered(change))
+    return Status(problem, False, prepared, drained, False, arrived, waits_for, moved, positions)
+
+
+def _beside(change: InFlightChange, host: Host, overlaps: Overlaps) -> Status:
+    """Old and new fragments run side by side; logs that end are told of when nobody can have forgotten any of them."""
+    was_complete = change.is_complete and _have_settled(change, host)
+    change.is_complete = change.is_complete or overlaps.is_complete(change)
+    arrived, positions = _logs_are_here(change, host), _positions(change, host) if was_complete else Positions()
+    is_over = was_complete or (change.part.is_alone and change.is_complete)
+    return Status(
+        prepared=True,
+        drained=True,
+        complete=is_over,
+        arrived=arrived,
+        waits_for=None if arrived else NO_LOG,
+        positions=positions,
+        windows_s=change.windows_s,
+    )
+
+
+def _have_settled(change: InFlightChange, host: Host) -> bool:
+    """Whether readers here have read all of logs that go elsewhere: what they let go of could not be taken over."""
+    exchange, part = host.store.exchange, change.part
+    beside = [c for c in part.given_away if part.is_here(c.receiver) and c.receiver not in part.before]
+    waiting = [c for c in beside if exchange.start(c.id) < exchange.tail(c.id)]
+    return all(exchange.is_cut(c.id) or c.receiver in host.routing.pauses for c in waiting)
 
 
 def _logs_are_here(change: InFlightChange, host: Host) -> bool:

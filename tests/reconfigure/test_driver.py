@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from meander.coordinator import loop
 from meander.coordinator.condition.condition import RUNNING
 from meander.coordinator.condition.facts import condition_of
+from meander.deploy.protocols.sms import SMS
 from meander.membership.protocol import PROTOCOL
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
@@ -341,6 +342,94 @@ def test_disks_that_are_full_at_any_commit_of_any_host_leave_the_output_as_it_is
         plane.mend(rng)
         check(plane)
         assert full.refused
+    finally:
+        plane.close()
+
+
+def beside(plane: SpreadPlane, moving: list[OperatorId], nodes: list[str]) -> None:
+    """Lets operators run at their old and new places for a while."""
+    deployer = plane.loop.deployer
+    deployer.special.update(dict.fromkeys(moving, SMS))
+    plane.apply(*(PlacementChanged(0, o, node) for o, node in zip(moving, nodes, strict=True)))
+
+
+def set_apart(plane: SpreadPlane) -> list[OperatorId]:
+    """Operators with windows, each in a fragment of its own."""
+    found = operators(plane)
+    plane.loop.deployer.placed.apart.update({o: f"operator {o}" for o in found})
+    plane.loop.deployer.note(found)
+    plane.loop.begin_expected()
+    plane.until(lambda: not plane.loop.deployer.has_open_changes)
+    return found
+
+
+def test_operators_run_at_two_sites_for_a_while_and_no_state_travels(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(7)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    try:
+        moving, now_ms = set_apart(plane), 0
+        plane.outcomes.clear()
+        for node in ("e0", "e1", "cloud", "e2"):
+            for _ in range(3):
+                plane.feed(rng, now_ms := now_ms + 300)
+                plane.step()
+            beside(plane, moving, [node] * len(moving))
+            deadline = time.monotonic() + PATIENCE_S
+            while plane.loop.deployer.has_open_changes:  # it ends when event time has passed its windows
+                plane.feed(rng, now_ms := now_ms + 50)
+                plane.step()
+                plane.poll()
+                time.sleep(0.02)
+                assert time.monotonic() < deadline, plane.described()
+        assert [o.reason for o in plane.outcomes if o.reason] == []
+        overlapped = [o for o in plane.outcomes if o.overlapped]
+        assert len(overlapped) >= 4
+        assert not any(o.state_bytes for o in overlapped)
+        check(plane)
+    finally:
+        plane.close()
+
+
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_overlaps_between_sites_survive_deaths_and_moving_devices(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    names = [HOME, *SITES]
+    try:
+        moving = set_apart(plane)
+        forks = 0
+        for moment in range(10):
+            plane.feed(rng, moment * 500)
+            if rng.random() < 0.5:
+                nodes = [str(rng.choice([n for n in ("e0", "e1", "e2", "cloud") if n not in plane.away]))] * len(moving)
+                beside(plane, moving, nodes)
+            elif rng.random() < 0.3:
+                plane.apply(*plane.random_events(rng))
+            for _ in range(int(rng.integers(4, 20))):
+                if rng.random() < 0.5:
+                    plane.step(only=str(rng.choice(names)))
+                else:
+                    plane.poll()
+                    time.sleep(0.01)
+            forks += bool(plane.loop.driver.forked)
+            victim = str(rng.choice(names)) if rng.random() < 0.4 else None
+            if victim == HOME:
+                plane.crash()
+            elif victim is not None and plane.machines[victim].is_up:
+                plane.kill(victim)
+            for site in SITES:
+                if not plane.machines[site].is_up and rng.random() < 0.5:
+                    plane.restart(site)
+        for site in SITES:
+            if not plane.machines[site].is_up:
+                plane.restart(site)
+        plane.mend(rng)
+        check(plane)
+        assert forks or any(o.overlapped for o in plane.outcomes)
     finally:
         plane.close()
 
