@@ -292,10 +292,6 @@ class Core:
         """Raises when a wish cannot be carried out after these events."""
         if wish.check is not None:
             wish.check(self)
-        moving = self.adaptation.transitions.under_way
-        for event in wish.changes.events:
-            if isinstance(event, QueryRemoved) and event.query in moving:
-                raise conflict(f"query {event.query!r} is in a transition; try again when it has ended")
         added = [e.query for e in wish.changes.events if isinstance(e, QueryAdded)]
         for query in added:
             self.loop.engine.applicator.preparation.prepare(query)
@@ -319,6 +315,9 @@ class Core:
         topology, now = self.loop.catalog.topology, self.clock()
         names, links = self._touched(events)
         departure = Departure.of(topology, self.ledger, events)
+        for event in events:
+            if isinstance(event, QueryRemoved):
+                self.adaptation.transitions.give_up(event.query)
         applied = self.loop.decide(events)
         self._told_reports()
         self.adaptation.note(events, now)
