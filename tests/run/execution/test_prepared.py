@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from meander.run.execution import tiered as tiers
 from meander.run.execution.prepared import MOST_FAILURES, UNUSED_S, PreparedRunner
-from meander.run.execution.rewrites import partitioning as cutting
-from meander.run.execution.rewrites.late_materialisation import LateMaterialisation, is_lean
+from meander.run.execution.rewrites import partitioning
+from meander.run.execution.rewrites.late_materialisation import LateColumns
+from meander.run.execution.rewrites.operator_at_a_time import OFTEN
 from meander.run.execution.runner import PlainRunner
 from meander.run.execution.stage_use import in_words
 from meander.run.execution.tiered import TieredRunner
@@ -43,11 +43,11 @@ def given(stream: str, rows: int) -> pa.Table:
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("rows", [0, 7, 90])
 def test_prepared_equals_plain(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str, rows: int) -> None:
-    monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 20)
+    monkeypatch.setattr(partitioning, "LEAST_PARTITION_ROWS", 20)
     (query,) = queries(text)
     bound = bind(query.plan.operators, query.plan.inputs)
     (stage,) = bound.template.stages
-    assert is_lean(stage)
+    assert LateColumns.of(stage)
     streams = [query.plan.operators[o].stream for o in bound.ports]  # type: ignore[union-attr]
     tables = [given(stream, rows + i) for i, stream in enumerate(streams)]
     runner = PreparedRunner(spark, cores=3)
@@ -62,10 +62,12 @@ def test_prepared_equals_plain(spark: SparkSession, monkeypatch: pytest.MonkeyPa
     assert len(found) == len(wanted)
 
 
-def lean_of(text: str) -> LateMaterialisation:
+def late_of(text: str) -> LateColumns:
     (query,) = queries(text)
     (stage,) = bind(query.plan.operators, query.plan.inputs).template.stages
-    return LateMaterialisation.of(stage)
+    late = LateColumns.of(stage)
+    assert late is not None
+    return late
 
 
 @pytest.mark.parametrize(
@@ -84,19 +86,19 @@ def lean_of(text: str) -> LateMaterialisation:
     ],
 )
 def test_only_what_is_read_travels(text: str, needed: list[set[str]], handed_on: dict[str, tuple[str, ...]]) -> None:
-    lean = lean_of(text)
-    assert [set(n) for n in lean.needed] == needed
-    assert dict(lean.handed_on) == handed_on
+    late = late_of(text)
+    assert [set(n) for n in late.needed] == needed
+    assert dict(late.handed_on) == handed_on
 
 
 def test_numbers_stand_for_rows_of_all_tables() -> None:
-    lean = lean_of(TEXTS[1])
+    late = late_of(TEXTS[1])
     tables = [given("cars", 3), given("rain", 2)]
-    first, second = lean.outgoing(tables)
+    first, second = late.numbered(tables)
     assert first.column(FRAGMENT).to_pylist() == [0, 1, 2]
     assert second.column(FRAGMENT).to_pylist() == [3, 4]
     assert second.column_names == [FRAGMENT]
-    back = lean.whole(tables, pa.table({FRAGMENT: pa.array([4, 0], pa.int32())}))
+    back = late.materialised(tables, pa.table({FRAGMENT: pa.array([4, 0], pa.int32())}))
     assert back.column(TS).to_pylist() == [tables[1].column(TS)[1].as_py(), tables[0].column(TS)[0].as_py()]
     assert back.column("c1").to_pylist() == [tables[1].column("c2")[1].as_py(), tables[0].column("c3")[0].as_py()]
     assert back.column_names == [FRAGMENT, *HIDDEN, "c0", "c1"]
@@ -115,16 +117,17 @@ def test_numbers_stand_for_rows_of_all_tables() -> None:
 )
 def test_equal_keys_are_in_one_part(monkeypatch: pytest.MonkeyPatch, text: str, columns: int) -> None:
     """Rows and state are cut by the same key; where there is none, the batch stays whole."""
-    monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 20)
+    monkeypatch.setattr(partitioning, "LEAST_PARTITION_ROWS", 20)
     (query,) = queries(text)
     (stage,) = bind(query.plan.operators, query.plan.inputs).template.stages
     inputs = [given(stream, 300) for stream in ("cars", "rain")[: len(stage.reads)]]
     inputs = [t.append_column(AFTER, pa.array([0] * 300)) if stage.watermark else t for t in inputs]
     states = [spec.frame_schema.empty_table() for spec in stage.states]
-    parts = cutting.cut(stage, [*inputs, *states], 3)
+    parts = partitioning.partitioned(stage, [*inputs, *states], 3)
     if not columns:
-        assert len(parts) == 1
+        assert parts is None
         return
+    assert parts is not None
     assert len(parts) == 3
     assert sum(len(t) for part in parts for t in part) == 300 * len(inputs)
     roads = [
@@ -164,7 +167,7 @@ def test_a_stage_of_known_operators_runs_at_once_and_gets_its_own_plan_later(spa
     table = rows.add_column(4, AFTER, pa.array(after))
     tables = [table, *(spec.frame_schema.empty_table() for spec in stage.states)]
     wanted = stage.split(PlainRunner(spark).run(stage, tables))
-    for _ in range(tiers.OFTEN):
+    for _ in range(OFTEN):
         found = stage.split(runner.run(stage, tables))
         for mine, theirs in zip((found.output, *found.states), (wanted.output, *wanted.states), strict=True):
             assert sorted(map(repr, mine.to_pylist())) == sorted(map(repr, theirs.to_pylist()))
@@ -220,11 +223,11 @@ def test_how_stages_run_is_said_with_the_reason_of_those_that_go_the_slow_way(sp
     )
     tiered = TieredRunner(PreparedRunner(spark))
     stages = [passes, maps, maps, calls]
-    assert tiered.use([later]).stages == {"prepared": 0, "in_pieces": 0, "plain": 1, "refused": 0}
+    assert tiered.use([later]).stages == {"prepared": 0, "operator_at_a_time": 0, "plain": 1, "refused": 0}
     tiered.warm_up(stages)
     tiered.settle()
     use = tiered.use(stages)
-    assert use.stages == {"prepared": 2, "in_pieces": 0, "plain": 0, "refused": 1}
+    assert use.stages == {"prepared": 2, "operator_at_a_time": 0, "plain": 0, "refused": 1}
     ((reason, count),) = use.refused.items()
     assert (reason, count) == ("its physical plan has MapInArrow", 1)
     assert in_words(use.stages, use.refused) == f"stages: 2 prepared, 1 refused ({reason})"

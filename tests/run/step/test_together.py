@@ -14,10 +14,10 @@ from meander.run.execution import prepared, prepared_plan
 from meander.run.execution.driver_plan import AS_JOBS, DriverPlans
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.prepared_plan import PreparedPlan
-from meander.run.execution.rewrites import partitioning as cutting
+from meander.run.execution.rewrites import partitioning
 from meander.run.execution.rewrites.partial_aggregation import are_plain
 from meander.run.execution.rewrites.prune_columns import PrunedColumns
-from meander.run.execution.rewrites.trailing_projection import without_tail
+from meander.run.execution.rewrites.trailing_projection import WithoutProjection
 from meander.run.execution.runner import PlainRunner, Task
 from meander.run.execution.tiered import TieredRunner
 from meander.run.fragments.template import Stage, bind
@@ -77,7 +77,7 @@ def test_a_large_aggregate_in_two_rounds(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str, rows_are: str
 ) -> None:
     """Partial aggregates of parts, cut anywhere, meet with the state: the result is that of the batch as a whole."""
-    monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 20)
+    monkeypatch.setattr(partitioning, "LEAST_PARTITION_ROWS", 20)
     runner, plain = PreparedRunner(spark, cores=3), PlainRunner(spark)
     (rows, nothing), stage = task_of(text, 90).tables, stage_of(text)
     if rows_are != "newer":
@@ -85,8 +85,7 @@ def test_a_large_aggregate_in_two_rounds(
     if rows_are == "late":
         rows = with_column(rows, WM, np.where(np.arange(90) % 7, 0, 600))
     assert are_plain(stage, [rows, nothing]) == (rows_are == "plain")
-    assert len(cutting.cut(stage, [rows, nothing], 3)) == 3
-    assert cutting.has_plain_key(stage, [rows, nothing]) == (text == SUMS[0])
+    assert partitioning.has_plain_key(stage, [rows, nothing]) == (text == SUMS[0])
     earlier = stage.split(plain.run(stage, [rows.slice(40), nothing])).states[0]
     after = pa.array(np.full(len(earlier), 500))
     state = earlier.drop_columns(["_bucket"]).add_column(1, AFTER, after).cast(nothing.schema)
@@ -101,10 +100,10 @@ def test_a_large_aggregate_in_two_rounds(
 
 @pytest.mark.parametrize(("text", "read"), [(SUMS[0], {"c1", "c2", "c3"}), (SUMS[1], {"c1", "c3"}), (SUMS[2], {"c2"})])
 def test_aggregates_get_the_columns_that_they_read(text: str, read: set[str]) -> None:
-    narrow = PrunedColumns.of(stage_of(text))
-    assert narrow is not None
-    assert [set(names) for names in narrow.needed] == [read]
-    (sent, _) = narrow.outgoing(task_of(text, 5).tables)
+    pruned = PrunedColumns.of(stage_of(text))
+    assert pruned is not None
+    assert [set(names) for names in pruned.needed] == [read]
+    (sent, _) = pruned.pruned(task_of(text, 5).tables)
     assert {name for name in sent.column_names if name.startswith("c")} == read
     assert PrunedColumns.of(stage_of(JOIN)) is None
 
@@ -214,7 +213,7 @@ def test_runs_leave_no_rows_and_no_memory_behind(spark: SparkSession, monkeypatc
     ("text", "chosen"), [(CHOSEN, ("c6", "c1")), (TOP, ("c2", "c3")), (COMPUTED, None), (FAST, None)]
 )
 def test_a_tail_only_chooses_columns(text: str, chosen: tuple[str, ...] | None) -> None:
-    found = without_tail(stage_of(text))
+    found = WithoutProjection.of(stage_of(text))
     assert (found and found.chosen) == chosen
     if found:
         assert len(found.stage.nodes) == len(stage_of(text).nodes) - 1
@@ -225,7 +224,7 @@ def test_a_join_runs_as_one_with_and_without_its_projection(
 ) -> None:
     runner, plain = TieredRunner(PreparedRunner(spark)), PlainRunner(spark)
     with_tail, without = task_of(CHOSEN, 40), task_of(JOIN, 30)
-    without = Task(without_tail(with_tail.stage).stage, without.tables)  # type: ignore[union-attr]
+    without = Task(WithoutProjection.of(with_tail.stage).stage, without.tables)  # type: ignore[union-attr]
     runner.warm_up([with_tail.stage, without.stage])
     runner.settle()
     runs = Runs(monkeypatch)

@@ -1,4 +1,4 @@
-"""Twins: equal stages of a fragment run as one job, and each gets what is its own."""
+"""Merge equal plans: equal stages of a fragment run as one, and each gets what is its own."""
 
 from __future__ import annotations
 
