@@ -29,7 +29,7 @@ from meander.run.execution.driver_plan import DriverPlans
 from meander.run.execution.executors.runner import ExecutorsRunner, has_executors
 from meander.run.execution.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder
 from meander.run.execution.rewrites import BATCH, COLUMNS, ROUND
-from meander.run.execution.rewrites.late_materialisation import LateColumns
+from meander.run.execution.rewrites.late_materialisation import needs_no_plan
 from meander.run.execution.rewrites.rewrite import FEW_ROWS, Conditions, Engine, PlanRun, StagePlan, walk
 from meander.run.execution.runner import PlainRunner, Ran, Task
 from meander.run.execution.stage_use import ExecutionMode
@@ -239,8 +239,7 @@ class PreparedRunner:
         return stage.key in self._idle or stage.key in self._refused or self._needs_no_plan(stage)
 
     def _needs_no_plan(self, stage: Stage) -> bool:
-        late = self.conditions.memo.of(LateColumns.of, stage)
-        return late is not None and late.computes_nothing
+        return needs_no_plan(stage, self.conditions)
 
     def _take(self, plan: StagePlan) -> PreparedPlan:
         """A prepared plan that nothing runs."""

@@ -5,6 +5,7 @@ How they do it is in the package `executors`. They partition the batch themselve
 
 from __future__ import annotations
 
+from meander.run.execution.rewrites.late_materialisation import needs_no_plan
 from meander.run.execution.rewrites.rewrite import (
     BY_POSITION,
     Conditions,
@@ -25,12 +26,14 @@ class Executors(TaskRewrite[PlanRun]):
     def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
         if now.executor_rows is None:
             return Verdict(False, "Spark's master has no executors")
-        return Verdict(True, "where Spark's master has executors, which a local one has not", now.executor_rows)
+        if needs_no_plan(stage, now):
+            return Verdict(False, "no plan runs")
+        return Verdict(True, "where Spark's master has executors; a local one has none", now.executor_rows)
 
     def rewrite_task(self, task: PlanRun, now: Conditions) -> TaskSteps[PlanRun] | None:
-        if task.engine is not None or now.executor_rows is None or task.rows < now.executor_rows:
+        if now.executor_rows is None or task.engine is not None or task.rows < now.executor_rows:
             return None
-        return self._steps(task)
+        return None if needs_no_plan(task.stage, now) else self._steps(task)
 
     @staticmethod
     def _steps(task: PlanRun) -> TaskSteps[PlanRun]:

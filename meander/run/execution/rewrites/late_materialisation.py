@@ -130,15 +130,16 @@ class LateMaterialisation(TaskRewrite[PlanRun]):
     def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
         late = now.memo.of(LateColumns.of, stage)
         if late is None:
-            kinds = [n for n in stage.nodes if n is stage.remembering or isinstance(n.operator, UserFunction)]
-            return Verdict(False, f"the {kind_of(kinds[0].operator)} may read and keep whole rows")
+            whole = [n for n in stage.nodes if n is stage.remembering or isinstance(n.operator, UserFunction)]
+            return Verdict(False, f"the {kind_of(whole[0].operator)} makes rows of its own")
         if late.computes_nothing:
             return Verdict(True, "no row is dropped and no column computed: tuples pass, and no plan runs")
-        read = dict.fromkeys(names.leaf(i, c) for i, own in enumerate(late.needed) for c in sorted(own, key=_place))
+        edges = enumerate(zip(stage.schemas, late.needed, strict=True))
+        read = dict.fromkeys(names.leaf(i, c) for i, (schema, own) in edges for c in schema.names if c in own)
         given = [f"Spark reads {', '.join(read) or 'row numbers'}"]
         given += [f"computes {', '.join(map(names.output, late.computed))}"] if late.computed else []
         handed_on = ", ".join(names.output(c) for c in positions(len(stage.schema)) if c in late.handed_on)
-        return Verdict(True, " and ".join(given) + (f"; {handed_on} by row number" if handed_on else ""))
+        return Verdict(True, " and ".join(given) + (f"; {handed_on} are taken by row number" if handed_on else ""))
 
     def rewrite_task(self, task: PlanRun, now: Conditions) -> TaskSteps[PlanRun] | None:
         late = now.memo.of(LateColumns.of, task.stage)
@@ -152,5 +153,7 @@ class LateMaterialisation(TaskRewrite[PlanRun]):
         return late.materialised(task.tables, result)
 
 
-def _place(column: str) -> int:
-    return int(column[1:])
+def needs_no_plan(stage: Stage, now: Conditions) -> bool:
+    """Whether tuples only pass through the stage."""
+    late = now.memo.of(LateColumns.of, stage)
+    return late is not None and late.computes_nothing

@@ -39,11 +39,9 @@ class OperatorAtATime(TaskRewrite[Task]):
     def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
         if len(stage.nodes) < 2:
             return Verdict(False, "the stage is a single operator" if stage.nodes else "the stage has no operator")
-        if len(now.memo.of(operator_stages, stage)) == 0:
-            return Verdict(False, "no operator takes a plan")
         count = len(now.memo.of(operator_stages, stage))
-        plans = "the plan of its operator" if count == 1 else f"the plans of its {count} operators"
-        return Verdict(True, f"{plans} while its own is not ready, which is prepared after {OFTEN} such runs")
+        plans = "1 plan" if count == 1 else f"{count} plans"
+        return Verdict(True, f"{plans} until its own one is ready, which is prepared after {OFTEN} such runs")
 
     def rewrite_task(self, task: Task, now: Conditions) -> TaskSteps[Task] | None:
         stage = task.stage

@@ -46,10 +46,11 @@ class PartialAggregation(TaskRewrite[PlanRun]):
             return Verdict(False, "there is no window aggregate")
         if not keeps_partials(stage):
             return Verdict(False, f"the {kind_of(node.operator)} keeps rows, not partial aggregates")
+        if now.is_refused(stage):
+            return Verdict(False, "Spark partitions batches whose plan is not prepared")
         by_key = has_plain_key(stage, [schema.empty_table() for schema in stage.frame_schemas])
-        if by_key:
-            return Verdict(True, "where no row is late; otherwise partitioned by key", least_rows(now.cores))
-        return Verdict(True, "there is no key that is a plain column", least_rows(now.cores))
+        reason = "where no row is late; others are partitioned by key" if by_key else "there is no key to partition by"
+        return Verdict(True, reason, least_rows(now.cores))
 
     def rewrite_task(self, task: PlanRun, now: Conditions) -> TaskSteps[PlanRun] | None:
         count = partition_count(task, now) if keeps_partials(task.stage) else 1

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from meander.model.operators import kind_of
 from meander.run.execution.rewrites.column_lineage import column_of_each_leaf, origins, united
+from meander.run.execution.rewrites.late_materialisation import needs_no_plan
 from meander.run.execution.rewrites.rewrite import (
     BY_POSITION,
     Conditions,
@@ -49,17 +50,17 @@ class Partitioning(TaskRewrite[PlanRun]):
     def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
         if now.is_refused(stage):
             return Verdict(False, "Spark partitions batches whose plan is not prepared")
+        if needs_no_plan(stage, now):
+            return Verdict(False, "no plan runs")
         rows = least_rows(now.cores)
         if stage.stateful is None:
             return Verdict(True, "rows only pass, so they are partitioned anywhere", rows)
-        columns = key_columns(stage)
-        empty = [schema.empty_table() for schema in stage.frame_schemas]
-        if columns is None or not _are_comparable(empty, columns):
-            node = stage.remembering
-            assert node is not None
-            return Verdict(False, f"the {kind_of(node.operator)} has no key that is a plain column of all rows")
-        keys = dict.fromkeys(names.leaf(i, column) for i, column in enumerate(columns[: len(stage.reads)]))
-        return Verdict(True, f"by key {' = '.join(keys)}, rows and state alike", rows)
+        key = key_of(stage, names)
+        if key is None:
+            assert stage.remembering is not None
+            kind = kind_of(stage.remembering.operator)
+            return Verdict(False, f"the {kind} has no key that every row has as a column of a comparable type")
+        return Verdict(True, f"by key {key}, rows and state alike", rows)
 
     def rewrite_task(self, task: PlanRun, now: Conditions) -> TaskSteps[PlanRun] | None:
         count = partition_count(task, now)
@@ -79,7 +80,9 @@ def least_rows(cores: int) -> int:
 def partition_count(run: PlanRun, now: Conditions) -> int:
     """How many partitions a batch should have."""
     rows = run.rows
-    if run.engine is not None or rows < least_rows(now.cores) or now.is_refused(run.stage):
+    if run.engine is not None or rows < least_rows(now.cores):
+        return 1
+    if now.is_refused(run.stage) or needs_no_plan(run.stage, now):
         return 1
     return partitions_of(rows, now.cores)
 
@@ -130,6 +133,14 @@ def _is_comparable(type_: pa.DataType) -> bool:
     """Whether Arrow calls the same values equal as Spark does: 0.0 and -0.0 are one key there, and so is every NaN."""
     plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_timestamp, pa.types.is_date)
     return any(is_kind(type_) for is_kind in plain)
+
+
+def key_of(stage: Stage, names: StageNames = BY_POSITION) -> str | None:
+    """The key that rows and state are partitioned by, by its name in each input."""
+    if not has_plain_key(stage, [schema.empty_table() for schema in stage.frame_schemas]):
+        return None
+    columns = (key_columns(stage) or [])[: len(stage.reads)]
+    return " = ".join(dict.fromkeys(names.leaf(i, column) for i, column in enumerate(columns)))
 
 
 def _by_key(tables: Sequence[pa.Table], columns: Sequence[str], count: int) -> Partitions:

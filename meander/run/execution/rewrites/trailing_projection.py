@@ -68,7 +68,7 @@ class TrailingProjection(TaskRewrite[Task]):
         without = now.memo.of(WithoutProjection.of, stage)
         if without is not None:
             chosen = ", ".join(names.output(f"c{i}") for i in range(len(without.chosen)))
-            return Verdict(True, f"only {chosen} are chosen at the end, which the driver does", to_rows=FEW_ROWS)
+            return Verdict(True, f"the driver chooses {chosen}", to_rows=FEW_ROWS)
         node = stage.remembering
         if node is None:
             return Verdict(False, "there is no operator with state")
