@@ -361,8 +361,8 @@ class Plane:
 
     def _collect(self) -> None:
         """Takes results as the sink does, and how old the newest of their inputs is."""
-        outlets = self.loop.outlets()
-        channel = outlets[0].channel if outlets else None
+        sink_bindings = self.loop.sink_bindings()
+        channel = sink_bindings[0].channel if sink_bindings else None
         if channel is None or channel not in self.paced.channels():
             return
         start, end = self.paced.start(channel), self.paced.end(channel)

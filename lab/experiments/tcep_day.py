@@ -38,7 +38,7 @@ ABLE = 1 / 3
 """The share of mechanisms that can meet a bound."""
 ROUNDS_MET = {Metric.LATENCY: 0.95, Metric.NETWORK_USAGE: 0.95, Metric.OVERHEAD: 1.0}
 """In how many rounds of its environment. Placing is rare and must fit into the bound on overhead too."""
-SETTINGS = Settings(stay_ms=3 * MINUTE_MS, period_ms=20 * MINUTE_MS, patience=1, retry_ms=2 * MINUTE_MS)
+SETTINGS = Settings(stay_ms=3 * MINUTE_MS, period_ms=20 * MINUTE_MS, violated_rounds=1, retry_ms=2 * MINUTE_MS)
 AGAIN_EVERY_MS = 30 * MINUTE_MS
 WINDOW = {m.metric: m for m in MONITORS}
 GOAL = 0.95

@@ -33,7 +33,7 @@ from meander.coordinator.security.tokens import Tokens
 from meander.model.clock import VARIABLE, set_off, wall_clock_ms
 from meander.model.errors import InputError
 
-API_PORT, DOOR_PORT = 8420, 8430
+API_PORT, RPC_PORT = 8420, 8430
 LOOK_S = 0.2
 ASK_S = 30.0
 DRIVER_MEMORY = "1g"
@@ -52,7 +52,7 @@ class Bed:
     wires: NamespaceLinks | None
     port: int
     """Of this machine, where the coordinator's API is."""
-    patience_ms: int
+    session_timeout_ms: int
     disks: Disks | None = None
     """Of the sites, where they can be full."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -217,14 +217,14 @@ class Bed:
 
     def _coordinator(self) -> list[str]:
         where = [] if self.wires is None else ["--host", self.wires.address(HOME)]
-        door = [] if self.wires is None else ["--door", f"{self.wires.address(HOME)}:{DOOR_PORT}"]
+        rpc = [] if self.wires is None else ["--rpc-listen", f"{self.wires.address(HOME)}:{RPC_PORT}"]
         port = self.port if self.wires is None else API_PORT
-        patience = ["--patience", f"{self.patience_ms}ms"]
-        return ["up", "--dir", str(self.home.directory), "--port", str(port), *where, *door, *patience]
+        session_timeout = ["--session-timeout", f"{self.session_timeout_ms}ms"]
+        return ["up", "--dir", str(self.home.directory), "--port", str(port), *where, *rpc, *session_timeout]
 
     def _site(self, site: str) -> list[str]:
         join = self.url if self.wires is None else f"http://{self.wires.address(HOME)}:{API_PORT}"
-        listen = [] if self.wires is None else ["--listen", f"{self.wires.address(site)}:{DOOR_PORT}"]
+        listen = [] if self.wires is None else ["--listen", f"{self.wires.address(site)}:{RPC_PORT}"]
         names = ["--name", site, "--nodes", ",".join(self.layout.hosts[site])]
         more = ["--directory", str(self.directory / site), "--master", "local[1]", "--memory", DRIVER_MEMORY]
         return ["site", "--join", join, *names, *more, *listen]
@@ -237,7 +237,7 @@ def bed(
     layout: Layout,
     can: Can = Can.NOTHING,
     *,
-    patience_ms: int = 5_000,
+    session_timeout_ms: int = 5_000,
     port: int = 0,
     loss_percent: float = 0.0,
     disks: bool = False,
@@ -256,7 +256,7 @@ def bed(
             hole = PortForward(wires.namespace(HOME), (wires.address(HOME), API_PORT), port)
             stack.callback(hole.close)
             port = hole.port
-        found = Bed(directory, layout, wires, port or _free_port(), patience_ms)
+        found = Bed(directory, layout, wires, port or _free_port(), session_timeout_ms)
         if disks:
             found.disks = Disks(directory / site for site in layout.sites)
             stack.callback(found.disks.close)

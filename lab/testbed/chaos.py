@@ -267,7 +267,7 @@ class Plan:
 
 
 def run(
-    directory: Path, plan: Plan, can: Can, progress: Progress, *, patience_ms: int = 3_000, disks: bool = False
+    directory: Path, plan: Plan, can: Can, progress: Progress, *, session_timeout_ms: int = 3_000, disks: bool = False
 ) -> list[Outcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
 
@@ -275,7 +275,7 @@ def run(
     """
     topology = world.write_world(directory)
     places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-    with bed(directory / "bed", topology, places, can, patience_ms=patience_ms, disks=disks) as found:
+    with bed(directory / "bed", topology, places, can, session_timeout_ms=session_timeout_ms, disks=disks) as found:
         found.wait_ready(READY_S, progress)
         for name, text in world.QUERIES.items():
             status, body = found.ask("POST", "/queries", {"text": text, "name": name})

@@ -21,7 +21,7 @@ SHORT_S, LONG_S = 0.3, 9.0
 
 
 BRIEF_S, LASTING_S = (0.2, 1.2), (3.0, 6.0)
-"""In brief schedules: most trouble is over soon, some lasts longer than the coordinator's patience."""
+"""In brief schedules: most trouble is over soon, some lasts longer than the coordinator's session timeout."""
 LASTING, SECOND = 0.2, 0.3
 """The share of it that does, and of schedules that have a second trouble."""
 SHIFT_MS = 800

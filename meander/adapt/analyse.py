@@ -98,6 +98,6 @@ def trigger_of(
         return Trigger.DEMAND
     if watched.context is not None and watched.context != context:
         return Trigger.ENVIRONMENT
-    if watched.violated >= settings.patience:
+    if watched.violated >= settings.violated_rounds:
         return Trigger.VIOLATED if now_ms >= watched.not_before_ms else None
     return Trigger.PERIODIC if now_ms - watched.asked_ms >= settings.period_ms else None

@@ -16,7 +16,7 @@ class Settings:
     """A mechanism stays at least this long, so that it can be judged and queries do not oscillate."""
     period_ms: int = 300_000
     """How often a query is looked at when nothing happens."""
-    patience: int = 2
+    violated_rounds: int = 2
     """Rounds in a row with a violated demand before something is done about it."""
     margin: float = 0.1
     """Hysteresis: the share of demands that a switch must be expected to win."""
@@ -36,7 +36,7 @@ class Settings:
         for name in ("stay_ms", "period_ms", "retry_ms", "longest_retry_ms", "quarantine_ms"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("patience", "plans_per_round"):
+        for name in ("violated_rounds", "plans_per_round"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not 0 <= self.margin < 1:

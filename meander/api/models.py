@@ -243,7 +243,8 @@ class MoveWish(Input):
 
 class ResumeWish(Input):
     name: Name | None = Field(
-        default=None, description="A stream, a query (its outlets), or such as `fragment 7`; everything if not given."
+        default=None,
+        description="A stream, a query (its sink bindings), or such as `fragment 7`; everything if not given.",
     )
 
 

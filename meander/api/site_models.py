@@ -56,7 +56,7 @@ class Registered(BaseModel):
     session: str
     now_ms: int
     heartbeat_ms: int
-    patience_ms: int
+    session_timeout_ms: int
     nodes: list[str]
 
 

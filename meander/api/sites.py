@@ -122,7 +122,7 @@ def release(service: ServiceOf, site: str) -> Response:
 )
 def tokens(service: ServiceOf) -> Response:
     """Which sites have a token, and for which nodes."""
-    return shown([given.as_json() for given in service.sites.book.passes()])
+    return shown([given.as_json() for given in service.sites.store.passes()])
 
 
 @router.post(
@@ -159,7 +159,7 @@ def audit(
     """Who did what, the newest entries, oldest first."""
     if service.auditor is not None:
         service.auditor.flush()
-    return shown(service.sites.book.audit(limit, since))
+    return shown(service.sites.store.audit(limit, since))
 
 
 def _epoch(seen: models.SiteSeen | None) -> Epoch | None:

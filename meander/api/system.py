@@ -42,7 +42,7 @@ def doctor(service: ServiceOf) -> Response:
     response_class=Response,
 )
 def resume(service: ServiceOf, body: models.ResumeWish) -> Response:
-    """Try again what is paused because it failed: streams, outlets and fragments, here and at all sites."""
+    """Try again what is paused because it failed: streams, sink bindings and fragments, here and at all sites."""
     return shown(service.resume(body.name))
 
 

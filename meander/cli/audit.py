@@ -32,9 +32,9 @@ def audit(
     if url is not None or (found is not None and found.runs):
         entries = connect(directory, url, token).get("/audit", limit=limit, since=since)
     else:
-        book = MembershipStore(home.ledger)
-        entries = book.audit(limit, since)
-        book.close()
+        store = MembershipStore(home.ledger)
+        entries = store.audit(limit, since)
+        store.close()
     if as_json:
         show(entries)
         return

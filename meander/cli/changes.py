@@ -179,7 +179,9 @@ def move(
 def resume(
     name: Annotated[
         str | None,
-        typer.Argument(help="A stream, a query (its outlets and operators), or 'fragment 7'; everything if not given."),
+        typer.Argument(
+            help="A stream, a query (its sink bindings and operators), or 'fragment 7'; everything if not given."
+        ),
     ] = None,
     directory: Directory = HERE,
     url: Url = None,

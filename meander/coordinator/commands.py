@@ -1,4 +1,4 @@
-"""Wishes: what clients want of the decision core, and how they are answered."""
+"""Commands: what clients want of the decision core, and how they are answered."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class CommandKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """How a wish is answered. It is written down with the wish, so that another process can give the answer."""
+    """How a command is answered. It is written down with the command, so that another process can give the answer."""
 
     kind: CommandKind
     query: str = ""
@@ -86,11 +86,11 @@ class Response:
             case CommandKind.MOVE:
                 return HTTPStatus.ACCEPTED, batch.as_json()
             case CommandKind.SUBMITTED:
-                return HTTPStatus.CREATED, core.teller.query(self.query)
+                return HTTPStatus.CREATED, core.publisher.query(self.query)
             case CommandKind.STOPPED:
                 return HTTPStatus.ACCEPTED, {"id": self.query, "status": "stopping"}
             case CommandKind.DEMANDS:
-                return HTTPStatus.OK, core.teller.query(self.query)
+                return HTTPStatus.OK, core.publisher.query(self.query)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +98,7 @@ class Command:
     """Changes that a client wants."""
 
     changes: Changes
-    form: Response
+    response: Response
     check: Callable[[Core], None] | None = None
     """Raises when the changes do not make sense now."""
     key: Key | None = None

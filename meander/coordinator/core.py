@@ -1,6 +1,6 @@
-"""The decision core: one thread that owns everything that decides. Others put wishes into its queue and get answers.
+"""The decision core: one thread that owns everything that decides. Others put commands into its queue and get answers.
 
-A wish is written into the ledger before it is carried out, and once more with what came of it. Wishes that wait at the
+A command is written into the ledger before it is carried out, and once more with what came of it. Commands that wait at the
 same time are carried out as one batch; one that cannot be is refused on its own. Whoever only wants to look reads the
 board and does not come here.
 """
@@ -79,10 +79,10 @@ class ObservedEngine(Engine):
 class Core:
     """Made and started by the coordinator."""
 
-    def __init__(self, teller: Publisher, clock: Callable[[], int] = wall_clock_ms) -> None:
-        self.teller, self.clock = teller, clock
-        self.loop, self.ledger, self.outlets = teller.loop, teller.ledger, teller.outlets
-        self.adaptation = teller.adaptation
+    def __init__(self, publisher: Publisher, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.publisher, self.clock = publisher, clock
+        self.loop, self.ledger, self.sink_bindings = publisher.loop, publisher.ledger, publisher.sink_bindings
+        self.adaptation = publisher.adaptation
         self.failures: dict[str, float] = {}
         """What went wrong inside, and when it last did."""
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
@@ -109,7 +109,7 @@ class Core:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after what it is doing; wishes that wait are refused."""
+        """Ends after what it is doing; commands that wait are refused."""
         self._stopping.set()
         self._queue.put(None)
         if self._thread.is_alive():
@@ -120,12 +120,12 @@ class Core:
         self._stopping.set()
         self._queue.put(None)
 
-    def ask(self, wish: Command | Task) -> Future[Answer]:
-        """Puts a wish into the queue, from any thread."""
-        self._queue.put(wish)
+    def ask(self, command: Command | Task) -> Future[Answer]:
+        """Puts a command into the queue, from any thread."""
+        self._queue.put(command)
         if not self._thread.is_alive() and self._stopping.is_set():
             self._refuse_all()
-        return wish.answer
+        return command.answer
 
     def measured(self, found: Measured) -> None:
         """New measures, from another thread."""
@@ -138,15 +138,15 @@ class Core:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            wishes = self._gather()
+            commands = self._gather()
             try:
-                self.take(wishes)
+                self.take(commands)
                 self.carry_on()
             except Exception as error:
                 self.failed("deciding", error)
-                for wish in wishes:
-                    if not wish.answer.done():
-                        wish.answer.set_exception(error)
+                for command in commands:
+                    if not command.answer.done():
+                        command.answer.set_exception(error)
         self._refuse_all()
 
     def failed(self, what: str, error: Exception) -> None:
@@ -168,12 +168,12 @@ class Core:
         found: list[Command | Task] = []
         busy = self.loop.pending or self.loop.deployer.under_way or self.adaptation.transitions.under_way
         try:
-            wish = self._queue.get(timeout=BUSY_S if busy else IDLE_S)
+            command = self._queue.get(timeout=BUSY_S if busy else IDLE_S)
             if time.monotonic() - self._changed < 5 * GATHER_S:
                 time.sleep(GATHER_S)
-            while wish is not None:
-                found.append(wish)
-                wish = self._queue.get_nowait()
+            while command is not None:
+                found.append(command)
+                command = self._queue.get_nowait()
         except queue.Empty:
             pass
         return found
@@ -181,65 +181,67 @@ class Core:
     def _refuse_all(self) -> None:
         try:
             while True:
-                wish = self._queue.get_nowait()
-                if wish is not None:
+                command = self._queue.get_nowait()
+                if command is not None:
                     reason = "the coordinator is stopping; try again when it runs"
-                    wish.answer.set_exception(ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason))
+                    command.answer.set_exception(ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason))
         except queue.Empty:
             pass
 
-    # ---------------------------------------------------------------- wishes
+    # ---------------------------------------------------------------- commands
 
-    def take(self, wishes: Sequence[Command | Task]) -> None:
-        """Carries wishes out, in their order; changes that follow each other become one batch."""
+    def take(self, commands: Sequence[Command | Task]) -> None:
+        """Carries commands out, in their order; changes that follow each other become one batch."""
         group: list[Command] = []
-        for wish in wishes:
-            if isinstance(wish, Task):
+        for command in commands:
+            if isinstance(command, Task):
                 self._change(group)
                 group = []
-                self._act(wish)
+                self._run_task(command)
                 continue
-            same = wish.key is not None and any(w.key and w.key.key == wish.key.key for w in group)
-            if same or sum(len(w.changes.events) for w in group) + len(wish.changes.events) > MOST_AT_ONCE:
+            same = command.key is not None and any(w.key and w.key.key == command.key.key for w in group)
+            if same or sum(len(w.changes.events) for w in group) + len(command.changes.events) > MOST_AT_ONCE:
                 self._change(group)
                 group = []
-            if not self._seen_before(wish):
-                group.append(wish)
+            if not self._seen_before(command):
+                group.append(command)
         self._change(group)
 
-    def _seen_before(self, wish: Command | Task) -> bool:
+    def _seen_before(self, command: Command | Task) -> bool:
         """Answers a request that was carried out before as it was answered then."""
-        key = wish.key
-        seen = self.ledger.remembered(key.key) if key is not None else None
+        key = command.key
+        seen = self.ledger.answer_to(key.key) if key is not None else None
         if key is None or seen is None:
             return False
         if seen.fingerprint != key.fingerprint:
-            wish.answer.set_exception(conflict("this Idempotency-Key was used for another request; choose a new one"))
+            command.answer.set_exception(
+                conflict("this Idempotency-Key was used for another request; choose a new one")
+            )
         elif seen.status is None:
-            wish.answer.set_exception(
+            command.answer.set_exception(
                 conflict("this request was not finished; look at what it did before you repeat it")
             )
         else:
-            wish.answer.set_result((seen.status, seen.body))
+            command.answer.set_result((seen.status, seen.body))
         return True
 
-    def _act(self, act: Task) -> None:
-        if self._seen_before(act):
+    def _run_task(self, task: Task) -> None:
+        if self._seen_before(task):
             return
         try:
-            answer = act.run(self)
+            answer = task.run(self)
         except InputError as error:
-            act.answer.set_exception(error)
+            task.answer.set_exception(error)
             return
-        if act.key is not None:
+        if task.key is not None:
             with self.ledger.transaction():
-                self.ledger.expect(act.key.key, act.key.fingerprint, self.clock(), None, None)
-                self.ledger.answered(act.key.key, *answer)
-        act.answer.set_result(answer)
+                self.ledger.expect(task.key.key, task.key.fingerprint, self.clock(), None, None)
+                self.ledger.answered(task.key.key, *answer)
+        task.answer.set_result(answer)
 
-    def _change(self, wishes: Sequence[Command]) -> None:
+    def _change(self, commands: Sequence[Command]) -> None:
         """One batch: admitted, written down, applied, written down with what came of it, answered."""
-        good = self._admitted(wishes)
+        good = self._admitted(commands)
         if not good:
             return
         now = self.clock()
@@ -247,40 +249,42 @@ class Core:
         texts = {q: text for w in good for q, text in w.changes.texts.items()}
         with self.ledger.transaction():
             number = self.ledger.accept(now, [v for w in good for v in w.changes.values], _query_steps(events, texts))
-            for wish in good:
-                if wish.key is not None:
-                    self.ledger.expect(wish.key.key, wish.key.fingerprint, now, number, wish.form.as_json())
+            for command in good:
+                if command.key is not None:
+                    self.ledger.expect(
+                        command.key.key, command.key.fingerprint, now, number, command.response.as_json()
+                    )
         batch = self.apply(number, events, texts)
-        answers = [(wish, wish.form.answer(self, batch)) for wish in good]
+        answers = [(command, command.response.answer(self, batch)) for command in good]
         with self.ledger.transaction():
-            for wish, answer in answers:
-                if wish.key is not None:
-                    self.ledger.answered(wish.key.key, *answer)
-        for wish, answer in answers:
-            wish.answer.set_result(answer)
+            for command, answer in answers:
+                if command.key is not None:
+                    self.ledger.answered(command.key.key, *answer)
+        for command, answer in answers:
+            command.answer.set_result(answer)
         self.begin(batch)
 
-    def _admitted(self, wishes: Sequence[Command]) -> list[Command]:
+    def _admitted(self, commands: Sequence[Command]) -> list[Command]:
         """Those that can be carried out one after the other; the others are refused, each with its own reason."""
-        if self._all_fit(wishes):
-            return list(wishes)
+        if self._all_fit(commands):
+            return list(commands)
         good: list[Command] = []
         events: list[ChangeEvent] = []
-        for wish in wishes:
+        for command in commands:
             try:
-                self._admit(wish, events)
+                self._admit(command, events)
             except InputError as error:
-                self.teller.totals.refused += 1
-                wish.answer.set_exception(error)
+                self.publisher.totals.refused += 1
+                command.answer.set_exception(error)
             else:
-                good.append(wish)
-                events += wish.changes.events
+                good.append(command)
+                events += command.changes.events
         return good
 
-    def _all_fit(self, wishes: Sequence[Command]) -> bool:
-        """Whether several simple wishes can be carried out together: the usual case, looked at once."""
-        events = [e for w in wishes for e in w.changes.events]
-        if any(w.check for w in wishes) or any(isinstance(e, QueryAdded | QueryRemoved) for e in events):
+    def _all_fit(self, commands: Sequence[Command]) -> bool:
+        """Whether several simple commands can be carried out together: the usual case, looked at once."""
+        events = [e for w in commands for e in w.changes.events]
+        if any(w.check for w in commands) or any(isinstance(e, QueryAdded | QueryRemoved) for e in events):
             return False
         try:
             admit(self.loop.catalog, events)
@@ -288,24 +292,24 @@ class Core:
             return False
         return True
 
-    def _admit(self, wish: Command, before: Sequence[ChangeEvent]) -> None:
-        """Raises when a wish cannot be carried out after these events."""
-        if wish.check is not None:
-            wish.check(self)
+    def _admit(self, command: Command, before: Sequence[ChangeEvent]) -> None:
+        """Raises when a command cannot be carried out after these events."""
+        if command.check is not None:
+            command.check(self)
         moving = self.adaptation.transitions.under_way
-        for event in wish.changes.events:
+        for event in command.changes.events:
             if isinstance(event, QueryRemoved) and event.query in moving:
                 raise conflict(f"query {event.query!r} is in a transition; try again when it has ended")
-        added = [e.query for e in wish.changes.events if isinstance(e, QueryAdded)]
+        added = [e.query for e in command.changes.events if isinstance(e, QueryAdded)]
         for query in added:
             self.loop.engine.applicator.preparation.prepare(query)
         if not before:
-            admit(self.loop.catalog, wish.changes.events)
-        elif not self._fits_after(before, wish.changes.events):  # alone, so that the error counts its own events
-            admit(self.loop.catalog, wish.changes.events)
-            admit(self.loop.catalog, [*before, *wish.changes.events])
+            admit(self.loop.catalog, command.changes.events)
+        elif not self._fits_after(before, command.changes.events):  # alone, so that the error counts its own events
+            admit(self.loop.catalog, command.changes.events)
+            admit(self.loop.catalog, [*before, *command.changes.events])
         for query in added:
-            self.outlets.prepare(query)
+            self.sink_bindings.prepare(query)
 
     def _fits_after(self, before: Sequence[ChangeEvent], events: Sequence[ChangeEvent]) -> bool:
         try:
@@ -326,8 +330,8 @@ class Core:
         pairs = {pair_of(topology.known_id(a), topology.known_id(b)) for a, b in links}
         with self.ledger.transaction():
             self._note(events, texts)
-            moves = self.teller.moves(applied.report)
-            self.teller.by_hand([e.operator for e in events if isinstance(e, PlacementChanged)])
+            moves = self.publisher.moves(applied.report)
+            self.publisher.by_hand([e.operator for e in events if isinstance(e, PlacementChanged)])
             owner = self.loop.deployer.deployment.owner
             fragments = {owner[m.operator] for m in applied.report.moves if m.operator in owner}
             batch = CommandBatch(number, applied, moves, len(fragments))
@@ -336,18 +340,18 @@ class Core:
             nodes |= {topology.known_id(name) for name in departure.note()}
             self._save_placements([e.operator for e in events if isinstance(e, PlacementChanged)])
             self.ledger.applied(number, batch.in_numbers())
-        self.teller.totals.batches += 1
-        self.teller.totals.events += len(events)
+        self.publisher.totals.batches += 1
+        self.publisher.totals.events += len(events)
         nodes |= {n for m in applied.report.moves for n in (m.source, m.target) if n is not None}
-        self.teller.placed(moves, nodes, pairs)
-        self.teller.queries([q for e in events if (q := _query_of(e)) is not None])
+        self.publisher.placed(moves, nodes, pairs)
+        self.publisher.queries([q for e in events if (q := _query_of(e)) is not None])
         return batch
 
     def begin(self, batch: CommandBatch) -> None:
         """Begins to deploy what was decided. Whoever wished for it has the answer by then, and needs not wait."""
         self._changed = time.monotonic()
         self.loop.begin(batch.applied)
-        self.teller.reconfigurations((), self.clock())
+        self.publisher.reconfigurations((), self.clock())
 
     def _touched(self, events: Iterable[ChangeEvent]) -> tuple[set[str], set[tuple[str, str]]]:
         """Names of nodes and ends of links that events are about to change."""
@@ -383,11 +387,11 @@ class Core:
             match event:
                 case QueryAdded(query=query):
                     self.ledger.save_demands(query.id, None)  # those of a former query of this name
-                    self.teller.texts[query.id] = texts[query.id]
-                    self.outlets.expect(query.id)
-                    self.teller.board.show_query(query.id)
+                    self.publisher.texts[query.id] = texts[query.id]
+                    self.sink_bindings.expect(query.id)
+                    self.publisher.board.show_query(query.id)
                 case QueryRemoved(query=name):
-                    self.outlets.stop(name)
+                    self.sink_bindings.stop(name)
                     self.ledger.save_demands(name, None)
                 case DemandChanged(query=name, demands=demands):
                     self.ledger.save_demands(name, [str(d) for d in demands])
@@ -397,7 +401,7 @@ class Core:
 
     def _save_placements(self, by_hand: Iterable[OperatorId] = ()) -> None:
         """Writes down where operators are that are not what they were, and those that somebody moved or let go."""
-        why = self.teller.board.why
+        why = self.publisher.board.why
         changed: dict[OperatorId, Placing | None] = {}
         for operator in (*self._unsaved, *by_hand):
             placing = self._placing(operator)
@@ -423,19 +427,19 @@ class Core:
         outcomes = self._polled()
         decided = self._adapted(now)
         self.follow()
-        self.teller.reconfigurations(outcomes, now)
-        self.teller.decisions(decided)
-        for query in self.outlets.tick():
-            self.teller.gone(query)
+        self.publisher.reconfigurations(outcomes, now)
+        self.publisher.decisions(decided)
+        for query in self.sink_bindings.tick():
+            self.publisher.gone(query)
         if self._measures:
-            self.teller.measures(self._measures.pop())
+            self.publisher.measures(self._measures.pop())
             self.on_measured()
         if self.validates:
             self._validate()
 
     def _validate(self) -> None:
         """Compares what runs with the catalog, once after each change, when nothing is on its way any more."""
-        deployer, batches = self.loop.deployer, (self.teller.totals.batches, self.loop.deployer.next_number)
+        deployer, batches = self.loop.deployer, (self.publisher.totals.batches, self.loop.deployer.next_number)
         started = time.monotonic()
         if deployer.has_open_changes or batches == self._validated or started < self._validates_at:
             return
@@ -444,7 +448,7 @@ class Core:
         self._validates_at = time.monotonic() + (time.monotonic() - started) / VALIDATING
 
     def _check(self) -> None:
-        for fault in self.loop.validate([outlet.channel for outlet in self.outlets.known.values()]):
+        for fault in self.loop.validate([binding.channel for binding in self.sink_bindings.known.values()]):
             self.failed("validation", RuntimeError(fault))
 
     def _polled(self) -> list[ReconfigurationOutcome]:
@@ -468,11 +472,11 @@ class Core:
         reports = self._told_reports()
         if not reports:
             return
-        moves = [m for report in reports for m in self.teller.moves(report)]
+        moves = [m for report in reports for m in self.publisher.moves(report)]
         with self.ledger.transaction():
             self._save_placements()
         ends = (n for report in reports for m in report.moves for n in (m.source, m.target))
-        self.teller.placed(moves, {n for n in ends if n is not None}, ())
+        self.publisher.placed(moves, {n for n in ends if n is not None}, ())
 
     def _told_reports(self) -> list[BatchReport]:
         engine = self.loop.engine

@@ -47,11 +47,11 @@ SETTINGS = """\
 # certificate = "..."     # files for TLS, as `meander certificates` makes them
 # key = "..."
 # ca = "..."              # the authority that signed the certificates of the sites
-# door = "127.0.0.1:0"    # where sites pull channels from, and the address under which they reach it
-# door_address = "..."
+# rpc_listen = "127.0.0.1:0"  # where sites pull channels from, and the address under which they reach it
+# rpc_address = "..."
 # broker = "hub:9092"     # a Kafka broker, for channels to sites that use the same one
 # broker_settings = "..." # a file with more settings of Kafka's clients, as name=value
-# patience = "5s"         # a site that is not heard of for so long is away
+# session_timeout = "5s"  # a site that is not heard of for so long is away
 """
 KNOWN: dict[str, type] = {
     "host": str,
@@ -67,11 +67,11 @@ KNOWN: dict[str, type] = {
     "certificate": str,
     "key": str,
     "ca": str,
-    "door": str,
-    "door_address": str,
+    "rpc_listen": str,
+    "rpc_address": str,
     "broker": str,
     "broker_settings": str,
-    "patience": str,
+    "session_timeout": str,
 }
 """Settings, with their types."""
 

@@ -58,7 +58,7 @@ class Examination:
 def examine(core: Core, elsewhere: Inventories) -> Examination:
     """Compares once, on the core's own thread."""
     loop = core.loop
-    delivering = [outlet.channel for outlet in core.outlets.known.values()]
+    delivering = [binding.channel for binding in core.sink_bindings.known.values()]
     found = [_finding(fault) for fault in loop.validate(delivering)]
     site_of = loop.reconfigurator.site_of
     for site, inventory in elsewhere.items():

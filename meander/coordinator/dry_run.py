@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def rehearse(core: Core, changes: Changes) -> dict[str, Any]:
     """Moves, with their causes, and fragments that would change."""
-    engine, board = core.loop.engine, core.teller.board
+    engine, board = core.loop.engine, core.publisher.board
     running = (engine.catalog, engine.log, engine.mechanism, core.loop.deployer.deployment)
     former: dict[int, Any] = {id(engine.catalog.plan.former): {}}  # what runs is not needed, and not to be copied
     catalog, log, mechanism, deployment = deepcopy(running, former)

@@ -373,7 +373,7 @@ class PlacementLoop:
         here = [f for f in deployment.fragments if runs_here(f)]
         return expected(self.catalog.plan, deployment, here, [r.change for r in under_way], delivering)
 
-    def outlets(self) -> list[SinkBinding]:
+    def sink_bindings(self) -> list[SinkBinding]:
         """Where the results of all queries come out."""
         found: list[SinkBinding] = []
         for name, running in self.catalog.plan.queries.items():

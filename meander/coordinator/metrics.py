@@ -45,7 +45,7 @@ class _Collector(Collector):
             yield from self._sites()
 
     def _decided(self) -> Iterator[Metric]:
-        totals = self.service.core.teller.totals
+        totals = self.service.core.publisher.totals
         yield _counter("meander_batches", "Batches of change events that were applied.", totals.batches)
         yield _counter("meander_events", "Change events that were applied.", totals.events)
         yield _counter("meander_refused_requests", "Requests whose changes did not fit.", totals.refused)

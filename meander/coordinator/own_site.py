@@ -35,7 +35,7 @@ from meander.run.reporting.inventory import Inventory
 from meander.run.reporting.paused import pauses_from
 
 FRESH_S = 5.0
-"""For so long what the book says is not looked up again, unless somebody came or went."""
+"""For so long what the membership store says is not looked up again, unless somebody came or went."""
 AT_ONCE = 16
 
 
@@ -87,9 +87,9 @@ class Members:
         with self._lock:
             if time.monotonic() < self._until:
                 return
-            book = self._membership.book
-            self._keys = book.keys()
-            rows = [row for row in book.sites() if row.name in self._keys]
+            store = self._membership.store
+            self._keys = store.keys()
+            rows = [row for row in store.sites() if row.name in self._keys]
             self._addresses = {row.name: row.address for row in rows if row.address}
             self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S
@@ -118,12 +118,12 @@ class OwnSite:
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
             "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
         }
-        self._switchboard = ClientPool(fleet, self._key, options.authority, options.broker)
-        self._contacts: PeerDirectory | None = None
-        self._sharing: Agent | None = None
-        self._door: FlightServer | None = None
+        self._clients = ClientPool(fleet, self._key, options.authority, options.broker)
+        self._peers: PeerDirectory | None = None
+        self._agent: Agent | None = None
+        self._rpc_server: FlightServer | None = None
         self._carrier: Driver | None = None
-        self.upkeep: Outbox | None = None
+        self.outbox: Outbox | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         """What the sites that are there said about themselves last."""
 
@@ -131,25 +131,25 @@ class OwnSite:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
         carrier = loop.reconfigurator
         assert isinstance(carrier, Driver)
-        contacts = self._contacts = PeerDirectory(host.store, HOME, self._options.authority)
+        peers = self._peers = PeerDirectory(host.store, HOME, self._options.authority)
         broker, kafka = self._options.broker, None
         if broker:
             shared = Broker(host.spark, broker, self._options.broker_settings)
-            kafka = KafkaExchange(shared, HOME, self._key, contacts.contact)
-        sharing = self._sharing = Agent(host, loop.paths, contacts.asker, kafka)
-        upkeep = self.upkeep = Outbox(
-            self._switchboard, self._world, lambda: carrier.under_way, self._at_home, carrier.concerned
+            kafka = KafkaExchange(shared, HOME, self._key, peers.contact)
+        agent = self._agent = Agent(host, loop.paths, peers.asker, kafka)
+        outbox = self.outbox = Outbox(
+            self._clients, self._world, lambda: carrier.under_way, self._learn_peers, carrier.concerned
         )
         self._carrier = carrier
-        carrier.spread(sharing, upkeep)
+        carrier.spread(agent, outbox)
         loop.quarantine.remote = self._remote
         loop.deployer.is_spread = carrier.is_spread
-        desk = AgentRequestHandler(HOME, sharing, contacts)
+        handler = AgentRequestHandler(HOME, agent, peers)
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []
-        self._door = FlightServer(host.store, desk, self._key, f"{scheme}://{self._options.listen}", pairs)
-        shown = self._options.address or f"{self._here()}:{self._door.port}"
-        self._switchboard.home_address = shown if "://" in shown else f"{scheme}://{shown}"
+        self._rpc_server = FlightServer(host.store, handler, self._key, f"{scheme}://{self._options.listen}", pairs)
+        shown = self._options.address or f"{self._here()}:{self._rpc_server.port}"
+        self._clients.home_address = shown if "://" in shown else f"{scheme}://{shown}"
 
     def _remote(self) -> Remote:
         """What sites say about their fragments."""
@@ -171,17 +171,17 @@ class OwnSite:
         """After the core has stopped and before the host does."""
         if self._carrier is not None:
             self._carrier.close()
-        if self._door is not None:
-            self._door.shutdown()
-        if self._sharing is not None:
-            self._sharing.stop()
-        if self._contacts is not None:
-            self._contacts.close()
-        self._switchboard.close()
+        if self._rpc_server is not None:
+            self._rpc_server.shutdown()
+        if self._agent is not None:
+            self._agent.stop()
+        if self._peers is not None:
+            self._peers.close()
+        self._clients.close()
 
-    def _at_home(self, peers: Mapping[str, Any]) -> None:
-        if self._contacts is not None:
-            self._contacts.learn(peers)
+    def _learn_peers(self, peers: Mapping[str, Any]) -> None:
+        if self._peers is not None:
+            self._peers.learn(peers)
 
     def resume(
         self, sites: Sequence[str], name: str | None, operators: Sequence[OperatorId] = ()
@@ -193,7 +193,7 @@ class OwnSite:
     def _resume_at(self, site: str, name: str | None, operators: Sequence[OperatorId]) -> list[str] | str:
         try:
             told = {"name": name, "operators": list(operators)}
-            return [str(what) for what in self._switchboard.order(site, "resume", told)]
+            return [str(what) for what in self._clients.order(site, "resume", told)]
         except (AwayError, InputError) as error:
             return str(error)
 
@@ -206,7 +206,7 @@ class OwnSite:
 
     def _inventory_of(self, site: str) -> Inventory | str:
         try:
-            return Inventory.from_json(self._switchboard.order(site, "inventory", {}))
+            return Inventory.from_json(self._clients.order(site, "inventory", {}))
         except (AwayError, InputError) as error:
             return str(error)
         except (KeyError, TypeError, ValueError):
@@ -214,5 +214,5 @@ class OwnSite:
 
     def joined(self, site: str) -> None:
         """A site is there, for the first time or again: it is greeted."""
-        if self.upkeep is not None:
-            self.upkeep.forget(site)
+        if self.outbox is not None:
+            self.outbox.forget(site)

@@ -56,7 +56,7 @@ ResumeElsewhere = Callable[[str | None, Sequence[OperatorId]], Mapping[str, list
 
 
 class Service:
-    """Answers from the board; passes wishes on to the core once it is there."""
+    """Answers from the board; passes commands on to the core once it is there."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Service:
         role = self.tokens.role_of(token) if token else None
         if role is not None or token is None or self._sites is None:
             return role.value if role else "nobody"
-        found = self._sites.book.pass_of(token)
+        found = self._sites.store.pass_of(token)
         return found.site if found else "nobody"
 
     def stopping(self) -> None:
@@ -137,7 +137,7 @@ class Service:
 
     @property
     def views(self) -> PlacementViews:
-        return self.core.teller.board.views
+        return self.core.publisher.board.views
 
     # ---------------------------------------------------------------- looking
 
@@ -155,7 +155,7 @@ class Service:
 
     def _stages(self) -> dict[str, Any] | None:
         """How the stages of the coordinator's own host run."""
-        measured = self._core.teller.board.views.measured if self._core is not None else None
+        measured = self._core.publisher.board.views.measured if self._core is not None else None
         use = measured.status.stages if measured is not None else None
         return None if use is None else {"stages": dict(use.stages), "refused": dict(use.refused)}
 
@@ -163,7 +163,7 @@ class Service:
         core, sites, problems = self._core, self._sites, list[str]()
         queries: dict[str, Condition] = {}
         if core is not None:
-            views = core.teller.board.views
+            views = core.publisher.board.views
             problems += views.measured.status.problems if views.measured else ()
             problems += core.recent_failures()
             queries = conditions(views.queries.values())
@@ -188,7 +188,7 @@ class Service:
         return {**views.queries[name], "dag": views.dag(name)}
 
     def results(self, name: str, limit: int) -> dict[str, Any]:
-        views, tail = self.views, self.core.outlets.tails.get(name)
+        views, tail = self.views, self.core.sink_bindings.tails.get(name)
         if name not in views.queries:
             raise not_found(unknown("query", name, views.queries, "queries"))
         return {"rows": tail.rows(limit) if tail else [], "total": views.queries[name]["results"]}
@@ -259,9 +259,9 @@ class Service:
             changes = self.reader.read(restoring(core.loop.catalog.topology, core.ledger, nodes))
             if dry_run:
                 return HTTPStatus.OK, rehearse(core, changes)
-            wish = Command(changes, Response(CommandKind.BATCH))
-            core.take([wish])
-            return wish.answer.result()
+            command = Command(changes, Response(CommandKind.BATCH))
+            core.take([command])
+            return command.answer.result()
 
         return self.core.ask(Task(run, key))
 
@@ -273,7 +273,7 @@ class Service:
             topology = core.loop.catalog.topology
             with core.ledger.transaction():
                 touched = forgetting(topology, core.ledger, nodes)
-            core.teller.placed((), {topology.known_id(name) for name in touched}, ())
+            core.publisher.placed((), {topology.known_id(name) for name in touched}, ())
             return HTTPStatus.OK, {"forgotten": list(dict.fromkeys(nodes))}
 
         return self.core.ask(Task(run, key))
@@ -289,12 +289,12 @@ class Service:
                 )
 
     def submit(self, text: str, name: str | None, key: Key | None = None) -> Future[Answer]:
-        wish = submission(self.reader, text, name or self._fresh_name())
-        wish.key = key
-        return self.core.ask(wish)
+        command = submission(self.reader, text, name or self._fresh_name())
+        command.key = key
+        return self.core.ask(command)
 
     def _fresh_name(self) -> str:
-        taken = self.core.teller.texts
+        taken = self.core.publisher.texts
         with self._numbers:
             while True:
                 self._number += 1
@@ -353,14 +353,14 @@ class Service:
 
 
 def submission(reader: ChangeReader, text: str, name: str) -> Command:
-    """The wish to add a query. A name that the text gives wins."""
+    """The command to add a query. A name that the text gives wins."""
     check_name(name, "the query's name")
     query = reader.query(text, name)
     value = {"at_ms": 0, "event": "query_added", "query": query.id, "sql": text}
     changes = Changes((QueryAdded(0, Query(query.id, query.plan, query.demands)),), (value,), {query.id: text})
 
     def check(core: Core) -> None:
-        if query.id in core.teller.texts:
+        if query.id in core.publisher.texts:
             raise conflict(f"query {query.id!r} exists already; stop it first or choose another name")
 
     return Command(changes, Response(CommandKind.SUBMITTED, query.id), check)
@@ -436,6 +436,6 @@ def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) ->
     reason = f"somebody asked for it; {forecast.moves} operators move"
     decision = Decision(now, query, Trigger.ASKED, Action.SWITCH, watched.mechanism, reason, mechanism, transition)
     core.follow()
-    core.teller.decisions([decision])
+    core.publisher.decisions([decision])
     shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves}
     return HTTPStatus.ACCEPTED, {"transition": shown | {"protocol": protocol or DEFAULT_PROTOCOL}}

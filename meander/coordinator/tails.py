@@ -15,7 +15,7 @@ KEPT_ROWS = 500
 
 
 class Tail:
-    """The newest rows of one outlet. Written by delivery, read by anybody."""
+    """The newest rows of one sink binding. Written by delivery, read by anybody."""
 
     def __init__(self, kept_rows: int = KEPT_ROWS) -> None:
         self.kept_rows = kept_rows
@@ -54,8 +54,8 @@ class TailedSink:
         self.fixed_ranges = sink.fixed_ranges
         self.path = getattr(sink, "path", None)
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        self.sink.open(outlet, schema, position)
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+        self.sink.open(binding, schema, position)
 
     def write(self, table: pa.Table, first: int) -> Any:
         note = self.sink.write(table, first)

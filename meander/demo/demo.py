@@ -154,12 +154,12 @@ class Demo:
         self.recordings[stream.name] = kind(source_for(stream, around), stream, MOST_CHECKED_ROWS)
         return self.recordings[stream.name]
 
-    def _sink(self, outlet: SinkBinding, around: Surroundings) -> SinkConnector:
-        sink = sink_for(outlet, around)
-        if outlet.query not in self.options.queries:
+    def _sink(self, binding: SinkBinding, around: Surroundings) -> SinkConnector:
+        sink = sink_for(binding, around)
+        if binding.query not in self.options.queries:
             return sink
-        self.sinks[outlet.name] = RecordedSink(sink)
-        return self.sinks[outlet.name]
+        self.sinks[binding.name] = RecordedSink(sink)
+        return self.sinks[binding.name]
 
     # ---------------------------------------------------------------- driving
 
@@ -269,7 +269,7 @@ class Demo:
         report.drained = coordinator.drain(DRAIN_S)
         report.summary = self._since(coordinator.summary())
         checks, unchecked = check_results(
-            coordinator.spark, coordinator.catalog, coordinator.first_outlets, self.recordings, self.sinks
+            coordinator.spark, coordinator.catalog, coordinator.first_sink_bindings, self.recordings, self.sinks
         )
         report.checks, report.unchecked = checks, unchecked
 

@@ -15,7 +15,7 @@ def is_everywhere(listen: str) -> bool:
 def check_listen(listen: str, setting: str) -> None:
     """Raises InputError for what is no `host:port` to listen at.
 
-    >>> check_listen("0.0.0.0:7070", "door")
+    >>> check_listen("0.0.0.0:7070", "rpc_listen")
     """
     _, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:

@@ -83,7 +83,7 @@ class MembershipClient:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops talking, without leaving: the coordinator will wait for this site until its patience ends."""
+        """Stops talking, without leaving: the coordinator will wait for this site until its session timeout ends."""
         self._ending.set()
         with self._changed:
             self._changed.notify_all()
@@ -197,7 +197,7 @@ class MembershipClient:
             str(answer["session"]),
             Epoch.of_json(answer),
             int(answer["heartbeat_ms"]),
-            int(answer["patience_ms"]),
+            int(answer["session_timeout_ms"]),
             tuple(answer["nodes"]),
         )
         self._last_session = found.session

@@ -13,7 +13,7 @@ FIRST_PROTOCOL = 1
 """What those speak who do not say so."""
 CLOCK_MS = 2_000
 """How far the clock of a site may be from the coordinator's."""
-HEARTBEAT_MS, PATIENCE_MS = 1_000, 5_000
+HEARTBEAT_MS, SESSION_TIMEOUT_MS = 1_000, 5_000
 
 
 class Code(StrEnum):
@@ -86,7 +86,7 @@ class Admission:
     session: str
     epoch: Epoch
     heartbeat_ms: int = HEARTBEAT_MS
-    patience_ms: int = PATIENCE_MS
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
     nodes: tuple[str, ...] = ()
 
 

@@ -13,7 +13,7 @@ class Resilience:
 
     replicas: int = 1
     """On how many of the next nodes towards the cloud a node's last commit has copies; 0 for upstream backup."""
-    patience_ms: int | None = None
+    idle_timeout_ms: int | None = None
     """How long event time waits for an input that is cut off; None for as long as that takes."""
     detour: float = 1.5
     """How many times as long as after a fresh placement data may be on its way before operators move after it."""

@@ -85,7 +85,7 @@ class HostOptions:
     """Tuples that a step reads at most."""
     rebinding: RebindingOptions | None = None
     """How fragments change slots by themselves; None when they do not."""
-    patience_ms: int | None = None
+    idle_timeout_ms: int | None = None
     """How long time waits for an input that is cut off; None for as long as that takes."""
 
 
@@ -158,7 +158,7 @@ class Host:
         self._own_runner: TieredRunner | None = None
         if runner is None:
             runner = self._own_runner = TieredRunner(PreparedRunner(self.spark))
-        self.stepper = Stepper(self.store, self.routing, runner, options.most_rows, options.patience_ms)
+        self.stepper = Stepper(self.store, self.routing, runner, options.most_rows, options.idle_timeout_ms)
         self.compaction = Compaction(self.store, self.routing, self.stepper.runner, options.compaction)
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.rebinder: Rebinder | None = None
@@ -302,14 +302,14 @@ class Host:
 
     def deliver(
         self,
-        outlets: Iterable[SinkBinding],
+        sink_bindings: Iterable[SinkBinding],
         surroundings: Surroundings,
         sinks: Mapping[str, SinkConnector] | None = None,
     ) -> None:
-        """Begins to hand results to their sinks; `sinks` overrides the connector of an outlet."""
+        """Begins to hand results to their sinks; `sinks` overrides the connector of a sink binding."""
         self.delivery = Delivery(self.store, surroundings=surroundings)
-        for outlet in outlets:
-            self.delivery.add(outlet, (sinks or {}).get(outlet.name))
+        for binding in sink_bindings:
+            self.delivery.add(binding, (sinks or {}).get(binding.name))
         self.delivery.start()
 
     def rebind(self, slots: Mapping[FragmentId, int]) -> None:
@@ -359,7 +359,7 @@ class Host:
         return False
 
     def _is_stuck(self) -> bool:
-        """Whether all that waits does so for a fragment or an outlet that is paused."""
+        """Whether all that waits does so for a fragment or a sink binding that is paused."""
         exchange = self.store.exchange
         waiting = {c for c in exchange.channels() if exchange.counters(c).pending_tuples}
         paused = {c for f in self.routing.paused for c in self.routing.fragments[f].ports}
@@ -553,8 +553,8 @@ class Host:
         streams = ingest.streams.items() if ingest else ()
         problems += [f"stream {name} is paused: {s.paused}" for name, s in streams if s.paused]
         problems += [f"stream {name} waits: {s.waits}" for name, s in streams if s.waits]
-        outlets = delivery.outlets.items() if delivery else ()
-        problems += [f"outlet {name} is paused: {o.paused}" for name, o in outlets if o.paused]
+        sink_bindings = delivery.sink_bindings.items() if delivery else ()
+        problems += [f"sink binding {name} is paused: {o.paused}" for name, o in sink_bindings if o.paused]
         problems += [each for each in (self.waits_for_disk, self.ended) if each is not None]
         problems += [problem for trouble in self.troubles for problem in trouble()]
         exchange, pending = self.store.exchange, dict[ChannelId, int]()

@@ -318,7 +318,7 @@ class Site(Listener):
             "tuples_out": status.delivery.rows if status.delivery else 0,
             "state_bytes": status.state_bytes,
             "results": {
-                name: outlet.rows for name, outlet in (status.delivery.outlets if status.delivery else {}).items()
+                name: task.rows for name, task in (status.delivery.sink_bindings if status.delivery else {}).items()
             },
             "pulled_records": self.sharing.pulling.metrics.records,
             "pulled_damaged": self.sharing.pulling.metrics.damaged,

@@ -22,7 +22,7 @@ from meander.place.mechanisms.base import Metadata
 Q = QueryId("q")
 ROUND_MS = 10_000
 OPTIMISES = {"fast": (Metric.LATENCY,), "frugal": (Metric.OVERHEAD,), "plain": ()}
-SETTINGS = Settings(stay_ms=30_000, period_ms=120_000, patience=2, quarantine_ms=100_000, retry_ms=50_000)
+SETTINGS = Settings(stay_ms=30_000, period_ms=120_000, violated_rounds=2, quarantine_ms=100_000, retry_ms=50_000)
 
 
 @dataclass

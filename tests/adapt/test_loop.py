@@ -1,4 +1,4 @@
-"""The MAPE-K loop on a world without placement: triggers, patience, hysteresis, quarantine, and no thrashing."""
+"""The MAPE-K loop on a world without placement: triggers, violated_rounds, hysteresis, quarantine, and no thrashing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_nothing_is_done_before_the_minimum_stay() -> None:
 
 def test_one_violation_is_not_enough() -> None:
     world = two()
-    play = Play.of(world, FAST, settings=replace(SETTINGS, patience=12, period_ms=10**9))
+    play = Play.of(world, FAST, settings=replace(SETTINGS, violated_rounds=12, period_ms=10**9))
     play.run(11)
     assert not play.made(Action.SWITCH)
 

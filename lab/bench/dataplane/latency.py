@@ -167,7 +167,7 @@ class Stopwatch:
     fixed_ranges: bool = False
     latencies_ms: list[float] = field(default_factory=list)
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """Nothing is kept."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -185,12 +185,12 @@ class Ours:
     def __init__(self, spark: SparkSession, directory: Path, running: World, lines: dict[str, Lines]) -> None:
         self.world, self.lines = running, lines
         plan, around = running.plan(), Surroundings(directory, directory)
-        self.sinks = {outlet.query: Stopwatch() for outlet in plan.outlets}
+        self.sinks = {binding.query: Stopwatch() for binding in plan.sink_bindings}
         self.host = Host(HostOptions(directory / "latency host"), spark)
         self.host.install(plan.installation)
         self.host.warm_up()
         self.host.start()
-        self.host.deliver(plan.outlets, around, {o.name: self.sinks[o.query] for o in plan.outlets})
+        self.host.deliver(plan.sink_bindings, around, {o.name: self.sinks[o.query] for o in plan.sink_bindings})
         sources = {name: Socket(each) for name, each in lines.items()}
         self.host.feed(running.file.streams.values(), around, sources)
 

@@ -135,7 +135,7 @@ class Fleet:
         self.host.install(plan.installation)
         self.host.warm_up()
         self.host.start()
-        self.host.deliver(plan.outlets, around, {o.name: self.sink for o in plan.outlets})
+        self.host.deliver(plan.sink_bindings, around, {o.name: self.sink for o in plan.sink_bindings})
         self.host.feed(file.streams.values(), around)
 
     def run(self, seconds: float) -> Outcome:

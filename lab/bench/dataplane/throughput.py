@@ -98,7 +98,7 @@ class Ours:
         self.host.install(plan.installation)
         self.host.warm_up()
         self.host.start()
-        self.host.deliver(plan.outlets, around)
+        self.host.deliver(plan.sink_bindings, around)
         self.host.feed(running.file.streams.values(), around)
 
     def take(self, kind: Kind, size: int, batches: list[list[pa.Table]]) -> float:

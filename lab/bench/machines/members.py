@@ -75,7 +75,7 @@ def figures(quick: bool, progress: Callable[[str], None]) -> tuple[Figure, ...]:
 
 
 def _loaded(coordinator: Coordinator, seconds: float) -> Felt:
-    made = coordinator.office.membership.make_token
+    made = coordinator.membership_service.membership.make_token
     names = [f"site-{n:03}" for n in range(SITES)]
     tokens = {name: made(name, [name], "operator") for name in names}
     load = Load(coordinator.address, tokens, [f"station-{n}" for n in range(STATIONS)], seconds, PER_S)
@@ -93,7 +93,7 @@ def _loaded(coordinator: Coordinator, seconds: float) -> Felt:
 def _wrong(coordinator: Coordinator, felt: Felt) -> int:
     """Sites that the coordinator takes for what they are not, and nodes that should or should not be there."""
     present = set(felt.present)
-    sites = {s["site"] for s in coordinator.office.membership.shown() if s["state"] in ("here", "draining")}
+    sites = {s["site"] for s in coordinator.membership_service.membership.shown() if s["state"] in ("here", "draining")}
     nodes = {n for n, shown in coordinator.service.views.nodes.items() if shown["alive"] and n.startswith("site-")}
     return len(present ^ sites) + len(present ^ nodes)
 

@@ -19,7 +19,7 @@ from meander.lang.topology.reader import load
 
 ROWS, QUICK_ROWS = 400_000, 60_000
 STEADY_TPS, STEADY_S, QUICK_STEADY_S = 500, 20.0, 8.0
-READY_S, PATIENCE_S = 240.0, 300.0
+READY_S, TIMEOUT_S = 240.0, 300.0
 LAST_MS = 3_000_000
 DATA = f"source, aggregate and sink on three nodes in a row; {ROWS:,} tuples at once, then {STEADY_TPS} a second"
 TOPOLOGY = """
@@ -117,7 +117,7 @@ def _counted(found: Bed) -> int:
 
 
 def _until(condition: Callable[[], bool], found: Bed) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"the pipeline did not get on in time; logs are in {found.directory / 'logs'}")

@@ -128,7 +128,7 @@ class Arrivals:
     found: dict[int, float] = field(default_factory=dict)
     """Latency by second of event time."""
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """Nothing is kept."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -244,7 +244,7 @@ def drive(
     options = RebindingOptions(setting.policy, setting.period_s, setting.installing, setting.seed)
     host = Host(HostOptions(directory, SLOTS, rebinding=options), prepared.spark, paced)
     around = Surroundings(directory, directory)
-    sinks = {o.name: Arrivals() for o in queries.plan.outlets}
+    sinks = {o.name: Arrivals() for o in queries.plan.sink_bindings}
     streets = Streets(host, queries, quiet)
     rebinder = host.rebinder
     assert rebinder is not None
@@ -254,7 +254,7 @@ def drive(
         host.routing.rebind({f: i % SLOTS for i, f in enumerate(queries.fragments)})
         host.warm_up()
         host.start()
-        host.deliver(queries.plan.outlets, around, sinks)
+        host.deliver(queries.plan.sink_bindings, around, sinks)
         streets.start()
         deadline = time.monotonic() + START_S
         while not any(s.found for s in sinks.values()) and time.monotonic() < deadline:
@@ -272,7 +272,7 @@ def drive(
         time.sleep(course.tail_s)
         streets.ended.set()
         streets.join()
-        found = {o.query: sinks[o.name].found for o in queries.plan.outlets}
+        found = {o.query: sinks[o.name].found for o in queries.plan.sink_bindings}
         problems = host.status().problems
     finally:
         streets.ended.set()

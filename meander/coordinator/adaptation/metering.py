@@ -131,10 +131,10 @@ class Meter:
                 latencies[QueryId(query)] = [span.percentile(float(share)) for share in SAMPLES]
             self._latency[query] = latency
         results: dict[QueryId, dict[str, int]] = {}
-        for outlet in self.loop.outlets():
-            metrics = delivery.metrics().outlets.get(outlet.name)
+        for binding in self.loop.sink_bindings():
+            metrics = delivery.metrics().sink_bindings.get(binding.name)
             if metrics is not None:
-                rows = metrics.rows - self._rows.get(outlet.name, 0)
-                results.setdefault(QueryId(outlet.query), {})[outlet.target.name] = rows
-                self._rows[outlet.name] = metrics.rows
+                rows = metrics.rows - self._rows.get(binding.name, 0)
+                results.setdefault(QueryId(binding.query), {})[binding.target.name] = rows
+                self._rows[binding.name] = metrics.rows
         return latencies, results

@@ -21,16 +21,19 @@ NO_REPORTS: Reports = {}
 
 
 def condition_of(
-    loop: PlacementLoop, operators: Iterable[OperatorId], outlets: Iterable[str] = (), reports: Reports = NO_REPORTS
+    loop: PlacementLoop,
+    operators: Iterable[OperatorId],
+    sink_bindings: Iterable[str] = (),
+    reports: Reports = NO_REPORTS,
 ) -> Condition:
-    """Of a query with these operators and outlets."""
-    return query_condition(facts_of(loop, tuple(operators), tuple(outlets), reports))
+    """Of a query with these operators and sink bindings."""
+    return query_condition(facts_of(loop, tuple(operators), tuple(sink_bindings), reports))
 
 
 def facts_of(
     loop: PlacementLoop,
     operators: Sequence[OperatorId],
-    outlets: Sequence[str],
+    sink_bindings: Sequence[str],
     reports: Reports,
     flows: Mapping[ChannelId, ChannelFlow] | None = None,
     missed: Sequence[tuple[Demand, float]] = (),
@@ -46,7 +49,7 @@ def facts_of(
     placeless = tuple(_unplaced(loop, operators))
     return QueryFacts(
         is_stopping=is_stopping,
-        paused=(*_paused_sinks(outlets, reports), *_paused_streams(loop, operators, reports), *failed),
+        paused=(*_paused_sinks(sink_bindings, reports), *_paused_streams(loop, operators, reports), *failed),
         waiting=(*gone, *(placeless or _not_deployed(loop, operators)), *_cut_off(loop, operators)),
         stuck=tuple(
             Stuck(_where(loop, channel, channels[channel]), flow.pending, flow.stuck_ms)
@@ -65,11 +68,11 @@ def _at(site: str) -> str:
     return "" if site == HOME else f" at site {site}"
 
 
-def _paused_sinks(outlets: Iterable[str], reports: Reports) -> Iterator[str]:
-    for name in outlets:
+def _paused_sinks(sink_bindings: Iterable[str], reports: Reports) -> Iterator[str]:
+    for name in sink_bindings:
         for site, report in reports.items():
-            if name in report.outlets:
-                yield f"its sink cannot take results ({name}){_at(site)}: {report.outlets[name]}"
+            if name in report.sink_bindings:
+                yield f"its sink cannot take results ({name}){_at(site)}: {report.sink_bindings[name]}"
 
 
 def _streams(loop: PlacementLoop, operators: Iterable[OperatorId]) -> list[str]:

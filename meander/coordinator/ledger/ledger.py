@@ -58,7 +58,7 @@ class QueryStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class KeyedAnswer:
     """A request that was seen before, and what it was answered, once it was."""
 
     fingerprint: str
@@ -280,13 +280,13 @@ class Ledger:
     def mechanisms(self) -> dict[str, str]:
         return dict(self._db.execute("SELECT * FROM mechanisms").fetchall())
 
-    def save_outlet(self, channel: ChannelId, query: str, sink: str) -> None:
+    def save_sink_binding(self, channel: ChannelId, query: str, sink: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO outlets VALUES (?, ?, ?)", (int(channel), query, sink))
 
-    def forget_outlet(self, channel: ChannelId) -> None:
+    def forget_sink_binding(self, channel: ChannelId) -> None:
         self._db.execute("DELETE FROM outlets WHERE channel = ?", (int(channel),))
 
-    def outlets(self) -> list[tuple[ChannelId, str, str]]:
+    def sink_bindings(self) -> list[tuple[ChannelId, str, str]]:
         rows = self._db.execute("SELECT channel, query, sink FROM outlets ORDER BY channel")
         return [(ChannelId(channel), query, sink) for channel, query, sink in rows]
 
@@ -315,15 +315,15 @@ class Ledger:
 
     # ---------------------------------------------------------------- requests that may come twice
 
-    def remembered(self, key: str) -> Remembered | None:
+    def answer_to(self, key: str) -> KeyedAnswer | None:
         row = self._db.execute("SELECT fingerprint, batch, status, body FROM answers WHERE key = ?", (key,)).fetchone()
         return (
-            None if row is None else Remembered(row[0], row[1], row[2], None if row[3] is None else json.loads(row[3]))
+            None if row is None else KeyedAnswer(row[0], row[1], row[2], None if row[3] is None else json.loads(row[3]))
         )
 
-    def expect(self, key: str, fingerprint: str, at_ms: int, batch: int | None, form: Any) -> None:
+    def expect(self, key: str, fingerprint: str, at_ms: int, batch: int | None, response: Any) -> None:
         """A request with this key was taken up; its answer follows in this form."""
-        row = (key, fingerprint, at_ms, batch, _text(form))
+        row = (key, fingerprint, at_ms, batch, _text(response))
         self._db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, NULL, ?)", row)
 
     def answered(self, key: str, status: int, body: Any) -> None:
@@ -332,7 +332,7 @@ class Ledger:
     def unanswered(self, batch: int) -> list[tuple[str, Any]]:
         """Requests that were part of a batch and have no answer: their keys, and the form of the answer."""
         rows = self._db.execute("SELECT key, body FROM answers WHERE batch = ? AND status IS NULL", (batch,))
-        return [(key, json.loads(form)) for key, form in rows]
+        return [(key, json.loads(response)) for key, response in rows]
 
 
 def _text(value: Any) -> str:

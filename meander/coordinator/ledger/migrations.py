@@ -63,7 +63,7 @@ CREATE TABLE mechanisms (
     query TEXT PRIMARY KEY,
     mechanism TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE outlets (
+CREATE TABLE sink bindings (
     channel INTEGER PRIMARY KEY,      -- until the query is stopped and the last result is delivered
     query TEXT NOT NULL,
     sink TEXT NOT NULL

@@ -86,7 +86,7 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
     preparation = Preparation(catalog.streams, catalog.sinks)
     batch = None
     leaving: dict[OperatorId, None] = {}
-    lineage = Retention()
+    retention = Retention()
     steps = ledger.query_log()
     for step in steps:
         if step.batch != batch:
@@ -100,17 +100,17 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
         if step.text is None:
             leaving.update(dict.fromkeys(remove_query(catalog, catalog.plan.query(name))))
             del found.texts[name], found.since_ms[name]
-            lineage.went(name, step.position, step.batch)
+            retention.went(name, step.position, step.batch)
         else:
             query = planned(name, step.text, catalog.streams, catalog.sinks)
             first = catalog.plan.next_operator
             add_query(catalog, preparation.prepare(Query(name, query.plan, query.demands)))
             made = frozenset(map(OperatorId, range(first, catalog.plan.next_operator)))
             used = frozenset(catalog.plan.serving(name))
-            lineage.came(name, QueryArrival(step.position, step.batch, first, made, used))
+            retention.came(name, QueryArrival(step.position, step.batch, first, made, used))
             found.texts[name], found.since_ms[name] = step.text, step.at_ms
     _let_go(found, leaving, running)
-    needed = lineage.needed(running)
+    needed = retention.needed(running)
     if len(needed) + FORGOTTEN_AT_ONCE <= len(steps):
         with ledger.transaction():
             ledger.keep_queries(needed, catalog.plan.next_operator)

@@ -16,8 +16,8 @@ MOST_WAITING = 10_000
 class Auditor:
     """Entries from any thread; a thread of its own writes them."""
 
-    def __init__(self, book: MembershipStore) -> None:
-        self._book = book
+    def __init__(self, store: MembershipStore) -> None:
+        self._store = store
         self._waiting: deque[AuditEntry] = deque()
         self._dropped = 0
         self._ending = threading.Event()
@@ -50,7 +50,7 @@ class Auditor:
                 )
                 self._dropped = 0
             if found:
-                self._book.note_many(found)
+                self._store.note_many(found)
 
     def _run(self) -> None:
         while not self._ending.wait(EVERY_S):

@@ -49,11 +49,11 @@ def check_clock(site: str, behind_ms: int) -> None:
         )
 
 
-def check_alone(said: Description, known: MemberSite | None, silent_ms: float, patience_ms: int) -> None:
+def check_alone(said: Description, known: MemberSite | None, silent_ms: float, session_timeout_ms: int) -> None:
     """A site is one directory: another one has to wait until the first is gone."""
     if known is None or not known.state.is_present or known.row.instance == said.instance:
         return
-    if silent_ms <= patience_ms:
+    if silent_ms <= session_timeout_ms:
         raise SiteRefusedError(
             Code.TWICE,
             f"site {said.site!r} is here already, at {known.row.address}, with another directory; stop that one first, "

@@ -34,22 +34,22 @@ class _Change:
 class MembershipEvents:
     """For one coordinator, from any thread."""
 
-    def __init__(self, book: MembershipStore, reader: ChangeReader) -> None:
-        self._book, self._reader = book, reader
+    def __init__(self, store: MembershipStore, reader: ChangeReader) -> None:
+        self._store, self._reader = store, reader
         self._lock = threading.Lock()
         self._waiting: list[_Change] = []
 
     def come(self, core: Core, nodes: Sequence[Mapping[str, Any]]) -> Done:
         """Nodes are there from now on: new ones with what is said about them, others as they were."""
-        return self._ask(core, lambda sight: sight.come(nodes))
+        return self._ask(core, lambda projection: projection.come(nodes))
 
     def go(self, core: Core, nodes: Sequence[str]) -> Done:
         """Nodes are gone with their links, which are remembered."""
-        return self._ask(core, lambda sight: sight.go(nodes))
+        return self._ask(core, lambda projection: projection.go(nodes))
 
     def drain(self, core: Core, nodes: Sequence[str]) -> Done:
         """Nodes take no operators any more; those that can go elsewhere do."""
-        return self._ask(core, lambda sight: sight.drain(nodes))
+        return self._ask(core, lambda projection: projection.drain(nodes))
 
     def _ask(self, core: Core, events: Callable[[TopologyProjection], list[Value]]) -> Done:
         change = _Change(events)
@@ -87,20 +87,20 @@ class MembershipEvents:
         return HTTPStatus.OK, None
 
     def _carry_out(self, core: Core, changes: Sequence[_Change]) -> None:
-        sight = TopologyProjection(core.loop.catalog.topology, self._book)
-        wishes: list[tuple[_Change, Command]] = []
+        projection = TopologyProjection(core.loop.catalog.topology, self._store)
+        commands: list[tuple[_Change, Command]] = []
         for change in changes:
             try:
-                events = change.events(sight)
+                events = change.events(projection)
                 if events:
-                    wishes.append((change, Command(self._reader.read(events), Response(CommandKind.BATCH))))
+                    commands.append((change, Command(self._reader.read(events), Response(CommandKind.BATCH))))
                 else:
                     change.done.set_result(None)
             except InputError as error:
                 change.done.set_exception(error)
-        sight.before()
-        core.take([wish for _, wish in wishes])
-        sight.after()
-        for change, wish in wishes:
-            refused = wish.answer.exception()
+        projection.before()
+        core.take([command for _, command in commands])
+        projection.after()
+        for change, command in commands:
+            refused = command.answer.exception()
             change.done.set_exception(refused) if refused is not None else change.done.set_result(None)

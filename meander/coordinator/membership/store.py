@@ -1,4 +1,4 @@
-"""The book of sites: tokens, memberships, claims, links that wait for their nodes, and the audit log.
+"""The membership store of sites: tokens, memberships, claims, links that wait for their nodes, and the audit log.
 
 Its tables are in the ledger's file; it has a connection of its own, because many threads answer sites while the ledger
 belongs to the decision core. It can be opened without a coordinator, to make tokens.

@@ -40,7 +40,7 @@ class Measured:
     """Event-time latency by query, of the last seconds."""
     channel_tps: Mapping[ChannelId, float] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Results delivered, by outlet, since the query began."""
+    """Results delivered, by sink binding, since the query began."""
     rows_tps: Mapping[str, float] = field(default_factory=dict)
     tuples_in_tps: float = 0.0
     tuples_out_tps: float = 0.0
@@ -94,8 +94,8 @@ class Measuring:
         seen = (wall_clock_ms(), status, counters, reports, merged_flows(reports))
         sizes = {f: state.size(f).bytes for f in state.fragments()}
         latencies = host.delivery.latencies() if host.delivery else {}
-        outlets = status.delivery.outlets if status.delivery else {}
-        rows = {name: outlet.rows for name, outlet in outlets.items()}
+        sink_bindings = status.delivery.sink_bindings if status.delivery else {}
+        rows = {name: binding.rows for name, binding in sink_bindings.items()}
         now = time.monotonic()
         then = self._earlier[0] if self._earlier else None
         recent = {

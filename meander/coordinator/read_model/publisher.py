@@ -65,12 +65,12 @@ class Publisher:
         adaptation: Adaptation,
         ledger: Ledger,
         board: ReadModel,
-        outlets: SinkBindings,
+        sink_bindings: SinkBindings,
         hub: Hub,
     ) -> None:
         self.loop, self.adaptation, self.ledger = loop, adaptation, ledger
-        self.board, self.outlets, self.hub = board, outlets, hub
-        self.courses = ChangeHistory(loop, self._cause)
+        self.board, self.sink_bindings, self.hub = board, sink_bindings, hub
+        self.change_history = ChangeHistory(loop, self._cause)
         self.totals = Totals()
         self.traces: Traces = NoTraces()
         self.texts: dict[str, str] = {}
@@ -142,7 +142,7 @@ class Publisher:
 
     def reconfigurations(self, outcomes: Iterable[ReconfigurationOutcome], now_ms: int) -> None:
         """What began and what ended since the last time."""
-        ended, begun = self.courses.ended(outcomes, now_ms), self.courses.begun(now_ms)
+        ended, begun = self.change_history.ended(outcomes, now_ms), self.change_history.begun(now_ms)
         if not (ended or begun):
             return
         with self.ledger.transaction():
@@ -217,11 +217,11 @@ class Publisher:
         query = QueryId(name)
         shape = self.board.views.shapes.get(name)
         operators = shape.operators if shape else ()
-        outlets = self.outlets.names(name)
+        sink_bindings = self.sink_bindings.names(name)
         watched = self.adaptation.mapek.knowledge.queries.get(query)
         running = self.loop.catalog.plan.queries.get(query)
         read = self._readings(query, running.query.demands if running else ())
-        condition = self._condition(name, operators, outlets, read)
+        condition = self._condition(name, operators, sink_bindings, read)
         owner = self.loop.deployer.deployment.owner
         found: Json = {
             "id": name,
@@ -231,16 +231,16 @@ class Publisher:
             "demands": [_demand(demand, value) for demand, value in read],
             "operators": len(operators),
             "fragments": len({owner[o] for o in operators if o in owner}),
-            **self._results(name, outlets),
+            **self._results(name, sink_bindings),
         }
         return found if condition.reason is None else found | {"reason": condition.reason}
 
-    def _results(self, name: str, outlets: Sequence[str]) -> Json:
+    def _results(self, name: str, sink_bindings: Sequence[str]) -> Json:
         measured = self.measured
         latency = measured.latency.get(name) if measured else None
         known = latency is not None and latency.count > 0
-        rows = [measured.rows.get(o, 0) for o in outlets] if measured else []
-        rates = [measured.rows_tps.get(o, 0.0) for o in outlets] if measured else []
+        rows = [measured.rows.get(o, 0) for o in sink_bindings] if measured else []
+        rates = [measured.rows_tps.get(o, 0.0) for o in sink_bindings] if measured else []
         return {
             "results": max(rows, default=0),
             "rate_tps": round(max(rates, default=0.0), 2),
@@ -259,7 +259,7 @@ class Publisher:
         self,
         name: str,
         operators: Sequence[OperatorId],
-        outlets: Sequence[str],
+        sink_bindings: Sequence[str],
         read: Sequence[tuple[Demand, float | None]],
     ) -> Condition:
         """How a query is doing, from what really flows and what really waits."""
@@ -270,12 +270,12 @@ class Publisher:
         facts = facts_of(
             self.loop,
             operators,
-            outlets,
+            sink_bindings,
             measured.reports if measured else NO_REPORTS,
             measured.flows if measured else None,
             [(demand, value) for demand, value in applying if value is not None and not demand.met(value)],
             self.waits_for(QueryId(name)),
-            is_stopping=name in self.outlets.stopping,
+            is_stopping=name in self.sink_bindings.stopping,
         )
         return query_condition(facts)
 

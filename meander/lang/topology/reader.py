@@ -77,8 +77,8 @@ def _lines(contents: TopologyFile) -> Iterator[str]:
     settings, usual = contents.resilience, Resilience()
     if settings.replicas != usual.replicas:
         yield f"replicas: {settings.replicas}\n"
-    if settings.patience_ms is not None:
-        yield f"disconnected: {settings.patience_ms} ms\n"
+    if settings.idle_timeout_ms is not None:
+        yield f"disconnected: {settings.idle_timeout_ms} ms\n"
     if settings.detour != usual.detour:
         yield f"detour: {settings.detour:g}\n"
     yield from lines_of(contents.topology, contents.streams.values(), contents.sinks.values(), contents.losses)
@@ -98,7 +98,7 @@ def _contents(document: Document) -> TopologyFile:
 
 
 def _resilience(document: Document) -> Resilience:
-    replicas, patience_ms = Resilience().replicas, None
+    replicas, idle_timeout_ms = Resilience().replicas, None
     if "replicas" in document.keys:
         item = document.keys["replicas"]
         replicas = whole(item, "replicas")
@@ -107,7 +107,7 @@ def _resilience(document: Document) -> Resilience:
         text = word(item, "disconnected")
         if text != HOLD:
             try:
-                patience_ms = duration_ms(text)
+                idle_timeout_ms = duration_ms(text)
             except InputError as error:
                 raise wrong(item, f"disconnected must be {HOLD} or a time such as 30s: {error.message}") from None
     detour = Resilience().detour
@@ -118,7 +118,7 @@ def _resilience(document: Document) -> Resilience:
             check_detour(detour)
         except InputError as error:
             raise wrong(item, error.message) from None
-    return Resilience(replicas, patience_ms, detour)
+    return Resilience(replicas, idle_timeout_ms, detour)
 
 
 def _section(document: Document, what: str) -> list[YamlRow]:

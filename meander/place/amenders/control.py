@@ -25,7 +25,7 @@ from meander.place.room import CapacityLedger, Room
 STRIPES = 1024
 FIRST_PAUSE_S = 0.0002
 LONGEST_PAUSE_S = 0.02
-PATIENCE = 8
+MOST_ATTEMPTS = 8
 """Conflicts after which an amender takes all locks."""
 
 
@@ -131,7 +131,7 @@ class Optimistic(Control):
     name = "optimistic"
 
     def settle(self, delta: Delta, drafting: Drafting, effort: Effort) -> AmendmentDraft:
-        for attempt in range(PATIENCE):
+        for attempt in range(MOST_ATTEMPTS):
             result = drafting(Room(self.catalog.ledger))
             with self.locks.held(self._touched(result.room), effort):
                 started = time.perf_counter()
@@ -152,7 +152,7 @@ class Pessimistic(Control):
 
     def settle(self, delta: Delta, drafting: Drafting, effort: Effort) -> AmendmentDraft:
         wanted = set(self._likely(delta))
-        for attempt in range(PATIENCE):
+        for attempt in range(MOST_ATTEMPTS):
             with self.locks.held_at_once(sorted(wanted), effort) as locked:
                 if locked:
                     result = drafting(Room(self.catalog.ledger))

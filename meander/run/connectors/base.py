@@ -99,12 +99,12 @@ class SourcePosition:
 
 
 class SinkConnector(Protocol):
-    """Takes the results of one outlet. All calls come from one thread."""
+    """Takes the results of one sink binding. All calls come from one thread."""
 
     fixed_ranges: bool
     """Whether a range of rows that was begun must be written again as exactly that range after a crash."""
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """Begins behind an acknowledged position and removes whatever was written beyond it."""
 
     def write(self, table: pa.Table, first: int) -> Any:

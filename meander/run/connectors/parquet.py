@@ -31,11 +31,11 @@ class Parquet:
 
     fixed_ranges = False
 
-    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
-        self.path: Path = path_of(outlet, surroundings, "{query}-{sink}")
+    def __init__(self, binding: SinkBinding, surroundings: Surroundings) -> None:
+        self.path: Path = path_of(binding, surroundings, "{query}-{sink}")
         self._durable = surroundings.durable
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         for path in self.path.iterdir():
             match = _NAME.match(path.name)
@@ -75,8 +75,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def make(outlet: SinkBinding, surroundings: Surroundings) -> Parquet:
-    return Parquet(outlet, surroundings)
+def make(binding: SinkBinding, surroundings: Surroundings) -> Parquet:
+    return Parquet(binding, surroundings)
 
 
 KIND = SinkKind(

@@ -63,9 +63,9 @@ class RecordedSink:
         self.path = getattr(sink, "path", None)
         self._kept = MemorySink()
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        self.sink.open(outlet, schema, position)
-        self._kept.open(outlet, schema, position)
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+        self.sink.open(binding, schema, position)
+        self._kept.open(binding, schema, position)
 
     def write(self, table: pa.Table, first: int) -> Any:
         note = self.sink.write(table, first)

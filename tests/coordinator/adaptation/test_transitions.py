@@ -130,7 +130,7 @@ def test_what_waits_is_metered_until_it_is_processed(
     assert set(waits(12_000).values()) == {10_000.0}
     plane.finish()
     read = waits(13_000)
-    sinks = plane.loop.outlets()  # nobody delivers here: results wait for their sinks
+    sinks = plane.loop.sink_bindings()  # nobody delivers here: results wait for their sinks
     delivered = {o.query for o in sinks if not plane.host.store.exchange.counters(o.channel).pending_tuples}
     assert {q: ms for q, ms in read.items() if q in delivered} == dict.fromkeys(delivered, 0.0)
 

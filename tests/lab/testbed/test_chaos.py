@@ -24,7 +24,7 @@ from meander.run.session import usable_cores
 
 SEEDS = range(1, 51)
 SECONDS = 1.3
-PATIENCE_MS = 8_000
+SESSION_TIMEOUT_MS = 8_000
 """A busy machine keeps a site from being heard of for seconds; that alone must not make its nodes leave."""
 BUSIEST = 6.0
 """Processes that want a core, for each core: with more than that Spark's ten seconds for a Python process to start are
@@ -41,7 +41,7 @@ def test_fifty_schedules_of_trouble_in_the_middle_of_changes_lose_nothing(tmp_pa
     can, disks = capabilities()[0], can_be_full()[0]
     said: list[str] = []
     plan = Plan(SEEDS, SECONDS, compared=len(SEEDS))
-    outcomes = run(tmp_path, plan, can, said.append, patience_ms=PATIENCE_MS, disks=disks)
+    outcomes = run(tmp_path, plan, can, said.append, session_timeout_ms=SESSION_TIMEOUT_MS, disks=disks)
     story = "\n".join([*said, f"logs are in {tmp_path / 'bed' / 'logs'}"])
     bad = [str(o) for o in outcomes if not o.verdict.is_good]
     assert not bad, f"{bad[0]}\n{story}"

@@ -20,7 +20,7 @@ from meander.lang.topology.reader import read
 
 PORT = 8099
 REACH = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=float(sys.argv[3]))"
-PATIENCE_S = 90.0
+TIMEOUT_S = 90.0
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def server(wires: NamespaceLinks, tmp_path_factory: pytest.TempPathFactory) -> I
     command = [sys.executable, "-m", "http.server", str(PORT), "--bind", wires.address(HOME), "-d", str(directory)]
     process = Process("server", wires.command(HOME, command), directory / "log")
     process.start()
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not reaches(wires, HOME, 5):
         assert time.monotonic() < deadline, process.last_words()
         time.sleep(0.05)
@@ -59,14 +59,14 @@ def reaches(wires: NamespaceLinks, host: str, timeout_s: float) -> bool:
 
 
 def test_hosts_reach_each_other_around_a_cut_and_not_when_all_is_cut(wires: NamespaceLinks, server: Process) -> None:
-    assert reaches(wires, "west", PATIENCE_S)
+    assert reaches(wires, "west", TIMEOUT_S)
     wires.cut(HOME, "west")
-    assert reaches(wires, "west", PATIENCE_S)
+    assert reaches(wires, "west", TIMEOUT_S)
     wires.cut("east", "west")
     assert not reaches(wires, "west", 0.3)
     wires.mend("west", "east")
     wires.mend("west", HOME)
-    assert reaches(wires, "west", PATIENCE_S)
+    assert reaches(wires, "west", TIMEOUT_S)
 
 
 def test_nothing_leads_out_of_the_namespaces(wires: NamespaceLinks) -> None:
@@ -81,7 +81,7 @@ def test_nothing_leads_out_of_the_namespaces(wires: NamespaceLinks) -> None:
 def test_a_porthole_lets_people_look_inside(wires: NamespaceLinks, server: Process) -> None:
     hole = PortForward(wires.namespace(HOME), (wires.address(HOME), PORT))
     try:
-        connection = HTTPConnection("127.0.0.1", hole.port, timeout=PATIENCE_S)
+        connection = HTTPConnection("127.0.0.1", hole.port, timeout=TIMEOUT_S)
         connection.request("GET", "/hello")
         assert connection.getresponse().read() == b"inside"
         connection.close()
@@ -123,7 +123,7 @@ def test_a_process_is_paused_killed_and_started_again(tmp_path: Path) -> None:
 
 def _state(number: int | None) -> str:
     """The letter of a process's state, once it has one that signals have settled."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     seen = ""
     while time.monotonic() < deadline:
         now = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -145,8 +145,10 @@ def test_delivery_hands_late_tuples_to_their_sink_once(
     around = Surroundings(tmp_path, tmp_path)
 
     def delivery() -> Delivery:
-        outlets = [SinkBinding("q", SinkTarget(f"late-{o.label}", "cloud"), o.channel) for o in plane.installation.late]
-        return Delivery(plane.store, outlets, surroundings=around)
+        sink_bindings = [
+            SinkBinding("q", SinkTarget(f"late-{o.label}", "cloud"), o.channel) for o in plane.installation.late
+        ]
+        return Delivery(plane.store, sink_bindings, surroundings=around)
 
     running = delivery()
     for moment in range(4):

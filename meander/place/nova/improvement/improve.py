@@ -29,7 +29,7 @@ WORSE = 10.0
 SHAKEN = 0.03, 0.15
 """Between these shares of the replicas are placed anew when the search is stuck."""
 SEED = 0
-PATIENCE = 200
+MOST_STUCK = 200
 """Shakes without success after which the search ends early."""
 MEAN = 0.25
 """How much the mean counts against the 90th percentile."""
@@ -154,7 +154,7 @@ def improve(
             step /= 2
             search.restore()
     rng, stuck = np.random.default_rng(SEED), 0
-    while not search.late and stuck < PATIENCE:
+    while not search.late and stuck < MOST_STUCK:
         taste = search.tail(float(rng.uniform(0, FIRST_STEP)), float(direct))
         stuck += 1
         if search.shake(taste, rng):

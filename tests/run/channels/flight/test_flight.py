@@ -31,12 +31,12 @@ from meander.run.store.commit import Commit, CommitResult, StateAppend
 from meander.run.store.store import Store
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
 
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 LOG, OTHER = ChannelId(7), ChannelId(8)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
@@ -45,8 +45,8 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine answers take their time."""
-    monkeypatch.setattr(flight_client, "ORDER_S", PATIENCE_S)
-    monkeypatch.setattr(flight_client, "PULL_S", PATIENCE_S)
+    monkeypatch.setattr(flight_client, "ORDER_S", TIMEOUT_S)
+    monkeypatch.setattr(flight_client, "PULL_S", TIMEOUT_S)
 
 
 @pytest.fixture
@@ -368,11 +368,11 @@ def test_state_of_a_sender_that_has_fallen_silent_can_be_called_off_at_once(
     until(lambda: move.chunks == 3)
     calling_off = threading.Thread(target=move.cancel, daemon=True)
     calling_off.start()
-    calling_off.join(PATIENCE_S)
+    calling_off.join(TIMEOUT_S)
     assert not calling_off.is_alive()
     assert move.state is MoveState.CANCELLED
     silence.set()
-    assert move.wait(PATIENCE_S) is False
+    assert move.wait(TIMEOUT_S) is False
     assert move.chunks == 3
 
 
@@ -387,13 +387,13 @@ def test_what_was_found_last_about_ways_is_what_counts(
         found = notes(store, prefix)
         if threading.current_thread().name == "slow":
             looked.set()
-            go_on.wait(PATIENCE_S)
+            go_on.wait(TIMEOUT_S)
         return found
 
     monkeypatch.setattr(Store, "notes", slow)
     first = threading.Thread(target=pulling.refresh, name="slow", daemon=True)
     first.start()
-    looked.wait(PATIENCE_S)
+    looked.wait(TIMEOUT_S)
     reader.store.commit(Commit(notes={copy_note(ChannelId(99)): ["sender"]}))
     second = threading.Thread(target=pulling.refresh, daemon=True)
     second.start()
@@ -448,7 +448,7 @@ def test_state_comes_through_relays_chunk_by_chunk_and_each_chunk_once(
         import_state(reader.store, FragmentId(2), "reconfiguration 5", next(half), {3: 7})
     move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
     move.start()
-    assert move.wait(PATIENCE_S)
+    assert move.wait(TIMEOUT_S)
     found = reader.store.state.read([FragmentId(2)], 7, [0], [100])
     assert found.table is not None
     assert sorted(found.table.column("id").to_pylist()) == list(range(2000))

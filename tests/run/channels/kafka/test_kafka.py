@@ -36,7 +36,7 @@ from tests.reconfigure.test_driver import QUERY
 from tests.run.channels.kafka.broker import RealBroker, real_broker
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
 
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 LOG = ChannelId(7)
 
 
@@ -54,7 +54,7 @@ def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine answers take their time."""
-    monkeypatch.setattr(flight_client, "PULL_S", PATIENCE_S)
+    monkeypatch.setattr(flight_client, "PULL_S", TIMEOUT_S)
     monkeypatch.setattr(flight_puller, "TELL_MS", 10)
 
 
@@ -107,7 +107,7 @@ class Ends:
 
     def all(self) -> None:
         """Until everything is at the reader."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while self.copy.store.exchange.end(LOG) < self.sender.store.exchange.end(LOG):
             assert time.monotonic() < deadline
             self.ask()
@@ -147,9 +147,9 @@ def ends(quick_ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Ends:
     """Ends that give a busy machine its time, as here nobody tries again."""
     for settings in (kafka_broker.CLIENT, kafka_broker.PRODUCER, kafka_broker.CONSUMER):
         for name in [name for name in settings if name.endswith("timeout.ms") or name == "max.block.ms"]:
-            monkeypatch.setitem(settings, name, str(round(PATIENCE_S * 1000)))
-    monkeypatch.setattr(kafka_broker, "ANSWER_S", round(PATIENCE_S))
-    monkeypatch.setattr(kafka_broker, "POLL_MS", str(round(PATIENCE_S * 1000)))
+            monkeypatch.setitem(settings, name, str(round(TIMEOUT_S * 1000)))
+    monkeypatch.setattr(kafka_broker, "ANSWER_S", round(TIMEOUT_S))
+    monkeypatch.setattr(kafka_broker, "POLL_MS", str(round(TIMEOUT_S * 1000)))
     return quick_ends
 
 
@@ -296,7 +296,7 @@ def test_both_ends_say_that_nobody_answers_and_go_on_when_the_broker_is_back(
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
