@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.bench.report import Figure, Report
-from lab.testbed.bed import BedError
 from lab.testbed.chaos import BRIEF_S, Outcome, Plan
 from lab.testbed.chaos import run as run_schedules
 from lab.testbed.disks import can_be_full
 from lab.testbed.links import capabilities
+from lab.testbed.process_test_bed import ProcessTestBedError
 
 SCHEDULES, QUICK_SCHEDULES = 1_000, 20
 GROUP = 100
@@ -36,7 +36,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
         with tempfile.TemporaryDirectory(prefix="meander-chaos-") as work:
             try:
                 found = run_schedules(Path(work), plan, can, _quietly(progress), disks=disks)
-            except BedError as error:  # the other groups have beds of their own
+            except ProcessTestBedError as error:  # the other groups have beds of their own
                 fallen.append(f"seeds {plan.seeds[0]} to {plan.seeds[-1]}: {error}")
                 progress(fallen[-1])
                 continue

@@ -144,7 +144,7 @@ def _figures(felt: Felt, seen: _Seen, seconds: float) -> tuple[Figure, ...]:
         Figure.of("batches", "", [summary["changes"]]),
         Figure.of("operators placed anew", "", [summary["moves"]]),
         Figure.of("reconfigurations", "", [summary["reconfigurations"]]),
-        Figure.of("taken back", "", [summary["taken_back"]]),
+        Figure.of("aborted", "", [summary["aborted"]]),
         Figure.of("messages to each watcher", "", [felt.messages]),
         Figure.of("results meanwhile", "", [summary["tuples_out"]]),
     )

@@ -19,11 +19,11 @@ from http.client import HTTPException
 from pathlib import Path
 
 from lab.testbed import world
-from lab.testbed.bed import Bed, BedError, bed
 from lab.testbed.evidence import keep
 from lab.testbed.layout import layout
 from lab.testbed.links import Can
 from lab.testbed.process import ENDING_S
+from lab.testbed.process_test_bed import ProcessTestBed, ProcessTestBedError, process_test_bed
 from lab.testbed.schedule import Chances, Kind, Trouble, brief, schedule
 from meander.lang.topology.reader import load
 
@@ -73,8 +73,8 @@ class Outcome:
 class Chaos:
     """A test bed with the world in it, on which schedules can be let loose one after the other."""
 
-    def __init__(self, found: Bed, rows: world.Rows, can: Can, progress: Progress) -> None:
-        self.bed, self.rows, self.progress = found, rows, progress
+    def __init__(self, found: ProcessTestBed, rows: world.Rows, can: Can, progress: Progress) -> None:
+        self.test_bed, self.rows, self.progress = found, rows, progress
         self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=found.disks is not None)
         self._undo: list[tuple[float, int, Callable[[], bool]]] = []
         """When what is brought back, which says whether that worked."""
@@ -134,19 +134,21 @@ class Chaos:
     def _verdict(self, ended: bool) -> world.Verdict:
         total = world.Verdict(0, 0, 0, 0)
         for query, (host, _) in world.SINKS.items():
-            total = total.plus(world.verdict(query, self.rows.count, self.bed.results(host), ended=ended))
+            total = total.plus(world.verdict(query, self.rows.count, self.test_bed.results(host), ended=ended))
         return total
 
     def _check_alive(self) -> None:
-        for process in self.bed.processes.values():
+        for process in self.test_bed.processes.values():
             if not process.runs:
-                raise BedError(f"{process.name} ended by itself; the end of {process.log}:\n{process.last_words()}")
+                raise ProcessTestBedError(
+                    f"{process.name} ended by itself; the end of {process.log}:\n{process.last_words()}"
+                )
 
     # ---------------------------------------------------------------- trouble
 
     def _make(self, trouble: Trouble) -> bool:
         """Says whether it could be made."""
-        found, wires, host = self.bed, self.bed.wires, trouble.target[0]
+        found, links, host = self.test_bed, self.test_bed.links, trouble.target[0]
         process = found.processes.get(host)
         match trouble.kind:
             case Kind.KILL | Kind.RESTART if process is not None:
@@ -166,14 +168,14 @@ class Chaos:
                     return False
                 found.fill(host)
                 self._later(trouble.lasts_s, lambda: _done(lambda: found.empty(host)))
-            case Kind.CUT if wires is not None:
+            case Kind.CUT if links is not None:
                 a, b = trouble.target
-                wires.cut(a, b)
-                self._later(trouble.lasts_s, lambda: _done(lambda: wires.mend(a, b)))
-            case Kind.SLOW if wires is not None:
+                links.cut(a, b)
+                self._later(trouble.lasts_s, lambda: _done(lambda: links.mend(a, b)))
+            case Kind.SLOW if links is not None:
                 a, b = trouble.target
-                wires.slow(a, b, SLOW_MBPS)
-                self._later(trouble.lasts_s, lambda: _done(lambda: wires.slow(a, b, None)))
+                links.slow(a, b, SLOW_MBPS)
+                self._later(trouble.lasts_s, lambda: _done(lambda: links.slow(a, b, None)))
             case Kind.MOVE:
                 self._asked_for.append(self._askers.submit(self._move, host))
             case Kind.RELINK:
@@ -184,7 +186,7 @@ class Chaos:
         """Lets a process come up that is to be ended: otherwise it might never get to run. Gives for how long."""
         begun = time.monotonic()
         while trouble.kind in (Kind.KILL, Kind.RESTART, Kind.FULL) and time.monotonic() - begun < UP_S:
-            if self.bed.is_up(trouble.target[0]):
+            if self.test_bed.is_up(trouble.target[0]):
                 break
             self._bring_back(time.monotonic())
             time.sleep(TICK_S)
@@ -192,11 +194,11 @@ class Chaos:
 
     def _start(self, host: str, deadline: float) -> bool:
         """Starts a process that was ended, as soon as it has and can; one that does not end in time is killed."""
-        process = self.bed.processes[host]
+        process = self.test_bed.processes[host]
         if process.runs and time.monotonic() > deadline:
             self.progress(f"{host} does not end; it is killed")
             process.kill()
-        if process.runs or self.bed.is_full(host):
+        if process.runs or self.test_bed.is_full(host):
             return False
         process.start()
         return True
@@ -216,7 +218,7 @@ class Chaos:
 
     def _move(self, node: str) -> bool:
         """Moves the aggregate, which has a memory; somewhere else if it is there already."""
-        found = self.bed.get("/queries/counts")
+        found = self.test_bed.get("/queries/counts")
         operators = found["dag"]["operators"] if found else []
         chosen = [o for o in operators if "aggregate" in o["kind"]]
         if not chosen:
@@ -227,7 +229,7 @@ class Chaos:
 
     def _relink(self, node: str, one: str, other: str) -> bool:
         """A device goes to another base station: both events at once, so that it is never without a way."""
-        found = self.bed.get("/topology")
+        found = self.test_bed.get("/topology")
         links = [{k["a"], k["b"]} for k in (found["links"] if found else ())]
         neighbours = {end for ends in links if node in ends for end in ends}
         if not neighbours & {one, other}:
@@ -241,7 +243,7 @@ class Chaos:
 
     def _asked(self, method: str, path: str, body: dict[str, object]) -> bool:
         with suppress(OSError, HTTPException, ValueError):
-            return self.bed.ask(method, path, body)[0] < 300
+            return self.test_bed.ask(method, path, body)[0] < 300
         return False
 
 
@@ -275,12 +277,14 @@ def run(
     """
     topology = world.write_world(directory)
     places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-    with bed(directory / "bed", topology, places, can, session_timeout_ms=session_timeout_ms, disks=disks) as found:
+    with process_test_bed(
+        directory / "bed", topology, places, can, session_timeout_ms=session_timeout_ms, disks=disks
+    ) as found:
         found.wait_ready(READY_S, progress)
         for name, text in world.QUERIES.items():
             status, body = found.ask("POST", "/queries", {"text": text, "name": name})
             if status >= 300:
-                raise BedError(f"query {name!r} was not taken: {body}")
+                raise ProcessTestBedError(f"query {name!r} was not taken: {body}")
         progress("deploying")
         found.wait_settled(world.QUERIES, READY_S)
         chaos = Chaos(found, world.Rows(directory), can, progress)
@@ -296,8 +300,8 @@ def run(
             progress(f"comparing with the oracle, {time.monotonic() - begun:.0f} s after the beginning")
             try:
                 chaos.compare(outcome, ended=seeds[-1] == plan.seeds[-1])
-            except BedError as error:
-                raise BedError(f"{error}\nall of it is kept in {keep(found, world.QUERIES)}") from None
+            except ProcessTestBedError as error:
+                raise ProcessTestBedError(f"{error}\nall of it is kept in {keep(found, world.QUERIES)}") from None
             progress(str(outcome))
             if not outcome.verdict.is_good:
                 progress(f"{outcome.named}: all of it is kept in {keep(found, world.QUERIES)}")

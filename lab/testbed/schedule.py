@@ -1,4 +1,4 @@
-"""A schedule of trouble: what happens to which process, wire, disk or clock, and when, all of it from a seed.
+"""A schedule of trouble: what happens to which process, link, disk or clock, and when, all of it from a seed.
 
 `schedule` makes long ones, in which anything happens now and then. `brief` makes short ones for many seeds: a change of
 the running queries, and trouble in the middle of it, most of it of the kinds that are over soon.
@@ -59,7 +59,7 @@ class Trouble:
     at_s: float
     kind: Kind
     target: tuple[str, ...]
-    """A host, the two ends of a wire, a node to move to, or a node with its old and new neighbour."""
+    """A host, the two ends of a link, a node to move to, or a node with its old and new neighbour."""
     lasts_s: float = 0.0
     shift_ms: int = 0
 
@@ -74,7 +74,7 @@ class Chances:
     """What may happen in a test bed."""
 
     hosts: tuple[str, ...]
-    wires: tuple[tuple[str, str], ...]
+    host_links: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...]
     """To which operators may move."""
     links: tuple[tuple[str, str, str], ...] = ()
@@ -91,14 +91,16 @@ class Chances:
         *,
         disks: bool = False,
     ) -> Chances:
-        wires = tuple(w.ends for w in layout.wires) if Can.CUT in can else ()
-        return Chances((HOME, *layout.sites), wires, tuple(nodes), tuple(links), tuple(layout.sites) if disks else ())
+        host_links = tuple(w.ends for w in layout.links) if Can.CUT in can else ()
+        return Chances(
+            (HOME, *layout.sites), host_links, tuple(nodes), tuple(links), tuple(layout.sites) if disks else ()
+        )
 
     @property
     def kinds(self) -> list[Kind]:
         """What can happen here."""
         found = [Kind.KILL, Kind.RESTART, Kind.PAUSE, Kind.SHIFT, Kind.MOVE]
-        found += [Kind.CUT, Kind.SLOW] if self.wires else []
+        found += [Kind.CUT, Kind.SLOW] if self.host_links else []
         found += [Kind.RELINK] if self.links else []
         return found + ([Kind.FULL] if self.disks else [])
 
@@ -107,7 +109,7 @@ class Chances:
             case Kind.KILL | Kind.RESTART | Kind.PAUSE | Kind.SHIFT:
                 return (rng.choice(self.hosts),)
             case Kind.CUT | Kind.SLOW:
-                return rng.choice(self.wires)
+                return rng.choice(self.host_links)
             case Kind.FULL:
                 return (rng.choice(self.disks),)
             case Kind.MOVE:
@@ -146,7 +148,7 @@ def brief(seed: int, seconds: float, chances: Chances) -> list[Trouble]:
 
 
 def schedule(seed: int, seconds: float, chances: Chances, every_s: float = 3.0) -> list[Trouble]:
-    """Trouble on average every few seconds; one host or wire has one trouble at a time."""
+    """Trouble on average every few seconds; one host or link has one trouble at a time."""
     rng = random.Random(seed)
     busy: dict[tuple[str, ...], float] = {}
     found: list[Trouble] = []

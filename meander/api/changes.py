@@ -30,7 +30,7 @@ async def change(service: ServiceOf, body: models.Events, key: KeyOf, dry_run: b
     return await answered(service.rehearse(body.events) if dry_run else service.change(body.events, key))
 
 
-@router.get("/events", responses={200: {"model": list[models.PastEvent]}}, response_class=Response)
+@router.get("/events", responses={200: {"model": list[models.RecordedEvent]}}, response_class=Response)
 def events(
     service: ServiceOf,
     since: Annotated[int, Query(ge=-1, le=LARGEST_TIME, description="Only those after this number.")] = NEWEST,
@@ -73,7 +73,7 @@ async def forget(service: ServiceOf, body: models.NodeNames, key: KeyOf) -> Resp
     responses={202: {"model": models.Batch}},
     response_class=Response,
 )
-async def move(service: ServiceOf, body: models.MoveWish, key: KeyOf) -> Response:
+async def move(service: ServiceOf, body: models.MoveRequest, key: KeyOf) -> Response:
     """Put an operator on a node, where it stays. The node must be there, have room and be reachable."""
     return await answered(service.move(body.operator, body.node, key))
 

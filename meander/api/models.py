@@ -140,7 +140,7 @@ class EventOutcome(BaseModel):
     failed: str | None = Field(None, description="Why it could not be applied although it was accepted.")
 
 
-class PastEvent(BaseModel):
+class RecordedEvent(BaseModel):
     seq: int
     at_ms: int
     event: dict[str, Any]
@@ -236,12 +236,12 @@ class Switched(BaseModel):
     transition: Transition
 
 
-class MoveWish(Input):
+class MoveRequest(Input):
     operator: int = Field(ge=0, le=LARGEST_WHOLE, description="Its number, as in a query's dag.")
     node: Name
 
 
-class ResumeWish(Input):
+class ResumeRequest(Input):
     name: Name | None = Field(
         default=None,
         description="A stream, a query (its sink bindings), or such as `fragment 7`; everything if not given.",
@@ -327,7 +327,7 @@ class Reconfiguration(BaseModel):
     moves: list[OperatorMove]
     state_bytes: int
     pause_ms: float | None = Field(description="How long the fragments it replaced had stopped.")
-    status: Literal["under_way", "in_effect", "taken_back"]
+    status: Literal["under_way", "committed", "aborted"]
     reason: str | None = None
 
 

@@ -104,13 +104,13 @@ class SiteShown(BaseModel):
     measures: dict[str, Any] | None = None
 
 
-class TokenWish(Input):
+class TokenRequest(Input):
     site: Name
     nodes: list[Name] = Field(min_length=1, max_length=1000, description="Names, or patterns with * and ?.")
     renew: bool = Field(False, description="Whether to replace a token that the site has.")
 
 
-class TokenMade(BaseModel):
+class TokenCreated(BaseModel):
     site: str
     nodes: list[str]
     token: str = Field(description="Shown once.")

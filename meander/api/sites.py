@@ -129,10 +129,10 @@ def tokens(service: ServiceOf) -> Response:
     "/site-tokens",
     status_code=201,
     dependencies=[Depends(may_change)],
-    responses={201: {"model": models.TokenMade}},
+    responses={201: {"model": models.TokenCreated}},
     response_class=Response,
 )
-def make_token(service: ServiceOf, body: models.TokenWish) -> Response:
+def make_token(service: ServiceOf, body: models.TokenRequest) -> Response:
     """Make a token for a site. It is shown once; only its hash is kept."""
     token = service.sites.make_token(body.site, body.nodes, OPERATOR, renew=body.renew)
     return shown({"site": body.site, "nodes": body.nodes, "token": token}, HTTPStatus.CREATED)

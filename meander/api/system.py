@@ -41,7 +41,7 @@ def doctor(service: ServiceOf) -> Response:
     responses={200: {"model": list[models.Resumed]}},
     response_class=Response,
 )
-def resume(service: ServiceOf, body: models.ResumeWish) -> Response:
+def resume(service: ServiceOf, body: models.ResumeRequest) -> Response:
     """Try again what is paused because it failed: streams, sink bindings and fragments, here and at all sites."""
     return shown(service.resume(body.name))
 

@@ -1,4 +1,4 @@
-"""`meander explain`: what a query will do and, on a topology, how long its data is on its way, without running it."""
+"""`meander explain`: what a query will do and, on a topology, how long its data takes to arrive, without running it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.mechanisms.base import Mechanism
 
 _SUFFIXES = (".sql", ".py")
-MOST_WAYS = 8
-"""Ways that the text shows; JSON has all."""
+MOST_ROUTES = 8
+"""Routes that the text shows; JSON has all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +45,7 @@ def explain(
     detour: Annotated[float | None, typer.Option(help=DETOUR_HELP, show_default="the topology's, or 1.5")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its ways."""
+    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its routes."""
     chosen = mechanism(mechanism_name)
     if detour is not None:
         check_detour(detour)
@@ -53,16 +53,16 @@ def explain(
     script = _script(query, contents.streams if contents else {}, contents.sinks if contents else None)
     if not script.queries:
         raise InputError("there is no query to explain; add a SELECT", query if _is_file(query) else None)
-    ways = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
+    routes = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
     if as_json:
         found = [explain_json(q) for q in script.queries]
-        for each, forecast_ in zip(found, ways, strict=False):
+        for each, forecast_ in zip(found, routes, strict=False):
             each["placement"] = forecast_.as_json()
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
     texts = [explain_text(q) for q in script.queries]
-    for at, forecast_ in enumerate(ways):
-        title, *lines = forecast_.lines(MOST_WAYS)
+    for at, forecast_ in enumerate(routes):
+        title, *lines = forecast_.lines(MOST_ROUTES)
         texts[at] += "\n".join(["", "", f"  {title}", *(f"        {line}" for line in lines)])
     typer.echo("\n\n".join(texts))
 

@@ -144,7 +144,7 @@ def summary_of(report: Any) -> dict[str, Any]:
         "fragments": report.fragments,
         "changes": len(report.changes),
         "unfinished": report.unfinished,
-        "taken_back": list(report.failures),
+        "aborted": list(report.failures),
         "refused": list(report.refused),
         "waiting": list(report.waiting),
         "queue_delay_s": spread("queued_s"),
@@ -204,6 +204,6 @@ def _print(summary: dict[str, Any]) -> None:
         table.add_row("note", "slots were started over, so latency is not that of a quiet machine")
     for decision in summary["decisions"]:
         table.add_row("decided", decision)
-    for problem in (*summary["problems"], *summary["refused"], *summary["taken_back"], *summary["waiting"]):
+    for problem in (*summary["problems"], *summary["refused"], *summary["aborted"], *summary["waiting"]):
         table.add_row("problem", problem)
     Console().print(table)

@@ -88,7 +88,7 @@ class Assembly:
             "refused": totals.refused,
             "moves": totals.moves,
             "reconfigurations": totals.reconfigurations,
-            "taken_back": totals.taken_back,
+            "aborted": totals.aborted,
             "fragments_moved": totals.fragments,
             "state_bytes": totals.state_bytes,
             "decisions": totals.decisions,

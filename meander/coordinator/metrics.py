@@ -51,8 +51,8 @@ class _Collector(Collector):
         yield _counter("meander_refused_requests", "Requests whose changes did not fit.", totals.refused)
         yield _counter("meander_placement_moves", "Operators that were placed, moved or removed.", totals.moves)
         ended = CounterMetricFamily("meander_reconfigurations", "Reconfigurations that ended.", labels=["status"])
-        ended.add_metric(["in_effect"], totals.reconfigurations - totals.taken_back)
-        ended.add_metric(["taken_back"], totals.taken_back)
+        ended.add_metric(["committed"], totals.reconfigurations - totals.aborted)
+        ended.add_metric(["aborted"], totals.aborted)
         yield ended
         yield _counter("meander_reconfigured_fragments", "Fragments that reconfigurations touched.", totals.fragments)
         yield _counter("meander_moved_state_bytes", "State that reconfigurations moved.", totals.state_bytes)

@@ -37,7 +37,7 @@ LONGEST_QUIET_S = 10.0
 QUIET_SHARE = 0.2
 SAY_EVERY_S = 5.0
 DRAIN_S = 60.0
-COUNTED = ("changes", "events", "moves", "reconfigurations", "taken_back", "fragments_moved", "state_bytes")
+COUNTED = ("changes", "events", "moves", "reconfigurations", "aborted", "fragments_moved", "state_bytes")
 """Numbers of the coordinator's summary that only grow."""
 
 Say = Callable[[str], None]

@@ -89,7 +89,7 @@ def reconfiguration(
     """Contexts, marker and moves of one part of a change."""
     before, after = change.fragments_before, change.fragments_after
     handovers = () if protocol.overlaps else tuple(_handovers(change, plan))
-    travelling = {h.source for h in handovers if h.travels}
+    with_state_away = {h.source for h in handovers if h.travels}
     contexts = [Context(Action.UNDEPLOY, f.id, f.node) for f in before.values() if f.id not in after]
     contexts += [Context(Action.UPDATE if f.id in before else Action.DEPLOY, f.id, f.node) for f in after.values()]
     actions: dict[tuple[FragmentId, int], MarkerAction] = {}
@@ -97,7 +97,7 @@ def reconfiguration(
         if fragment.id in after:
             action = MarkerAction.UPDATE
         else:
-            action = MarkerAction.UPDATE_THEN_DRAIN if fragment.id in travelling else MarkerAction.DRAIN
+            action = MarkerAction.UPDATE_THEN_DRAIN if fragment.id in with_state_away else MarkerAction.DRAIN
         actions[fragment.id, fragment.version] = action
     return Reconfiguration(number, change, tuple(contexts), Marker.of(number, actions), handovers, protocol)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from meander.deploy.contexts import Reconfiguration, reconfiguration, united
-from meander.deploy.cycle_constraints import are_tied, circles_between, has_own_circle, independent
+from meander.deploy.cycle_constraints import cycles_between, has_own_cycle, independent, share_a_cycle
 from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Placed, redeploy, rerouted
 from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.isqd import ISQD
@@ -123,8 +123,8 @@ class Deployer:
             return found
         if self.is_spread(part) or not self.failing.isdisjoint(part.operators):
             return self.protocol
-        around = circles_between(self.deployment, self._changes_under_way, [part])
-        may = may_overlap(self.placed.plan, part, self.special) and not has_own_circle(around, part)
+        around = cycles_between(self.deployment, self._changes_under_way, [part])
+        may = may_overlap(self.placed.plan, part, self.special) and not has_own_cycle(around, part)
         return found if may else self.protocol
 
     def _reroutes(self, moved: Mapping[OperatorId, None]) -> dict[ChannelKey, Channel]:
@@ -161,7 +161,7 @@ class Deployer:
 
     def _collides(self, change: DeploymentChange) -> bool:
         """Whether it changes a fragment that another one changes or leans on, leans on one that another changes, or
-        would wait in a circle with what another changes."""
+        would wait in a cycle with what another changes."""
         if self._is_incomplete(change):
             return True
         mine, near = change.fragments, change.neighbours
@@ -171,8 +171,8 @@ class Deployer:
                 return True
         if not self.under_way:
             return False
-        around = circles_between(self.deployment, self._changes_under_way, [change])
-        return any(are_tied(around, change, other) for other in self._changes_under_way)
+        around = cycles_between(self.deployment, self._changes_under_way, [change])
+        return any(share_a_cycle(around, change, other) for other in self._changes_under_way)
 
     def _is_incomplete(self, change: DeploymentChange) -> bool:
         """Whether it touches operators that only make sense together, some of which have no place and never had one."""

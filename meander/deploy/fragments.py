@@ -1,5 +1,5 @@
 """Fragments: what each node runs. A placement cut into maximal connected sets of operators on one node, and further
-where such sets would read from each other in a circle (`knots.py`).
+where such sets would read from each other in a cycle (`components.py`).
 
 A fragment keeps its id as long as the set on its node overlaps with what it was; its version grows when its content
 changes. Where an edge of the plan leads from one fragment to another there is a channel: one for each operator and

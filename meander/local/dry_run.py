@@ -35,7 +35,7 @@ class Touched:
         return sum(len(r.contexts) for r in self.reconfigurations)
 
     @property
-    def travelling(self) -> int:
+    def states_moved(self) -> int:
         """Operators whose state goes to another node."""
         return sum(h.travels for r in self.reconfigurations for h in r.handovers)
 

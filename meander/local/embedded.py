@@ -106,8 +106,8 @@ def plan_queries(
     if emulate:
         delays = {c.id: round(c.path.latency_ms) for c in deployment.channels.values() if c.path is not None}
     bindings = {fragment: i % slots for i, fragment in enumerate(deployment.fragments)}
-    aside = late_targets(catalog, late)
-    installed = installation(catalog.plan, deployment, bindings, delays, aside)
+    late_sinks = late_targets(catalog, late)
+    installed = installation(catalog.plan, deployment, bindings, delays, late_sinks)
     sink_bindings = [
         SinkBinding(name, _target(catalog, sink), installed.results[sink])
         for name, running in catalog.plan.queries.items()
@@ -115,7 +115,9 @@ def plan_queries(
     ]
     query_of = {sink: name for name, running in catalog.plan.queries.items() for sink in running.sinks}
     late_bindings = [
-        SinkBinding(query_of[o.sink], replace(aside[o.sink], name=f"{aside[o.sink].name}-{o.label}"), o.channel)
+        SinkBinding(
+            query_of[o.sink], replace(late_sinks[o.sink], name=f"{late_sinks[o.sink].name}-{o.label}"), o.channel
+        )
         for o in installed.late
     ]
     return LocalPlan(catalog, deployment, installed, tuple(sink_bindings), tuple(late_bindings))

@@ -85,7 +85,7 @@ class Changed:
     fragments: int
     """Fragments it touched."""
     state_bytes: int
-    taken_back: int
+    aborted: int
     protocol: str
 
 

@@ -163,8 +163,8 @@ class Host:
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.rebinder: Rebinder | None = None
         if options.rebinding is not None:
-            boundaries = [slot.boundary for slot in self.slots]
-            self.rebinder = Rebinder(options.rebinding, self.store, self.routing, boundaries)
+            step_locks = [slot.step_lock for slot in self.slots]
+            self.rebinder = Rebinder(options.rebinding, self.store, self.routing, step_locks)
             self.stepper.requests, self.stepper.measures = self.rebinder.requests, self.rebinder.measures
         self.bindings = Bindings(self.store, self.routing)
         self.bindings.is_kept &= self.rebinder is None or not self.rebinder.policy.pulls
@@ -328,7 +328,7 @@ class Host:
             slots = self.routing.slots_of(wanted)
             with ExitStack() as stack:
                 for slot in slots:
-                    stack.enter_context(self.slots[slot].boundary)
+                    stack.enter_context(self.slots[slot].step_lock)
                 if set(self.routing.slots_of(wanted)) <= set(slots):  # nobody moved while this waited
                     yield slots
                     return
@@ -366,7 +366,7 @@ class Host:
         paused |= self.delivery.paused_channels() if self.delivery else set()
         if not waiting or not waiting <= paused:  # what was busy a moment ago may have finished meanwhile
             return False
-        return not any(self.stepper.has_work(s.number) or s.boundary.locked() for s in self.slots)
+        return not any(self.stepper.has_work(s.number) or s.step_lock.locked() for s in self.slots)
 
     def stop(self) -> None:
         """Stops at once. What was taken in and not processed is there at the next start."""
@@ -394,7 +394,7 @@ class Host:
         def batch(batch_id: int) -> None:
             deadline = time.monotonic() + self.options.linger_ms / 1000
             for number in range(STEPS_PER_BATCH):
-                with slot.boundary:
+                with slot.step_lock:
                     report = self._step(slot, batch_id * STEPS_PER_BATCH + number)
                 if report is not None:
                     with self._counting:
@@ -526,7 +526,7 @@ class Host:
         """Whether anything that was taken in waits to be processed or delivered."""
         exchange = self.store.exchange
         return any(exchange.counters(c).pending_tuples for c in exchange.channels()) or any(
-            self.stepper.has_work(slot.number) or slot.boundary.locked() for slot in self.slots
+            self.stepper.has_work(slot.number) or slot.step_lock.locked() for slot in self.slots
         )
 
     # ---------------------------------------------------------------- asking

@@ -95,8 +95,8 @@ def install(
     installed: list[Installed] = []
     ingest: dict[tuple[str, str], tuple[ChannelId, ...]] = {}
     results: dict[OperatorId, ChannelId] = {}
-    aside = [output for sink in dict.fromkeys(late) for output in _late_outputs(plan, sink)]
-    specs += [ChannelSpec(o.channel, _late_schema(plan, o)) for o in aside]
+    late_outputs = [output for sink in dict.fromkeys(late) for output in _late_outputs(plan, sink)]
+    specs += [ChannelSpec(o.channel, _late_schema(plan, o)) for o in late_outputs]
     for fragment in fragments:
         bound = (known or {}).get((fragment.id, fragment.version)) or _bound(plan, fragment)
         inside = set(fragment.operators)
@@ -118,9 +118,9 @@ def install(
                 schema = channel_schema(plan[operator].schema)
                 specs.append(ChannelSpec(results[operator], schema, fragment.id, None))
         slot = slots.get(fragment.id, 0)
-        wires = _late_wires(plan, bound, aside)
+        wires = _late_wires(plan, bound, late_outputs)
         installed.append(Installed(fragment.id, fragment.version, slot, bound, tuple(ports), outputs, wires))
-    return Installation(tuple(specs), tuple(installed), ingest, results, tuple(aside))
+    return Installation(tuple(specs), tuple(installed), ingest, results, tuple(late_outputs))
 
 
 def _bound(plan: GlobalPlan, fragment: Fragment) -> BoundFragment:

@@ -85,7 +85,7 @@ class Slot:
         self.number = number
         self.directory = directory / f"slot-{number}"
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.boundary = StepLock()
+        self.step_lock = StepLock()
         """Held while a step runs: whoever holds it knows that the slot is between two steps."""
         self.revivals = 0
         self.trouble: str | None = None

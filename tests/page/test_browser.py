@@ -151,7 +151,7 @@ def test_a_killed_nodes_operators_appear_elsewhere_and_it_can_come_back(page: Pa
     _choose(page, "exchange-2")
     page.wait_for_selector(".inspector .rows:has-text('window aggregate')")
     page.click("#tab-changes")
-    page.wait_for_selector(".changes li.in_effect")
+    page.wait_for_selector(".changes li.committed")
     _choose(page, "exchange-1")
     page.wait_for_selector(".inspector p:text-matches('^Comes back with [0-9]+ links[.]')")
     page.click("text=Restore exchange-1")

@@ -217,7 +217,7 @@ class SpreadPlane(MovingPlane):
         for name, host in self.hosts.items():
             if only in (None, name):
                 self.batch += 1
-                with host.slots[0].boundary:
+                with host.slots[0].step_lock:
                     host.stepper.step(0, self.batch)
 
     def finish(self) -> None:

@@ -270,7 +270,7 @@ def test_taking_back_waits_for_the_step_in_which_fragments_stop(
     begun, go_on = threading.Event(), threading.Event()
 
     def slow_step() -> None:
-        with plane.host.slots[0].boundary:
+        with plane.host.slots[0].step_lock:
             begun.set()
             go_on.wait()
             plane.step()

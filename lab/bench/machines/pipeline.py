@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab.bench.report import Figure
-from lab.testbed.bed import Bed, bed
 from lab.testbed.layout import layout
+from lab.testbed.process_test_bed import ProcessTestBed, process_test_bed
 from meander.lang.topology.reader import load
 
 ROWS, QUICK_ROWS = 400_000, 60_000
@@ -76,7 +76,7 @@ def _measured(work: Path, sites: Mapping[str, tuple[str, ...]], quick: bool) -> 
     data, topology = work / "rows.csv", work / "topology.yaml"
     data.write_text("ts,id,value\n", encoding="utf-8")
     topology.write_text(TOPOLOGY.replace("PATH", str(data)).replace("RATE", str(STEADY_TPS)), encoding="utf-8")
-    with bed(work / "bed", topology, layout(load(topology).topology, sites)) as found:
+    with process_test_bed(work / "bed", topology, layout(load(topology).topology, sites)) as found:
         found.wait_ready(READY_S)
         _submit(found, "many")
         _add(data, 0, rows // 20)  # plans are made with the first tuples
@@ -92,7 +92,7 @@ def _measured(work: Path, sites: Mapping[str, tuple[str, ...]], quick: bool) -> 
     return throughput, latency
 
 
-def _submit(found: Bed, query: str) -> None:
+def _submit(found: ProcessTestBed, query: str) -> None:
     found.ask("POST", "/queries", {"text": QUERIES[query], "name": query})
     found.wait_settled([query], READY_S)
 
@@ -110,13 +110,13 @@ def _stamp(ms: int) -> str:
     return f"1970-01-01T00:{ms // 60_000:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}Z"
 
 
-def _counted(found: Bed) -> int:
+def _counted(found: ProcessTestBed) -> int:
     """Tuples that results speak of so far."""
     paths = found.home.results.glob("many*")
     return sum(json.loads(line)["n"] for path in paths for line in path.read_text(encoding="utf-8").splitlines())
 
 
-def _until(condition: Callable[[], bool], found: Bed) -> None:
+def _until(condition: Callable[[], bool], found: ProcessTestBed) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:

@@ -19,10 +19,10 @@ class Hops(Monitor):
 
     def read(self, spans: Sequence[Span]) -> float | None:
         channels = spans[-1].query.channels
-        return float(longest_way(channels)) if channels else None
+        return float(longest_route(channels)) if channels else None
 
 
-def longest_way(channels: Sequence[Channel]) -> int:
+def longest_route(channels: Sequence[Channel]) -> int:
     """Most links on a way through the channels."""
     into: dict[OperatorId, list[Channel]] = {}
     for channel in channels:

@@ -281,13 +281,13 @@ class Ledger:
         return dict(self._db.execute("SELECT * FROM mechanisms").fetchall())
 
     def save_sink_binding(self, channel: ChannelId, query: str, sink: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO outlets VALUES (?, ?, ?)", (int(channel), query, sink))
+        self._db.execute("INSERT OR REPLACE INTO sink_bindings VALUES (?, ?, ?)", (int(channel), query, sink))
 
     def forget_sink_binding(self, channel: ChannelId) -> None:
-        self._db.execute("DELETE FROM outlets WHERE channel = ?", (int(channel),))
+        self._db.execute("DELETE FROM sink_bindings WHERE channel = ?", (int(channel),))
 
     def sink_bindings(self) -> list[tuple[ChannelId, str, str]]:
-        rows = self._db.execute("SELECT channel, query, sink FROM outlets ORDER BY channel")
+        rows = self._db.execute("SELECT channel, query, sink FROM sink_bindings ORDER BY channel")
         return [(ChannelId(channel), query, sink) for channel, query, sink in rows]
 
     # ---------------------------------------------------------------- placements and what was done

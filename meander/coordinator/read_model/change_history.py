@@ -62,7 +62,7 @@ class ChangeHistory:
             record = self.open.pop(number)
             outcome = told.get(number)
             reason = outcome.reason if outcome is not None else reasons.get(number)
-            record = {**record, "ended_ms": now_ms, "status": "in_effect" if reason is None else "taken_back"}
+            record = {**record, "ended_ms": now_ms, "status": "committed" if reason is None else "aborted"}
             if reason is not None:
                 record["reason"] = reason
             if outcome is not None:

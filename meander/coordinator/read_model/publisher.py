@@ -49,7 +49,7 @@ class Totals:
     refused: int = 0
     moves: int = 0
     reconfigurations: int = 0
-    taken_back: int = 0
+    aborted: int = 0
     fragments: int = 0
     """Fragments that reconfigurations in effect touched."""
     state_bytes: int = 0
@@ -168,8 +168,8 @@ class Publisher:
     def _count(self, ended: Iterable[Json]) -> None:
         for record in ended:
             self.totals.reconfigurations += 1
-            self.totals.taken_back += record["status"] == "taken_back"
-            self.totals.fragments += record["fragments"] if record["status"] == "in_effect" else 0
+            self.totals.aborted += record["status"] == "aborted"
+            self.totals.fragments += record["fragments"] if record["status"] == "committed" else 0
             self.totals.state_bytes += record["state_bytes"]
             self.traces.reconfiguration(record)
 

@@ -18,7 +18,7 @@ from meander.model.placement import mbps
 from meander.place.catalog import Catalog
 
 
-class _Way(Enum):
+class _Direction(Enum):
     """Where operators of a connected part leave to. A part that is left at both ends would send data to and fro."""
 
     ON = "towards the sink"
@@ -71,7 +71,7 @@ class _Choice:
     part: dict[OperatorId, OperatorId] = field(default_factory=dict)
     """The connected part of what the node runs that an operator belongs to, named by one of its operators."""
     members: dict[OperatorId, list[OperatorId]] = field(default_factory=dict)
-    way: dict[OperatorId, _Way] = field(default_factory=dict)
+    direction: dict[OperatorId, _Direction] = field(default_factory=dict)
     """By part, where its operators leave to, once the first has."""
 
     def __post_init__(self) -> None:
@@ -100,9 +100,9 @@ class _Choice:
             if operator not in self.staying or rank[operator] != first or not excess.relief(plan[operator].charge):
                 continue
             changed = dict.fromkeys(plan.neighbours(operator))
-            part, way = self.part[operator], self._best(operator)[2]
-            if way is not None and part not in self.way:
-                self.way[part] = way
+            part, direction = self.part[operator], self._best(operator)[2]
+            if direction is not None and part not in self.direction:
+                self.direction[part] = direction
                 changed.update(dict.fromkeys(self.members[part]))
             del self.staying[operator]
             left.append(operator)
@@ -113,14 +113,14 @@ class _Choice:
                     heappush(queue, (rank[other], other))
         return self._needed(left, excess)
 
-    def _ways(self, operator: OperatorId) -> list[_Way | None]:
+    def _directions(self, operator: OperatorId) -> list[_Direction | None]:
         """Ends of its part at which the operator is; None for one in the middle."""
-        plan, chosen = self.catalog.plan, self.way.get(self.part[operator])
-        found: list[_Way | None] = []
-        if chosen is not _Way.BACK and not any(r in self.staying for r in plan[operator].readers):
-            found.append(_Way.ON)
-        if chosen is not _Way.ON and not any(i in self.staying for i in plan[operator].inputs):
-            found.append(_Way.BACK)
+        plan, chosen = self.catalog.plan, self.direction.get(self.part[operator])
+        found: list[_Direction | None] = []
+        if chosen is not _Direction.BACK and not any(r in self.staying for r in plan[operator].readers):
+            found.append(_Direction.ON)
+        if chosen is not _Direction.ON and not any(i in self.staying for i in plan[operator].inputs):
+            found.append(_Direction.BACK)
         return found or [None]
 
     def _room_below(self, operator: OperatorId) -> bool:
@@ -129,15 +129,22 @@ class _Choice:
         below = [placed.get(i) for i in plan[operator].inputs]
         return all(node is not None and ledger.fits(node, *plan[operator].charge) for node in below)
 
-    def _best(self, operator: OperatorId) -> tuple[int, float, _Way | None]:
+    def _best(self, operator: OperatorId) -> tuple[int, float, _Direction | None]:
         """How bad it is that the operator leaves (0: at an end, 2: in the middle), the traffic it adds, and its way."""
-        options = [(self._badness(operator, way), self._traffic(operator, way), way) for way in self._ways(operator)]
+        options = [
+            (self._badness(operator, direction), self._traffic(operator, direction), direction)
+            for direction in self._directions(operator)
+        ]
         return min(options, key=lambda option: option[:2])
 
-    def _badness(self, operator: OperatorId, way: _Way | None) -> int:
-        if way is None:
+    def _badness(self, operator: OperatorId, direction: _Direction | None) -> int:
+        if direction is None:
             return 2
-        return int(way is _Way.BACK and self.part[operator] not in self.way and not self._room_below(operator))
+        return int(
+            direction is _Direction.BACK
+            and self.part[operator] not in self.direction
+            and not self._room_below(operator)
+        )
 
     def _rank(self, operator: OperatorId, whole: _Excess) -> tuple[bool, int, float, float, int]:
         """Smaller leaves earlier: held ones last, those in the middle late, then by traffic for what leaving frees."""
@@ -146,19 +153,19 @@ class _Choice:
         badness, added, _ = self._best(operator)
         return record.pin is not None, badness, added / relief if added > 0 else added, -relief, operator
 
-    def _traffic(self, operator: OperatorId, way: _Way | None) -> float:
+    def _traffic(self, operator: OperatorId, direction: _Direction | None) -> float:
         """Mbit/s that its leaving adds to links, as if it went to where its readers, or its inputs, are."""
         plan, record = self.catalog.plan, self.catalog.plan[operator]
         out, added = mbps(record), 0.0
         for below in dict.fromkeys(record.inputs):
             if below in self.staying:
                 added += mbps(plan[below])
-            elif way is _Way.BACK:
+            elif direction is _Direction.BACK:
                 added -= mbps(plan[below])
         for reader in record.readers:
             if reader in self.staying:
                 added += out
-            elif way is _Way.ON:
+            elif direction is _Direction.ON:
                 added -= out
         return added
 

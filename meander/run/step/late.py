@@ -62,7 +62,7 @@ def late_tuples(runner: Runner, stage: Stage, tables: Sequence[pa.Table]) -> tup
     )
 
 
-def put_aside(
+def emit_late(
     batch: GroupBatch, stage: Stage, runner: Runner, tables: Sequence[pa.Table], work: Work, report: StepReport
 ) -> None:
     """Counts the late tuples of a stage and appends them to the channels of those who want them."""

@@ -20,7 +20,7 @@ from meander.run.fragments.stage_nodes import StageEdge, rows_of
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS
 from meander.run.operators.state import Move
-from meander.run.step.late import put_aside
+from meander.run.step.late import emit_late
 from meander.run.step.work import GroupBatch, StepReport, Work
 from meander.run.store.commit import StateAppend, StateDrop
 from meander.run.store.state import StateTables
@@ -100,7 +100,7 @@ class StageScheduler:
         for (batch, task), ran in zip(busy, self.runner.run_all([task for _, task in busy]), strict=True):
             started = time.perf_counter()
             self._keep(batch, task.stage, ran.result)
-            put_aside(batch, task.stage, self.runner, task.tables[: len(task.stage.reads)], self.work, self.report)
+            emit_late(batch, task.stage, self.runner, task.tables[: len(task.stage.reads)], self.work, self.report)
             batch.seconds += ran.seconds + time.perf_counter() - started
 
     def _keep(self, batch: GroupBatch, stage: Stage, result: pa.Table) -> None:

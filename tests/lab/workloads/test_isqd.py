@@ -40,7 +40,7 @@ def test_joins_follow_their_pair_of_devices_with_their_state() -> None:
     assert len(joins) == SMALL.queries * SMALL.sources // 2
     before = {o: rehearsal.node_of(o) for o in joins}
     for change in rehearsal.changes():
-        assert change.travelling == SMALL.queries
+        assert change.states_moved == SMALL.queries
         after = {o: rehearsal.node_of(o) for o in joins}
         assert sum(before[o] != after[o] for o in joins) == SMALL.queries
         before = after
@@ -119,4 +119,4 @@ def test_published_changes_touch_what_moves(name: str) -> None:
         else:
             # The first time the union moves to the cloud: its inputs come from two sides from then on.
             assert change.fragments == 20 or number == 0
-            assert change.travelling == (10 if "stateful" in name else 0), number
+            assert change.states_moved == (10 if "stateful" in name else 0), number

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from meander.model.errors import InputError
-from meander.run.channels.flight.proof import FOR, SIGNED, WAY, PeerAddress, signature
+from meander.run.channels.flight.proof import FOR, ROUTE, SIGNED, PeerAddress, signature
 
 ORDER_S = 15.0
 """How long an order may take until it is asked again."""
@@ -41,10 +41,10 @@ class FlightClient:
     and it is closed with the last answer that comes over it.
     """
 
-    def __init__(self, contact: PeerAddress, me: str, authority: bytes | None = None) -> None:
+    def __init__(self, peer: PeerAddress, me: str, authority: bytes | None = None) -> None:
         """`authority` is the certificate of whoever signed the other's; needed where addresses have TLS."""
-        self.contact, self._me, self._authority = contact, me, authority
-        self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {contact.proof}".encode())]
+        self.peer, self._me, self._authority = peer, me, authority
+        self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {peer.proof}".encode())]
         self._lock = threading.Lock()
         self._client: Any = None
 
@@ -72,7 +72,7 @@ class FlightClient:
     def signed(self, ticket: Mapping[str, Any]) -> dict[str, Any]:
         """A ticket for this site that others may pass on."""
         said = {**ticket, FOR: self._me}
-        return {**said, SIGNED: signature(self.contact.proof, said)}
+        return {**said, SIGNED: signature(self.peer.proof, said)}
 
     def close(self) -> None:
         """What is under way ends by itself; the next question makes a new connection."""
@@ -84,9 +84,9 @@ class FlightClient:
             if self._client is None:
                 tls = {"tls_root_certs": self._authority} if self._authority is not None else {}
                 try:
-                    self._client = flight.FlightClient(self.contact.address, generic_options=_OPTIONS, **tls)
+                    self._client = flight.FlightClient(self.peer.address, generic_options=_OPTIONS, **tls)
                 except (flight.FlightError, pa.ArrowException, OSError) as error:
-                    raise AwayError(f"no way to {self.contact.address}: {_first_line(error)}") from None
+                    raise AwayError(f"no way to {self.peer.address}: {_first_line(error)}") from None
             return self._client
 
     def _give_up(self, client: Any) -> None:
@@ -104,22 +104,25 @@ class FlightClient:
             return RefusedError(_first_line(error))
         if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | flight.FlightCancelledError):
             self._give_up(client)
-            return AwayError(f"no answer from {self.contact.address}: {_first_line(error)}")
+            return AwayError(f"no answer from {self.peer.address}: {_first_line(error)}")
         if isinstance(error, flight.FlightServerError):
             return RefusedError(_first_line(error))
         if isinstance(error, flight.FlightError | pa.ArrowException | OSError):
             self._give_up(client)
-            return AwayError(f"no answer from {self.contact.address}: {_first_line(error)}")
+            return AwayError(f"no answer from {self.peer.address}: {_first_line(error)}")
         return error
 
 
 def get_along(
-    way: Sequence[str], ticket: Mapping[str, Any], asker: Callable[[str], FlightClient], timeout_s: float | None = None
+    route: Sequence[str],
+    ticket: Mapping[str, Any],
+    client_of: Callable[[str], FlightClient],
+    timeout_s: float | None = None,
 ) -> ReceivedParts:
-    """What the last site of a way gives; those before it only pass it on."""
-    if len(way) > 1:
-        ticket = {**asker(way[-1]).signed(ticket), WAY: list(way[1:])}
-    return asker(way[0]).get(ticket, timeout_s)
+    """What the last site of a route gives; those before it only pass it on."""
+    if len(route) > 1:
+        ticket = {**client_of(route[-1]).signed(ticket), ROUTE: list(route[1:])}
+    return client_of(route[0]).get(ticket, timeout_s)
 
 
 class ReceivedParts:

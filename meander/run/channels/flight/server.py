@@ -19,7 +19,7 @@ import pyarrow.flight as flight
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.channels.flight.client import FlightClient
-from meander.run.channels.flight.proof import COORDINATOR, FOR, WAY, is_proof, is_signed
+from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, is_proof, is_signed
 from meander.run.channels.flight.ranges import RANGES, ChannelRange, to_batch
 from meander.run.channels.flight.refusals import Refusals
 from meander.run.store.commit import Commit
@@ -80,7 +80,7 @@ class RequestHandler(Protocol):
         """Carries an order of the coordinator's out; gives the answer."""
 
     def asker(self, site: str) -> FlightClient:
-        """A way to ask another site, for what is only passed through."""
+        """A route to ask another site, for what is only passed through."""
 
 
 class _Who(flight.ServerMiddleware):  # type: ignore[misc]
@@ -113,13 +113,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(
         self,
         store: Store,
-        desk: RequestHandler,
+        handler: RequestHandler,
         key: str,
         location: str = "grpc://127.0.0.1:0",
         certificates: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """`certificates` are a certificate and its key, for addresses with TLS."""
-        self._store, self._desk, self._key = store, desk, key
+        self._store, self._handler, self._key = store, handler, key
         self.refusals = Refusals()
         tls = {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
         try:
@@ -136,7 +136,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if _peer(context) != COORDINATOR:
             raise self._refused(_peer(context), f"orders come from the coordinator, not from {_peer(context)!r}")
         try:
-            answer = self._desk.order(action.type, json.loads(action.body.to_pybytes()))
+            answer = self._handler.order(action.type, json.loads(action.body.to_pybytes()))
         except InputError as error:
             raise flight.FlightServerError(str(error)) from None
         except JournalError as error:
@@ -153,8 +153,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> Any:
         wanted = json.loads(ticket.ticket)
         via = _peer(context)
-        if way := wanted.get(WAY):
-            return self._passed_through(way, wanted, via)
+        if route := wanted.get(ROUTE):
+            return self._passed_through(route, wanted, via)
         reader = str(wanted.get(FOR, via))
         if FOR in wanted and not is_signed(self._key, reader, wanted):
             raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
@@ -162,17 +162,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return self._state(reader, via, wanted)
         return flight.GeneratorStream(RANGES, self._ranges(reader, via, wanted, context))
 
-    def _passed_through(self, way: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
+    def _passed_through(self, route: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
         """What the next site on the way gives, as it comes. The last one decides who may have it: nothing is added
         here that would let it believe that this site wants it."""
         if FOR not in wanted:
             raise self._refused(via, "whoever asks through others has to sign for whom it is")
-        found = self._desk.asker(way[0]).get({**wanted, WAY: list(way[1:])})
+        found = self._handler.asker(route[0]).get({**wanted, ROUTE: list(route[1:])})
         return flight.GeneratorStream(found.schema, (piece.data for piece in found))
 
     def _state(self, reader: str, via: str, wanted: Mapping[str, Any]) -> Any:
         try:
-            chunks, keys, export = self._desk.state(reader, via, int(wanted["state"]), int(wanted["handover"]))
+            chunks, keys, export = self._handler.state(reader, via, int(wanted["state"]), int(wanted["handover"]))
         except InputError as error:
             raise self._refused(via, str(error)) from None
         facts = {"keys": list(keys), "chunks": len(chunks), "export": export}
@@ -190,7 +190,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         refused = {
             c: f"channel {c} is not for {_named(reader, via)}, or not here"
             for c in pulls
-            if not self._desk.may_pull(reader, via, c)
+            if not self._handler.may_pull(reader, via, c)
         }
         for reason in refused.values():  # which is usual while a change is under way
             self.refusals.note(via, reason, level=logging.INFO)
@@ -220,7 +220,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         firsts = {ChannelId(int(c)): int(first) for c, first in wanted.get("publish", {}).items()}
         mine = {c: first for c, first in firsts.items() if c in done}
         reached = (str(told[0]), int(told[1])) if (told := wanted.get("reached")) else None
-        if mine and not self._desk.publish(reader, PullRequest(mine, done, reached)):
+        if mine and not self._handler.publish(reader, PullRequest(mine, done, reached)):
             return [ChannelRange.refusal(c, "this site does not use the same broker now") for c in mine]
         return []
 
@@ -230,7 +230,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         for channel, position in done.items():
             try:
                 spans = exchange.bounds([channel])
-                if int(spans[0][0]) < position <= int(spans[1][0]) and not self._desk.is_given_away(channel):
+                if int(spans[0][0]) < position <= int(spans[1][0]) and not self._handler.is_given_away(channel):
                     positions[channel] = position
             except InputError:
                 continue
@@ -249,7 +249,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if left <= 0:
                 break
             try:
-                end = exchange.tail(channel) if self._desk.is_given_away(channel) else exchange.end(channel)
+                end = exchange.tail(channel) if self._handler.is_given_away(channel) else exchange.end(channel)
                 if first >= end:
                     continue
                 found = ChannelRange.of(exchange.read(channel, first, min(end, first + MOST_RECORDS)))

@@ -22,16 +22,16 @@ from meander.run.channels.kafka.records import TopicLink
 class KafkaExchange:
     """One site's two ends of what goes over its broker."""
 
-    def __init__(self, broker: Broker, me: str, key: str, contact: Callable[[str], PeerAddress | None]) -> None:
-        """`key` is what proofs of those who ask here are made with; `contact` what is known of another site."""
-        self.broker, self._me, self._key, self._contact = broker, me, key, contact
+    def __init__(self, broker: Broker, me: str, key: str, address_of: Callable[[str], PeerAddress | None]) -> None:
+        """`key` is what proofs of those who ask here are made with; `address_of` what is known of another site."""
+        self.broker, self._me, self._key, self._address_of = broker, me, key, address_of
         self.publishing: Publisher | None = None
         self.listening: Listener | None = None
 
     def shares(self, site: str) -> bool:
         """Whether a site uses the same broker."""
-        contact = self._contact(site)
-        return contact is not None and contact.broker == self.broker.address
+        address = self._address_of(site)
+        return address is not None and address.broker == self.broker.address
 
     def reached(self, site: str) -> tuple[str, int] | None:
         """Up to where all that a site has sent was read."""
@@ -41,10 +41,10 @@ class KafkaExchange:
         return TopicLink.between(self._me, reader, proof(self._key, reader)) if self.shares(reader) else None
 
     def coming(self, sender: str) -> TopicLink | None:
-        contact = self._contact(sender)
-        if contact is None or not self.shares(sender):
+        address = self._address_of(sender)
+        if address is None or not self.shares(sender):
             return None
-        return TopicLink.between(sender, self._me, contact.proof)
+        return TopicLink.between(sender, self._me, address.proof)
 
     def start(self, pulling: Pulling, may_pull: Callable[[str, str, ChannelId], bool]) -> None:
         self.publishing = Publisher(pulling.store, self.broker, self.to, may_pull)

@@ -145,8 +145,8 @@ def _by_trying(problem: JoinProblem, sigma: float) -> float | None:
     for j, a, b in cells:
         across, down = counts[j]
         ends = (int(problem.join_left[j]), int(problem.join_right[j]))
-        ways = [_way(problem, end, v, int(problem.join_sink[j])) for end in ends for v in range(problem.nodes)]
-        costs.append((np.array(ways[: problem.nodes]) + np.array(ways[problem.nodes :])) / (across * down))
+        routes = [_way(problem, end, v, int(problem.join_sink[j])) for end in ends for v in range(problem.nodes)]
+        costs.append((np.array(routes[: problem.nodes]) + np.array(routes[problem.nodes :])) / (across * down))
         steps = np.zeros((len(problem.source_tps), fine), dtype=bool)
         steps[ends[0], a * fine // across : (a + 1) * fine // across] = True
         steps[ends[1], b * fine // down : (b + 1) * fine // down] = True

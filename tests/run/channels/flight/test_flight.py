@@ -401,7 +401,7 @@ def test_what_was_found_last_about_ways_is_what_counts(
     go_on.set()
     first.join()
     second.join()
-    assert ChannelId(99) in pulling._ways["sender",]
+    assert ChannelId(99) in pulling._routes["sender",]
 
 
 def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) -> None:

@@ -98,7 +98,7 @@ class Ends:
     def begin_reading(self, reader: Place) -> None:
         assert reader.kafka is not None
         self.pulling = Pulling(reader.store, reader.asker, broker=reader.kafka)
-        self.pulling._ways = {("sender",): (LOG,)}
+        self.pulling._routes = {("sender",): (LOG,)}
         self.listening = reader.kafka.listening = Listener(self.pulling, reader.kafka.broker, reader.kafka.coming)
         self.copy = reader
 

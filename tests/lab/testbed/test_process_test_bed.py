@@ -19,7 +19,7 @@ TIMEOUT_S = 120.0
 BED = """
 import json, signal, sys, time
 from pathlib import Path
-from lab.testbed import bed, world
+from lab.testbed import process_test_bed as bed, world
 from lab.testbed.layout import layout
 from lab.testbed.links import Can
 from meander.lang.topology.reader import load
@@ -29,7 +29,7 @@ bed.COMMAND = (sys.executable, "-c", "import time; time.sleep(600)")
 work = Path(sys.argv[1])
 topology = world.write_world(work)
 places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-with bed.bed(work / "bed", topology, places, Can(int(sys.argv[2])), disks=sys.argv[3] == "disks") as found:
+with bed.process_test_bed(work / "bed", topology, places, Can(int(sys.argv[2])), disks=sys.argv[3] == "disks") as found:
     (work / "shown.new").write_text(json.dumps(found.shown()))
     (work / "shown.new").rename(work / "shown")
     time.sleep(600)

@@ -39,17 +39,17 @@ ASK_S = 30.0
 DRIVER_MEMORY = "1g"
 
 
-class BedError(Exception):
+class ProcessTestBedError(Exception):
     """The test bed did not come up, or something in it does not answer."""
 
 
 @dataclass(slots=True)
-class Bed:
-    """What runs. Use `bed`."""
+class ProcessTestBed:
+    """What runs. Use `process_test_bed`."""
 
     directory: Path
     layout: Layout
-    wires: NamespaceLinks | None
+    links: NamespaceLinks | None
     port: int
     """Of this machine, where the coordinator's API is."""
     session_timeout_ms: int
@@ -138,7 +138,7 @@ class Bed:
             if dead or time.monotonic() > deadline:
                 who = dead[0] if dead else self.processes[missing[0] if missing else HOME]
                 what = "ended" if dead else "is not ready in time"
-                raise BedError(f"{who.name} {what}; the end of {who.log}:\n{who.last_words()}")
+                raise ProcessTestBedError(f"{who.name} {what}; the end of {who.log}:\n{who.last_words()}")
             time.sleep(LOOK_S)
 
     def wait_settled(self, queries: Collection[str], timeout_s: float) -> None:
@@ -147,7 +147,9 @@ class Bed:
         while not all(self._is_deployed(query) for query in queries) or self._changes():
             if time.monotonic() > deadline:
                 home = self.processes[HOME]
-                raise BedError(f"queries are not deployed in time; the end of {home.log}:\n{home.last_words()}")
+                raise ProcessTestBedError(
+                    f"queries are not deployed in time; the end of {home.log}:\n{home.last_words()}"
+                )
             time.sleep(LOOK_S)
 
     def _is_deployed(self, query: str) -> bool:
@@ -198,7 +200,7 @@ class Bed:
                     "nodes": list(nodes),
                     "process": self.processes[host].number,
                     "log": str(self.processes[host].log),
-                    **({"namespace": self.wires.namespace(host)} if self.wires else {}),
+                    **({"namespace": self.links.namespace(host)} if self.links else {}),
                 }
                 for host, nodes in self.layout.hosts.items()
             },
@@ -206,8 +208,8 @@ class Bed:
 
     def _add(self, host: str, arguments: list[str], environment: dict[str, str]) -> None:
         command = [*COMMAND, *arguments]
-        if self.wires is not None:
-            command = self.wires.command(host, command)
+        if self.links is not None:
+            command = self.links.command(host, command)
         self.shift(host, 0)
         environment = {**environment, VARIABLE: str(self._clock(host))}
         self.processes[host] = Process(host, command, self.directory / "logs" / f"{host}.log", environment)
@@ -216,22 +218,22 @@ class Bed:
         return self.directory / f"{host}.clock"
 
     def _coordinator(self) -> list[str]:
-        where = [] if self.wires is None else ["--host", self.wires.address(HOME)]
-        rpc = [] if self.wires is None else ["--rpc-listen", f"{self.wires.address(HOME)}:{RPC_PORT}"]
-        port = self.port if self.wires is None else API_PORT
+        where = [] if self.links is None else ["--host", self.links.address(HOME)]
+        rpc = [] if self.links is None else ["--rpc-listen", f"{self.links.address(HOME)}:{RPC_PORT}"]
+        port = self.port if self.links is None else API_PORT
         session_timeout = ["--session-timeout", f"{self.session_timeout_ms}ms"]
         return ["up", "--dir", str(self.home.directory), "--port", str(port), *where, *rpc, *session_timeout]
 
     def _site(self, site: str) -> list[str]:
-        join = self.url if self.wires is None else f"http://{self.wires.address(HOME)}:{API_PORT}"
-        listen = [] if self.wires is None else ["--listen", f"{self.wires.address(site)}:{RPC_PORT}"]
+        join = self.url if self.links is None else f"http://{self.links.address(HOME)}:{API_PORT}"
+        listen = [] if self.links is None else ["--listen", f"{self.links.address(site)}:{RPC_PORT}"]
         names = ["--name", site, "--nodes", ",".join(self.layout.hosts[site])]
         more = ["--directory", str(self.directory / site), "--master", "local[1]", "--memory", DRIVER_MEMORY]
         return ["site", "--join", join, *names, *more, *listen]
 
 
 @contextmanager
-def bed(
+def process_test_bed(
     directory: Path,
     topology: Path,
     layout: Layout,
@@ -241,7 +243,7 @@ def bed(
     port: int = 0,
     loss_percent: float = 0.0,
     disks: bool = False,
-) -> Iterator[Bed]:
+) -> Iterator[ProcessTestBed]:
     """A test bed whose processes were started; everything ends with the block.
 
     Its hosts are in namespaces where `can` says that wires can be cut; with `disks`, sites have disks of their own.
@@ -250,13 +252,13 @@ def bed(
         raise InputError("a test bed was here already; choose another directory, or remove it", str(directory))
     with in_order(), contextlib.ExitStack() as stack:
         create(directory / HOME, topology)
-        wires = NamespaceLinks(layout, can, loss_percent) if Can.CUT in can else None
-        if wires is not None:
-            stack.callback(wires.close)
-            hole = PortForward(wires.namespace(HOME), (wires.address(HOME), API_PORT), port)
+        links = NamespaceLinks(layout, can, loss_percent) if Can.CUT in can else None
+        if links is not None:
+            stack.callback(links.close)
+            hole = PortForward(links.namespace(HOME), (links.address(HOME), API_PORT), port)
             stack.callback(hole.close)
             port = hole.port
-        found = Bed(directory, layout, wires, port or _free_port(), session_timeout_ms)
+        found = ProcessTestBed(directory, layout, links, port or _free_port(), session_timeout_ms)
         if disks:
             found.disks = Disks(directory / site for site in layout.sites)
             stack.callback(found.disks.close)
