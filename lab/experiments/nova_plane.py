@@ -130,7 +130,7 @@ class Placed:
     parts: tuple[JoinPart, ...]
     overloaded: int
     """Nodes that take in more than they can, by the numbers."""
-    way_ms: Callable[[int, int], float] | None = None
+    route_ms: Callable[[int, int], float] | None = None
 
 
 def ways_of_placing(problem: JoinProblem, improve_s: float = 0.5) -> list[Placed]:
@@ -254,7 +254,7 @@ class Plane:
         )
         self.ways: list[Callable[[int, int], float] | None] = [None]
         self.loop.paths = self.loop.reconfigurator.paths = TreePaths(catalog.topology, True, {}, self.ways)
-        self.parting = Repartitioning(self.loop, Wiring(catalog, self.engine.log, shape))
+        self.repartitioning = Repartitioning(self.loop, Wiring(catalog, self.engine.log, shape))
         around = Surroundings(directory, directory / "host")
         self.recordings = {n: Recording(source_for(s, around), s, MOST_ROWS) for n, s in catalog.streams.items()}
         self.ingest: Ingest | None = None
@@ -265,8 +265,8 @@ class Plane:
         return self.now_ms
 
     def begin(self, first: Placed) -> None:
-        self.ways[0] = first.way_ms
-        self.parting.start(first.parts)
+        self.ways[0] = first.route_ms
+        self.repartitioning.start(first.parts)
         self._until(lambda: not self.loop.deployer.has_open_changes)
         self.host.warm_up()
         streams = self.loop.catalog.streams.values()
@@ -278,12 +278,12 @@ class Plane:
     def take(self, placed: Placed, seconds: float) -> Measured:
         """Cuts the join this way without pacing, lets what waits pass, then measures with pacing."""
         self.paced.pace({}, {})
-        self.ways[0] = placed.way_ms
+        self.ways[0] = placed.route_ms
         started = self.now_ms
-        applied = self.parting.apply([], placed.parts, f"placed by {placed.name}")
+        applied = self.repartitioning.apply([], placed.parts, f"placed by {placed.name}")
         self._until(lambda: applied.ended is not None)
         switch_ms = self.now_ms - started
-        self._until(lambda: not self.parting.wiring.retired and not self.loop.deployer.has_open_changes)
+        self._until(lambda: not self.repartitioning.wiring.retired and not self.loop.deployer.has_open_changes)
         self.loop.reconfigurator.reroute(self.loop.deployer.deployment.channels)  # those that stayed may lead elsewhere
         self._for(SETTLE_MS)
         self._pace()
@@ -355,7 +355,7 @@ class Plane:
             self.batch += 1
             self.host.stepper.step(0, self.batch)
         self.loop.poll()
-        self.parting.poll()
+        self.repartitioning.poll()
         self._collect()
         return busy
 

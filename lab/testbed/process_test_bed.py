@@ -164,13 +164,14 @@ class ProcessTestBed:
     # ---------------------------------------------------------------- life
 
     def start(self) -> None:
-        book = MembershipStore(self.home.ledger)
+        membership_store = MembershipStore(self.home.ledger)
         try:
             tokens = {
-                s: book.make_token(s, self.layout.hosts[s], wall_clock_ms(), "test bed") for s in self.layout.sites
+                s: membership_store.make_token(s, self.layout.hosts[s], wall_clock_ms(), "test bed")
+                for s in self.layout.sites
             }
         finally:
-            book.close()
+            membership_store.close()
         self._add(HOME, self._coordinator(), {})
         for site in self.layout.sites:
             self._add(site, self._site(site), {"MEANDER_SITE_TOKEN": tokens[site]})

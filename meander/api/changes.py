@@ -27,7 +27,7 @@ async def change(service: ServiceOf, body: models.Events, key: KeyOf, dry_run: b
 
     Requests that wait at the same time are carried out as one batch; the answer is about the whole batch.
     """
-    return await answered(service.rehearse(body.events) if dry_run else service.change(body.events, key))
+    return await answered(service.dry_run(body.events) if dry_run else service.change(body.events, key))
 
 
 @router.get("/events", responses={200: {"model": list[models.RecordedEvent]}}, response_class=Response)

@@ -45,7 +45,8 @@ def explain(
     detour: Annotated[float | None, typer.Option(help=DETOUR_HELP, show_default="the topology's, or 1.5")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its routes."""
+    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its
+    routes."""
     chosen = mechanism(mechanism_name)
     if detour is not None:
         check_detour(detour)

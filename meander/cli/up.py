@@ -80,8 +80,8 @@ def up(
     given = {
         "host": host, "port": port, "slots": slots, "amenders": amenders, "rebinding": rebinding,
         "certificate": certificate, "key": key,
-        "ca": ca, "rpc_listen": rpc_listen, "rpc_address": rpc_address, "broker": broker, "broker_settings": broker_settings,
-        "session_timeout": session_timeout, "validate": validate,
+        "ca": ca, "rpc_listen": rpc_listen, "rpc_address": rpc_address, "broker": broker,
+        "broker_settings": broker_settings, "session_timeout": session_timeout, "validate": validate,
     }  # fmt: skip
     from meander.api.coordinator import running  # Spark is imported only when it is needed
 

@@ -1,8 +1,8 @@
 """The decision core: one thread that owns everything that decides. Others put commands into its queue and get answers.
 
-A command is written into the ledger before it is carried out, and once more with what came of it. Commands that wait at the
-same time are carried out as one batch; one that cannot be is refused on its own. Whoever only wants to look reads the
-board and does not come here.
+A command is written into the ledger before it is carried out, and once more with what came of it. Commands that wait at
+the same time are carried out as one batch; one that cannot be is refused on its own. Whoever only wants to look reads
+the board and does not come here.
 """
 
 from __future__ import annotations

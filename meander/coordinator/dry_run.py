@@ -1,4 +1,4 @@
-"""Rehearsal: what changes would do, tried on a copy of the catalog. Nothing that runs is touched."""
+"""A dry run: the effect of changes, tried on a copy of the catalog. Nothing that runs is touched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from meander.coordinator.core import Core
 
 
-def rehearse(core: Core, changes: Changes) -> dict[str, Any]:
+def try_changes(core: Core, changes: Changes) -> dict[str, Any]:
     """Moves, with their causes, and fragments that would change."""
     engine, board = core.loop.engine, core.publisher.board
     running = (engine.catalog, engine.log, engine.mechanism, core.loop.deployer.deployment)

@@ -49,7 +49,7 @@ class Applied:
     """When it was taken up, by the loop's clock."""
     placement_s: float
     operators: frozenset[OperatorId] = frozenset()
-    """Operators that it moved, or whose ways it changed."""
+    """Operators that it moved, or whose routes it changed."""
     rerouted: int = 0
     open: set[int] = field(default_factory=set)
     """Reconfigurations that belong to it and are under way."""
@@ -209,9 +209,9 @@ class PlacementLoop:
                 if not self.replicas:
                     found[node] = self._senders_to(node)
                     continue
-                ways = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
-                if ways:
-                    found[node] = min(ways, key=lambda p: p.latency_ms).nodes[1 : 1 + self.replicas]
+                routes = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
+                if routes:
+                    found[node] = min(routes, key=lambda p: p.latency_ms).nodes[1 : 1 + self.replicas]
         return found
 
     def _senders_to(self, node: NodeId) -> tuple[NodeId, ...]:

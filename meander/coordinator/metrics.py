@@ -128,16 +128,16 @@ def _stages(use: StageUse | None) -> Iterator[Metric]:
     if use is None:
         return
     stages = GaugeMetricFamily("meander_stages", "Stages of fragments, by how their next batch runs.", labels=["way"])
-    for way, count in use.stages.items():
-        stages.add_metric([way], count)
+    for mode, count in use.stages.items():
+        stages.add_metric([mode], count)
     refused = GaugeMetricFamily(
         "meander_refused_stages", "Stages whose plans cannot be prepared, by the reason.", labels=["reason"]
     )
     for reason, count in use.refused.items():
         refused.add_metric([reason], count)
     runs = CounterMetricFamily("meander_stage_runs", "Plans that ran, by how.", labels=["way"])
-    for way, count in use.runs.items():
-        runs.add_metric([way], count)
+    for mode, count in use.runs.items():
+        runs.add_metric([mode], count)
     yield from (stages, refused, runs)
     yield _counter("meander_evicted_plans", "Prepared plans given up because nothing used them.", use.evicted)
 

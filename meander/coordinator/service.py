@@ -25,7 +25,7 @@ from meander.coordinator.condition.condition import (
 )
 from meander.coordinator.core import Core
 from meander.coordinator.doctor import Examination, Inventories, diagnose, examine
-from meander.coordinator.dry_run import rehearse
+from meander.coordinator.dry_run import try_changes
 from meander.coordinator.ledger.departed import forgetting, restoring
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.membership.auditor import Auditor
@@ -246,10 +246,10 @@ class Service:
     def change(self, events: Sequence[Mapping[str, Any] | ChangeEvent], key: Key | None = None) -> Future[Answer]:
         return self.core.ask(Command(self.reader.read(events), Response(CommandKind.BATCH), key=key))
 
-    def rehearse(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> Future[Answer]:
+    def dry_run(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> Future[Answer]:
         """What events would do, without doing it."""
         changes = self.reader.read(events)
-        return self.core.ask(Task(lambda core: (HTTPStatus.OK, rehearse(core, changes))))
+        return self.core.ask(Task(lambda core: (HTTPStatus.OK, try_changes(core, changes))))
 
     def restore(self, nodes: Sequence[str], key: Key | None = None, *, dry_run: bool = False) -> Future[Answer]:
         """Brings removed nodes back as they were, with the links whose other end is there by then."""
@@ -258,7 +258,7 @@ class Service:
             self._check_owners(nodes)
             changes = self.reader.read(restoring(core.loop.catalog.topology, core.ledger, nodes))
             if dry_run:
-                return HTTPStatus.OK, rehearse(core, changes)
+                return HTTPStatus.OK, try_changes(core, changes)
             command = Command(changes, Response(CommandKind.BATCH))
             core.take([command])
             return command.answer.result()

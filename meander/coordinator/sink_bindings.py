@@ -1,6 +1,7 @@
 """Outlets: delivery kept in step with the queries that come and go.
 
-A sink binding begins to deliver when its channel exists, and ends when its query was stopped and the last result is out.
+A sink binding begins to deliver when its channel exists, and ends when its query was stopped and the last result is
+out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sets of operators that run together: maximal, connected, at one place, and never in a cycle.
 
 No tuple goes in a cycle, but sets can: data leaves a node and comes back beside what stayed there, so that two sets
-read from each other. As fragments they would wait for each other's watermarks and markers for ever. Such a component of sets
-is cut: its operators stay together only where equally many steps from place to place lie before them. Every channel
-inside it then leads from fewer steps to more, and no cycle is left.
+read from each other. As fragments they would wait for each other's watermarks and markers for ever. Such a component of
+sets is cut: its operators stay together only where equally many steps from place to place lie before them. Every
+channel inside it then leads from fewer steps to more, and no cycle is left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes rehearsed: they are placed and turned into reconfigurations that take effect at once, without a host.
+"""A dry run of changes: they are placed and turned into reconfigurations that take effect at once, without a host.
 
 What a change touches is decided before anything runs, so it can be counted without Spark.
 """

@@ -133,7 +133,8 @@ class Applicator:
                     self.broken.setdefault(edge, cause)
 
     def _judge_broken_edges(self) -> None:
-        """Re-route an edge whose ends stay and whose route stays short enough; otherwise operators on the route move."""
+        """Re-route an edge whose ends stay and whose route stays short enough; otherwise operators on the route
+        move."""
         if not self.broken and not self.joined:
             return
         routes = Routes(self.catalog)

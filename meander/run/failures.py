@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from meander.run.java_errors import JavaError, causes
 
 LONGEST_REASON = 500
-DOOR = "meander.run.execution.executors.part.PartsServerUnreachableError"
+PARTS_SERVER_UNREACHABLE = "meander.run.execution.executors.part.PartsServerUnreachableError"
 """What a task raises that does not reach the site."""
 WORKER_ENDED = "Python worker exited unexpectedly|Python worker process terminated due to idle timeout"
 """What Spark says when a worker has ended: somebody killed it, a user's function took it along or never returned."""
@@ -201,7 +201,7 @@ def _with_its_task(each: JavaError) -> Iterator[JavaError]:
 def _in_python(text: str) -> Iterator[JavaError]:
     """The error that a worker's traceback ends with, where that is not the doing of a function that it ran."""
     ends = [found["name"] for line in text.splitlines() if (found := _PYTHON.match(line.strip()))]
-    is_ours = bool(ends) and ends[-1] in ("MemoryError", DOOR)
+    is_ours = bool(ends) and ends[-1] in ("MemoryError", PARTS_SERVER_UNREACHABLE)
     yield JavaError(_simple(ends[-1]) if is_ours else "PythonException", "")
 
 

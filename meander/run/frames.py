@@ -22,7 +22,7 @@ from pyspark.util import PythonEvalType
 
 from meander.model.errors import InputError
 from meander.model.schema import DataType, Field, Kind, Schema
-from meander.run.memoised import remembered
+from meander.run.memoised import memoised
 
 FRAGMENT, TS, WM, NEWEST, AFTER = "_fragment", "_ts", "_wm", "_newest", "_after"
 """The fragment of the step; event time, watermark of the own source before the tuple, newest contributing event time
@@ -66,7 +66,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([(f.name, arrow_type(f.type)) for f in schema])
 
 
-@remembered
+@memoised
 def channel_schema(schema: Schema) -> pa.Schema:
     """A tuple as channels carry it: hidden columns, then the user's under their names."""
     return pa.schema([*((name, pa.int64()) for name in HIDDEN), *arrow_schema(schema)])
@@ -84,7 +84,7 @@ def positions(count: int, start: int = 0) -> tuple[str, ...]:
     return tuple(f"c{i}" for i in range(start, start + count))
 
 
-@remembered
+@memoised
 def by_position(schema: Schema, start: int = 0) -> Schema:
     """The schema with its columns named by position, from `c{start}` on."""
     return Schema(tuple(Field(n, f.type) for n, f in zip(positions(len(schema), start), schema, strict=True)))

@@ -17,12 +17,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def remembered(function: Callable[P, R]) -> Callable[P, R]:
+def memoised(function: Callable[P, R]) -> Callable[P, R]:
     """For arguments by position. Their answers keep them alive, so that no other object can take their place."""
     known: dict[tuple[int, ...], tuple[tuple[Any, ...], R]] = {}
 
     @wraps(function)
-    def remembering(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         key = tuple(map(id, args))
         found = known.get(key)
         if found is not None and not kwargs:
@@ -34,4 +34,4 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             known[key] = (args, answer)
         return answer
 
-    return remembering
+    return wrapper

@@ -11,8 +11,8 @@ from meander.run.host import Host
 def resume(host: Host, name: str | None = None, operators: Collection[OperatorId] = ()) -> list[str]:
     """Tries again what is paused on a host, or only what has a name; says what that was.
 
-    A name is that of a stream or of a query, whose sink bindings are meant and the fragments of its `operators`, or such as
-    `fragment 7`. Fragments of nodes that are gone wait for their nodes.
+    A name is that of a stream or of a query, whose sink bindings are meant and the fragments of its `operators`, or
+    such as `fragment 7`. Fragments of nodes that are gone wait for their nodes.
     """
     found: list[str] = []
     if (ingest := host.ingest) is not None:

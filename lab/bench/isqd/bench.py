@@ -140,8 +140,8 @@ def touched(progress: Progress) -> list[Figure]:
     for kind, base in (("stateless", STATELESS), ("stateful", STATEFUL)):
         counts = {}
         for sources in SOURCES:
-            rehearsal = LocalDryRun(generated(replace(base, sources=sources, changes=20)))
-            counts[sources] = [change.fragments for change in rehearsal.changes()]
+            dry_run = LocalDryRun(generated(replace(base, sources=sources, changes=20)))
+            counts[sources] = [change.fragments for change in dry_run.changes()]
         few, many = (statistics.mean(counts[n]) for n in (min(SOURCES), max(SOURCES)))
         name = f"fragments touched, {kind}"
         figures.append(Figure.of(f"{name}, {max(SOURCES)} to {min(SOURCES)} sources", "x", [many / few], TOUCHED_GOAL))

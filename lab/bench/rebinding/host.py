@@ -219,7 +219,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RateProfile:
     """How long a run takes. All of the load counts, from its first moment."""
 
     quiet_s: float
@@ -237,7 +237,7 @@ def drive(
     quiet: Traffic,
     full: Traffic,
     kind_s: Mapping[str, float],
-    course: Course,
+    profile: RateProfile,
 ) -> Outcome:
     """Runs the queries for a while under one way of binding; fragments are dealt out in the order of queries."""
     paced = Paced(prepared, {f: kind_s[kind] for f, kind in queries.seconds.items()}, queries.fragments)
@@ -261,15 +261,15 @@ def drive(
             time.sleep(0.1)
         time.sleep(WARM_S)
         rested = time.time()
-        time.sleep(course.quiet_s)
+        time.sleep(profile.quiet_s)
         before, waited_s = replace(host.totals), paced.waited_s
         began = time.time()
         streets.full = full
-        time.sleep(course.loaded_s)
+        time.sleep(profile.loaded_s)
         ended = time.time()
         totals, waited = replace(host.totals), paced.waited_s
         moves = rebinder.moves
-        time.sleep(course.tail_s)
+        time.sleep(profile.tail_s)
         streets.ended.set()
         streets.join()
         found = {o.query: sinks[o.name].found for o in queries.plan.sink_bindings}
@@ -280,8 +280,8 @@ def drive(
     took = totals.seconds - before.seconds
     rounds = max(1, totals.rounds - before.rounds)
     return Outcome(
-        _latencies(found, streets, rested, began, 0, course.tail_s),
-        _latencies(found, streets, began, ended, moves, course.tail_s),
+        _latencies(found, streets, rested, began, 0, profile.tail_s),
+        _latencies(found, streets, began, ended, moves, profile.tail_s),
         np.array([streets.vehicles[s].sum() * len(KINDS) for s in _seconds(began, ended)], np.float64),
         took / max(1, totals.steps - before.steps),
         max(0.0, took - (waited - waited_s)) / rounds,

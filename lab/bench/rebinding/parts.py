@@ -218,7 +218,7 @@ class OnHost:
 def real(extent: Extent, progress: Progress) -> OnHost:
     """The same on a real host with two slots; every run has some quiet seconds before its load."""
     progress("starting Spark")
-    from lab.bench.rebinding.host import Course, drive, placed  # Spark is imported only when it is needed
+    from lab.bench.rebinding.host import RateProfile, drive, placed  # Spark is imported only when it is needed
     from lab.workloads.traffic import Traffic
     from meander.run.execution.prepared import PreparedRunner
     from meander.run.session import start_session
@@ -227,26 +227,26 @@ def real(extent: Extent, progress: Progress) -> OnHost:
     prepared = PreparedRunner(spark)
     found = OnHost()
 
-    def run(what: str, name: str, repeat: int, full: Traffic, course: Course) -> Outcome:
+    def run(what: str, name: str, repeat: int, full: Traffic, profile: RateProfile) -> Outcome:
         progress(f"host, {what}, {name}, {repeat + 1} of {extent.repeats}")
         setting = replace(SETTINGS[name], seed=repeat)
         quiet = Traffic(REAL_VEHICLES // 10, repeat)
         return drive(
-            prepared, Path(work) / f"{what} {name} {repeat}", queries, setting, quiet, full, REAL_KIND_S, course
+            prepared, Path(work) / f"{what} {name} {repeat}", queries, setting, quiet, full, REAL_KIND_S, profile
         )
 
     try:
         queries = placed(REPLICAS)
         with tempfile.TemporaryDirectory(prefix="meander-bench-") as work:
-            run("warming up", OURS, 0, Traffic(REAL_VEHICLES), Course(0.0, WARM_UP_S, tail_s=0.0))
+            run("warming up", OURS, 0, Traffic(REAL_VEHICLES), RateProfile(0.0, WARM_UP_S, tail_s=0.0))
             for repeat in range(extent.repeats):
                 for name in (OURS, "static") if extent.real_ramp_s else ():
                     full = Traffic(RISES_TO * REAL_VEHICLES, repeat, ramp_s=extent.real_ramp_s)
-                    outcome = run("rising load", name, repeat, full, Course(0.0, extent.real_ramp_s))
+                    outcome = run("rising load", name, repeat, full, RateProfile(0.0, extent.real_ramp_s))
                     found.rising.setdefault(name, []).append(outcome)
                 for name in extent.real:
-                    course = Course(QUIET_S, extent.real_s)
-                    outcome = run("constant load", name, repeat, Traffic(REAL_VEHICLES, repeat), course)
+                    profile = RateProfile(QUIET_S, extent.real_s)
+                    outcome = run("constant load", name, repeat, Traffic(REAL_VEHICLES, repeat), profile)
                     found.constant.setdefault(name, []).append(outcome)
     finally:
         prepared.close()

@@ -57,9 +57,9 @@ class MembershipEvents:
             first = not self._waiting
             self._waiting.append(change)
         if first:
-            act = Task(self._decide)
-            act.answer.add_done_callback(self._ended)
-            core.ask(act)
+            change_topology = Task(self._decide)
+            change_topology.answer.add_done_callback(self._ended)
+            core.ask(change_topology)
         return change.done
 
     def _ended(self, answer: Future[Answer]) -> None:

@@ -1,8 +1,8 @@
 """Membership: which sites are there, and what each of them may say.
 
 Sites register, are heard of and leave; those that are not heard of for too long are away. What that means for the
-topology goes to the decision core as ordinary events. Everything that must survive is in the membership store; when a site was last
-heard of is not, so a coordinator that starts again gives everybody the time to be heard of.
+topology goes to the decision core as ordinary events. Everything that must survive is in the membership store; when a
+site was last heard of is not, so a coordinator that starts again gives everybody the time to be heard of.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class Membership:
             self._check_may_act(given, said.site, seen)
             checks.check_nodes(given, said)
             checks.check_clock(said.site, behind_ms)
-            site, coming = self._claim(self._ready_core(), said, behind_ms)
+            site, arriving = self._claim(self._ready_core(), said, behind_ms)
             try:
-                self._wait(coming)
+                self._wait(arriving)
             except InputError:
                 self._let_go(site)
                 raise

@@ -54,7 +54,7 @@ class NovaQuery:
         self._respect_links()
         if len(joins.unplaced):
             raise InputError(f"query {query.id!r}: {len(joins.unplaced)} of its {problem.joins} joins fit nowhere")
-        self.parting = Repartitioning(loop, Wiring(catalog, loop.engine.log, self.shape))
+        self.repartitioning = Repartitioning(loop, Wiring(catalog, loop.engine.log, self.shape))
         self.taken = np.zeros(problem.nodes)
         """What is booked at each node for this query, tuples per second."""
 
@@ -66,7 +66,7 @@ class NovaQuery:
     def start(self) -> Applied:
         """Adds the query to what runs."""
         self._book()
-        return self.parting.start(self.parts)
+        return self.repartitioning.start(self.parts)
 
     def apply(self, events: Sequence[ChangeEvent]) -> Applied:
         """Applies events to the loop, and what follows for the join. Joins that fit nowhere now stay as they are."""
@@ -80,7 +80,7 @@ class NovaQuery:
 
     def poll(self) -> None:
         """Lets go of what is of no use any more. The loop is polled by its owner."""
-        self.parting.poll()
+        self.repartitioning.poll()
 
     @property
     def without_room(self) -> list[tuple[int, int]]:
@@ -112,7 +112,7 @@ class NovaQuery:
                 node_id = topology.find(name)
                 self._resize(node_id, 0.0 if node_id is None else self._left_of(node_id, tps))
             case RateChanged(stream=stream, rate_tps=rate, node=node):
-                for number, source in enumerate(self.parting.wiring.sources):
+                for number, source in enumerate(self.repartitioning.wiring.sources):
                     if source[0] == stream and node in (None, source[1]):
                         self.reoptimiser.set_rate(number, rate)
         if len(joins.unplaced):
@@ -121,7 +121,7 @@ class NovaQuery:
     def _left_of(self, node: NodeId, capacity_tps: float) -> float:
         """What others leave of a node's capacity; nothing while there is no way from it to the sink."""
         topology, ledger = self.loop.catalog.topology, self.loop.catalog.ledger
-        if not topology.reachable(node, self.parting.wiring.sink_node):
+        if not topology.reachable(node, self.repartitioning.wiring.sink_node):
             return 0.0
         return max(capacity_tps - float(ledger.load_tps[node]) + self._booked(node), 0.0)
 
@@ -168,8 +168,8 @@ class NovaQuery:
         self._book()
         wanted = self.parts
         placed = {(p.left, p.right) for p in wanted}
-        wanted += [p for p in self.parting.wiring.active if (p.left, p.right) not in placed]
-        return self.parting.apply(events, wanted, cause)
+        wanted += [p for p in self.repartitioning.wiring.active if (p.left, p.right) not in placed]
+        return self.repartitioning.apply(events, wanted, cause)
 
     def _booked(self, node: NodeId) -> float:
         return float(self.taken[node]) if node < len(self.taken) else 0.0

@@ -21,7 +21,7 @@ from meander.coordinator.condition.condition import (
     without_numbers,
 )
 from meander.coordinator.condition.facts import NO_REPORTS, facts_of
-from meander.coordinator.condition.progress import EventTimeProgress, Marks, marks_of
+from meander.coordinator.condition.progress import EventTimeProgress, SourceWatermarks, source_watermarks
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.read_model.change_history import ChangeHistory
@@ -297,7 +297,7 @@ class Publisher:
     def measures(self, measured: Measured) -> None:
         """Once a second: how everything is doing."""
         self.measured = measured
-        self.still = self._progress.read(measured.at_ms, self._marks(measured))
+        self.still = self._progress.read(measured.at_ms, self._watermarks(measured))
         self.board.show(measured=measured)
         self.board.show_deployment(measured)
         self.queries(list(self.texts))
@@ -320,10 +320,12 @@ class Publisher:
         links = self.board.link_rates(measured)
         self.hub.publish("metrics", {"at_ms": measured.at_ms, "queries": shown, "host": host, "links": links})
 
-    def _marks(self, measured: Measured) -> dict[QueryId, Marks]:
+    def _watermarks(self, measured: Measured) -> dict[QueryId, SourceWatermarks]:
         plan, shapes = self.loop.catalog.plan, self.board.views.shapes
-        found = {QueryId(name): marks_of(plan, shape.operators, measured.counters) for name, shape in shapes.items()}
-        return {query: marks for query, marks in found.items() if marks}
+        found = {
+            QueryId(name): source_watermarks(plan, shape.operators, measured.counters) for name, shape in shapes.items()
+        }
+        return {query: watermarks for query, watermarks in found.items() if watermarks}
 
     def _queue(self, name: str) -> int:
         """Tuples that wait before fragments of the query."""

@@ -1,9 +1,9 @@
 """Follow or detour: whether operators stay where they are when the route to them gets longer, or move after it.
 
-The route of data from a pinned operator (a producer) through others to the next pinned one (a consumer) is compared with
-the cheapest path between the two: a fresh placement could put everything in between on that path. As long as the route
-takes at most `detour` times as long, or one millisecond longer, only routes change. So the bound does not depend on how
-the operators came to where they are, and holds however often a device moves.
+The route of data from a pinned operator (a producer) through others to the next pinned one (a consumer) is compared
+with the cheapest path between the two: a fresh placement could put everything in between on that path. As long as the
+route takes at most `detour` times as long, or one millisecond longer, only routes change. So the bound does not depend
+on how the operators came to where they are, and holds however often a device moves.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ class Mdcep(Mechanism):
 
 
 def next_hops(spot: Spot) -> Iterator[NodeId]:
-    """Steady nodes on the route, nearest to the inputs first; then the consumer; then the others, nearest to it first."""
+    """Steady nodes on the route, nearest to the inputs first; then the consumer; then the others, nearest to it
+    first."""
     nodes = spot.problem.topology.nodes
     route = list(route_to_sink(spot))
     steady = [n for n in route[:-1] if nodes.kind[n] != NodeKind.SENSOR and not nodes.mobile[n]]

@@ -25,7 +25,8 @@ class TopDown(Mechanism):
 
 
 def route_to_sources(spot: Spot) -> Iterable[NodeId]:
-    """The common route of all sources to the first reader, backwards, as far as it is connected to the other readers."""
+    """The common route of all sources to the first reader, backwards, as far as it is connected to the other
+    readers."""
     if not spot.ends:
         return [n for n in spot.starts if spot.connects(n)]
     if not spot.starts:

@@ -129,9 +129,9 @@ def _prices(cost: Floats, demand: Floats, capacity: Floats, warmth: float) -> Fl
     prices = np.zeros(cost.shape[1])
     scale = np.maximum(capacity, demand.min(initial=np.inf))
     for _ in range(STEPS):
-        wish = cost + prices
-        wish = np.exp((wish.min(axis=1, keepdims=True) - wish) / warmth)
-        wish *= (demand / wish.sum(axis=1))[:, None]
-        over = np.clip((wish.sum(axis=0) - capacity) / scale, -1.0, 3.0)
+        preference = cost + prices
+        preference = np.exp((preference.min(axis=1, keepdims=True) - preference) / warmth)
+        preference *= (demand / preference.sum(axis=1))[:, None]
+        over = np.clip((preference.sum(axis=0) - capacity) / scale, -1.0, 3.0)
         prices = np.maximum(0.0, prices + 0.5 * warmth * over)
     return prices

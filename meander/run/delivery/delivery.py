@@ -205,7 +205,8 @@ class Delivery:
     # Asking
 
     def paused_channels(self) -> set[ChannelId]:
-        """Channels whose sink bindings are paused, or whose sinks are given up: what is in them will not leave for now."""
+        """Channels whose sink bindings are paused, or whose sinks are given up: what is in them will not leave for
+        now."""
         return {task.binding.channel for task in self._all() if self._trouble(task, self.options.given_up_ms)}
 
     @staticmethod

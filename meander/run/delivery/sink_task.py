@@ -1,4 +1,5 @@
-"""A drain: one sink binding on its way from its channel into its sink, with retries and a pause when they do not help."""
+"""A drain: one sink binding on its way from its channel into its sink, with retries and a pause when they do not
+help."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ from meander.run.frames import (
     positions,
     sliced,
 )
-from meander.run.memoised import remembered
+from meander.run.memoised import memoised
 from meander.run.operators import STATEFUL, STATELESS, user_function
 from meander.run.operators.filter import predicate
 from meander.run.operators.state import Stateful, StateTable
@@ -303,7 +303,7 @@ def digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-@remembered
+@memoised
 def as_text(part: object) -> str:
     """An operator or a schema for a digest."""
     return repr(part)
@@ -481,7 +481,7 @@ class _Binder:
         return StageNode(without_names(operator, *schemas), below, by_position(self.schema(operator_id)), names)
 
 
-@remembered
+@memoised
 def without_names(operator: Operator, *inputs: Schema) -> Operator:
     """The operator over columns by position; in a pair the right side's go on where the left side's end."""
     starts = [0, len(inputs[0])] if isinstance(operator, Binary) else [0] * len(inputs)

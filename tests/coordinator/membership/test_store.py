@@ -1,4 +1,5 @@
-"""The membership store of sites: tokens, epochs, and what a coordinator on a copy of the directory can and cannot do."""
+"""The membership store of sites: tokens, epochs, and what a coordinator on a copy of the directory can and cannot
+do."""
 
 from __future__ import annotations
 

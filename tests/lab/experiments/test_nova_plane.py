@@ -51,7 +51,7 @@ def test_ways_along_a_tree_are_never_shorter_than_straight_ones(
     problem: JoinProblem, placed: dict[str, Placed]
 ) -> None:
     for name in ("tree", "cl_tree_sf"):
-        way = placed[name].way_ms
+        way = placed[name].route_ms
         assert way is not None
         longer = 0.0
         for part in placed[name].parts:

@@ -40,7 +40,7 @@ class KafkaExchange:
     def to(self, reader: str) -> TopicLink | None:
         return TopicLink.between(self._me, reader, proof(self._key, reader)) if self.shares(reader) else None
 
-    def coming(self, sender: str) -> TopicLink | None:
+    def arriving(self, sender: str) -> TopicLink | None:
         address = self._address_of(sender)
         if address is None or not self.shares(sender):
             return None
@@ -48,7 +48,7 @@ class KafkaExchange:
 
     def start(self, pulling: Pulling, may_pull: Callable[[str, str, ChannelId], bool]) -> None:
         self.publishing = Publisher(pulling.store, self.broker, self.to, may_pull)
-        self.listening = Listener(pulling, self.broker, self.coming)
+        self.listening = Listener(pulling, self.broker, self.arriving)
         self.publishing.rounds.start()
         self.listening.rounds.start()
 

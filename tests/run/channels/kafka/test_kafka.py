@@ -99,7 +99,7 @@ class Ends:
         assert reader.kafka is not None
         self.pulling = Pulling(reader.store, reader.asker, broker=reader.kafka)
         self.pulling._routes = {("sender",): (LOG,)}
-        self.listening = reader.kafka.listening = Listener(self.pulling, reader.kafka.broker, reader.kafka.coming)
+        self.listening = reader.kafka.listening = Listener(self.pulling, reader.kafka.broker, reader.kafka.arriving)
         self.copy = reader
 
     def ask(self) -> None:
@@ -120,7 +120,7 @@ class Ends:
     @property
     def topic(self) -> str:
         assert self.copy.kafka is not None
-        link = self.copy.kafka.coming("sender")
+        link = self.copy.kafka.arriving("sender")
         assert link is not None
         return link.topic
 
