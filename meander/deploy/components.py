@@ -79,7 +79,7 @@ class FragmentGrouping:
             yield found
 
     def _steps(self, operators: Group) -> dict[OperatorId, int]:
-        """How often the longest way to each operator, inside of these, changes its place."""
+        """The number of changes of place on the longest path to each operator, inside of these."""
         steps: dict[OperatorId, int] = {}
         stack = sorted(operators, reverse=True)
         while stack:

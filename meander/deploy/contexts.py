@@ -21,7 +21,7 @@ from meander.model.operators import STATEFUL
 
 
 class Action(Enum):
-    """What a node does about a fragment."""
+    """The action of a node on a fragment."""
 
     DEPLOY = "deploy"
     UPDATE = "update"
@@ -63,7 +63,7 @@ class Reconfiguration:
     handovers: tuple[Handover, ...]
     protocol: Protocol = ISQD
     strategy: str | None = None
-    """How its state moves, if not as that of all others."""
+    """The state strategy of this handover, where it differs from the protocol's."""
 
     def entering(self) -> Iterator[Channel]:
         """Channels from fragments that stay as they are to fragments that do not: where the marker is put in."""
@@ -78,7 +78,7 @@ class Reconfiguration:
 
     @property
     def closed(self) -> dict[ChannelKey, Channel]:
-        """Channels that nobody needs afterwards."""
+        """Channels that are not needed after the change."""
         kept = {c.id for c in self.change.channels_after.values()}
         return {key: c for key, c in self.change.channels_before.items() if c.id not in kept}
 

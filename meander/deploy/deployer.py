@@ -1,8 +1,8 @@
-"""The deployer: knows what runs, what is on its way, and what should run; says which reconfigurations to begin.
+"""The deployer: knows what runs, what is in flight, and what should run; says which reconfigurations to begin.
 
-It reconciles: whatever changed since is compared with what will run when everything under way is done, so a change
-that had to wait is considered together with newer ones. Reconfigurations that touch the same fragments come one after
-the other; all others run at the same time. It decides and remembers; it does not act.
+It reconciles: the changes since the last call are compared with the deployment after all reconfigurations in flight, so
+a change that had to wait is considered together with newer ones. Reconfigurations that touch the same fragments come
+one after the other; all others run at the same time. It decides and keeps a record; it does not act.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Deployer:
     _moved: dict[OperatorId, None] = field(default_factory=dict)
     _rerouted: dict[Edge, None] = field(default_factory=dict)
     _loose: dict[OperatorId, None] = field(default_factory=dict)
-    """Operators at channels whose route nobody decided: every change may have cut it or brought it back."""
+    """Operators at channels whose route was not decided by the placement: every change may have cut it or brought it
+    back."""
 
     def note(self, moved: Iterable[OperatorId], rerouted: Iterable[Edge] = ()) -> None:
         """Operators that came, went or moved, and edges that lead another way now."""
@@ -201,7 +202,8 @@ class Deployer:
         return self.waiting.union(*(r.change.operators for r in self.under_way.values()))
 
     def validate(self) -> list[str]:
-        """How what will run when all is done differs from what the catalog says; empty when it does not."""
+        """Yields differences between the catalog and the deployment after all reconfigurations in flight; empty when
+        they agree."""
         return validate(self.placed, self.deployment, self.unsettled)
 
     def running(self) -> dict[FragmentId, int]:

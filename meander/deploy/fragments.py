@@ -151,13 +151,13 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What is to be deployed: operators, their nodes and routes, and the topology for those that wait for a place."""
+    """The input of deployment: operators, their nodes and routes, and the topology for those that wait for a place."""
 
     plan: GlobalPlan
     placement: Placement
     topology: Topology
     held: dict[OperatorId, NodeId] = field(default_factory=dict)
-    """Operators that stay where they are for now, whatever the placement says: their turn comes later."""
+    """Operators that stay where they are for now, whatever the placement says: they move in a later step."""
     apart: dict[OperatorId, str] = field(default_factory=dict)
     """Operators that have fragments of their own for now, together with those of the same name only."""
 
@@ -179,7 +179,8 @@ def deploy(placed: Placed) -> Deployment:
 
 
 def redeploy(placed: Placed, deployment: Deployment, seeds: Iterable[OperatorId]) -> DeploymentChange:
-    """What the placement of some operators (that came, went or moved) changes; ids go on where fragments do.
+    """The change of the deployment that the placement of some operators (that came, went or moved) makes; fragments
+    that go on keep their ids.
 
     Looks at the fragments of the seeds and their neighbours only.
     """
@@ -211,9 +212,10 @@ class _Redeployment:
         self.plan, self.placement = placed.plan, placed.placement
 
     def node_of(self, operator: OperatorId) -> NodeId | None:
-        """Where it shall run, or runs while it has no place; None for an operator that does not run.
+        """The node on which the operator shall run, or runs while it has no place; None for an operator that does not
+        run.
 
-        One that has never run begins when all that it reads does.
+        One that has never run begins when all its inputs do.
         """
         if operator not in self.plan.operators:
             return None
@@ -283,7 +285,7 @@ class _Redeployment:
         }
 
     def _groups(self, starts: Iterable[OperatorId], touched: set[FragmentId]) -> list[tuple[OperatorId, ...]]:
-        """What shall run together; fragments that it reaches into are touched as well."""
+        """The sets of operators that shall run together; fragments that they reach into are touched as well."""
         groups = FragmentGrouping(self.plan, self.place_of).around(starts)
         owner = self.deployment.owner
         touched.update(owner[o] for members in groups for o in members if o in owner)

@@ -17,7 +17,7 @@ from meander.model.ids import FragmentId
 
 
 class MarkerAction(Enum):
-    """What a fragment does when the marker reaches it."""
+    """The action of a fragment when the marker reaches it."""
 
     DRAIN = "drain"
     """Finish what is in flight and end."""
@@ -59,7 +59,7 @@ class Marker:
         return Marker(reconfiguration, tuple(MarkerEntry(f, v, action) for (f, v), action in actions.items()))
 
     def action_of(self, fragment: FragmentId, version: int) -> MarkerAction | None:
-        """What that version of the fragment must do; None if the marker only passes by."""
+        """The action of that version of the fragment; None if the marker only passes by."""
         for entry in self.entries:
             if entry.fragment == fragment and entry.version == version:
                 return entry.action

@@ -27,7 +27,7 @@ class _Check:
         self.busy = frozenset(deployment.owner[o] for o in unsettled if o in deployment.owner)
 
     def wanted(self, operator: OperatorId) -> NodeId | None:
-        """Where the operator shall run: where it is held, or where it is placed."""
+        """The node on which the operator shall run: where it is held, or where it is placed."""
         return self.placed.held.get(operator, self.placed.placement.nodes.get(operator))
 
     def operators(self) -> Iterator[str]:

@@ -27,7 +27,7 @@ class Forecast:
     routes: dict[tuple[str, str], Route] = field(default_factory=dict)
     waiting: dict[OperatorId, str] = field(default_factory=dict)
     refused: str | None = None
-    """Why the query cannot be placed on this topology at all."""
+    """The reason why the query cannot be placed on this topology at all."""
 
     def limit_ms(self, route: Route) -> float:
         """Up to this length only routes change."""

@@ -62,7 +62,7 @@ def _first(since_ms: int, slide_ms: int) -> int:
 
 
 def obstacle(spec: Operator) -> str | None:
-    """Why an operator cannot begin without state; None if it can."""
+    """The reason why an operator cannot begin without state; None if it can."""
     if complete_from(spec, 0) is not None:
         return None
     window = spec.window if isinstance(spec, WindowAggregate) else None

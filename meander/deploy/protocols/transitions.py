@@ -34,7 +34,7 @@ class Itinerary:
     apart: Mapping[OperatorId, str] = field(default_factory=dict)
     """Operators that need fragments of their own before they move; those of the same name share one."""
     reasons: Mapping[OperatorId, str] = field(default_factory=dict)
-    """Why operators do not move as the protocol would have it."""
+    """The reasons why operators do not move as the protocol would have it."""
 
 
 @dataclass(frozen=True, slots=True)

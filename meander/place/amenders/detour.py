@@ -46,7 +46,7 @@ class Route:
         return UNLIMITED if self.through_ms > 0 else 1.0
 
     def excess_ms(self, detour: float) -> float:
-        """How much longer it is than it may be; not above zero when all is well."""
+        """The latency beyond the limit; at most zero when the route is short enough."""
         return self.through_ms - limit_ms(self.fresh_ms, detour)
 
     def described(self, detour: float, *, stays: bool) -> str:
@@ -60,7 +60,7 @@ class Route:
 
 
 def limit_ms(fresh_ms: float, detour: float) -> float:
-    """How long a route may be for operators to stay."""
+    """The longest latency of a route for which operators stay."""
     return max(fresh_ms * detour, fresh_ms + SLACK_MS) + ROUNDING_MS
 
 
@@ -206,7 +206,7 @@ def followers(routes: Routes, edge: Edge, too_long: Iterable[Route], detour: flo
 
 
 def _contracted(routes: Routes, movable: Iterable[OperatorId], stay: set[OperatorId], route: Route) -> float:
-    """How long the route would be if only these stayed and everything else lay on cheapest paths between them."""
+    """The route's latency if only these operators stayed and all others lay on cheapest paths between them."""
     catalog = routes.catalog
     topology, nodes, plan = catalog.topology, catalog.placement.nodes, catalog.plan
     order = list(movable)

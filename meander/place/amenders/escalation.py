@@ -36,9 +36,9 @@ MOST_CONTENDERS = 160
 MOST_CREDIT, EARNED = 40_000, 2_000
 """Operators that may be tried anew: at first, and how many more in each batch."""
 SOLVER_PRICE = 4
-"""How many times as much a try by the solver costs."""
+"""The price of a try by the solver, in ordinary tries."""
 ROUNDS = 4
-"""How often what is left of a delta starts over after a part of it was placed."""
+"""Times that the rest of a delta starts over after a part of it was placed."""
 
 HELPFUL = (NodeAdded, LinkAdded, CapacityChanged, RateChanged, PlacementChanged, QueryRemoved)
 """Events after which something may fit that did not before."""
@@ -49,7 +49,7 @@ Trial = Callable[[Delta, bool], bool]
 
 @dataclass(frozen=True, slots=True)
 class WideningStep:
-    """How far a try reaches, and who makes it."""
+    """The reach of a try, and the algorithm that makes it."""
 
     reach: str
     solver: bool
@@ -69,7 +69,7 @@ STEPS = (
 
 @dataclass(slots=True)
 class _Memory:
-    """How far a set of waiting operators came, and after how many helpful changes that was."""
+    """The progress of a set of waiting operators, and the count of helpful changes at that time."""
 
     changes: int
     step: int
@@ -86,7 +86,7 @@ class Escalation:
     """Operators whose mechanism broke or chose wrongly: that is to be mended, not to be worked around."""
     _tried: dict[frozenset[OperatorId], _Memory] = field(default_factory=dict)
     _failed: set[tuple[frozenset[OperatorId], bool]] = field(default_factory=set)
-    """Tries since the last change or success that placed no more, whoever they were for."""
+    """Tries since the last change or success that placed no more operators, of any delta."""
 
     def heed(self, events: Iterable[ChangeEvent]) -> None:
         """A batch begins: credit grows, and changes that may help make earlier tries worth repeating."""

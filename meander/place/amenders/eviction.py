@@ -1,9 +1,9 @@
-"""Which operators leave a node that holds too much.
+"""The choice of operators that leave a node which holds too much.
 
 An operator in the middle of a chain that leaves alone sends its data out and back again. So operators leave from the
-ends of what the node runs: those whose readers are all elsewhere (they move on towards the sink), or those whose inputs
-all are, on nodes with room (they move back towards the source). Of these the ones go first that add the least traffic
-to links for what they free. Operators that a user holds on the node leave last.
+ends of the chain: those whose readers are all elsewhere (they move on towards the sink), or those whose inputs all are,
+on nodes with room (they move back towards the source). The first to go are those that add the least traffic to links
+for the room they free. Operators that a user holds on the node leave last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from meander.place.catalog import Catalog
 
 
 class _Direction(Enum):
-    """Where operators of a connected part leave to. A part that is left at both ends would send data to and fro."""
+    """The direction in which operators of a connected part leave. A part that is left at both ends would send data
+    to and fro."""
 
     ON = "towards the sink"
     BACK = "towards the source"
@@ -40,7 +41,7 @@ class _Excess:
         return _Excess(self.slots - charge[0], self.load_tps - charge[1], self.memory_mb - charge[2])
 
     def relief(self, charge: tuple[int, float, float]) -> float:
-        """How much of the excess an operator takes with it, each resource between 0 and 1."""
+        """The share of the excess that an operator takes with it, each resource between 0 and 1."""
         pairs = zip((self.slots, self.load_tps, self.memory_mb), charge, strict=True)
         return sum(min(own / over, 1.0) for over, own in pairs if over > 0)
 
@@ -130,7 +131,8 @@ class _Choice:
         return all(node is not None and ledger.fits(node, *plan[operator].charge) for node in below)
 
     def _best(self, operator: OperatorId) -> tuple[int, float, _Direction | None]:
-        """How bad it is that the operator leaves (0: at an end, 2: in the middle), the traffic it adds, and its way."""
+        """The cost of moving the operator (0: at an end, 2: in the middle), the traffic that it adds, and its
+        direction."""
         options = [
             (self._badness(operator, direction), self._traffic(operator, direction), direction)
             for direction in self._directions(operator)

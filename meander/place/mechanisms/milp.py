@@ -21,7 +21,7 @@ REPLACED = 1 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When the solver may stop."""
+    """The conditions under which the solver may stop."""
 
     time_s: float = 10.0
     gap: float = 1e-6

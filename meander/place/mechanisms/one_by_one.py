@@ -194,7 +194,7 @@ def somewhere(spot: Spot, proposal: Proposal, *, every: bool = True) -> NodeId |
 
 
 def _reason(spot: Spot, tried: list[NodeId], widen: bool) -> str:
-    """Why there is no node for it: no path, or no room."""
+    """The reason why there is no node for the operator: no path, or no room."""
     topology = spot.problem.topology
     for start in spot.starts:
         if not topology.is_alive(start):

@@ -271,7 +271,8 @@ class _Program:
         return 0.5 / max(longest * sum(weight(f) for f in self.problem.flows), 1e-12)
 
     def _conserve(self, flow: Flow, columns: dict[int, int]) -> None:
-        """What enters a node leaves it, but for where the upstream puts the flow in and the reader takes it out.
+        """Adds conservation of flow: a node sends on all that enters it, except where the upstream puts the flow in and
+        the reader takes it out.
 
         A reader that waits runs only if its input does; beside one that runs anyway, the upstream decides.
         """

@@ -2,9 +2,9 @@
 
 A placement by coordinates looks for pairs that seem fast, and so finds estimates that are too low. Therefore latencies
 of some candidates per join are measured before joins are placed: from all nodes to every sink, and from the sources of
-a join to the nodes that it might get. Those are not the nearest ones, which everybody wants: nodes have prices, which
+a join to the nodes that it might get. Those are not the nearest ones, which all joins want: nodes have prices, which
 rise until none is wanted by more than it can take, and a join's candidates are those with the least latency and price
-together. What was not measured counts as worse than estimated, as far as estimates have been too low.
+together. Latencies that were not measured count as worse than estimated, as far as estimates have been too low.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ROUNDS = 4
 """Candidates are chosen in so many rounds, each by what was measured before."""
 STEPS = 300
 WARMTH = 0.05
-"""How far from the best candidate a join's wish spreads, as a share of the spread of all costs."""
+"""The width of a join's preferences around the best candidate, as a share of the spread of all costs."""
 CAUTION = 0.9
-"""What was not measured is taken to be as much slower than estimated as this share of what was measured stays below."""
+"""The quantile of measured errors by which unmeasured latencies are raised."""
 LEAST_SHARE = 0.15
 """Nodes that could not take this share of a join are no candidates for it, while there are others."""
 
@@ -87,7 +87,7 @@ def _shares(whole: int, rounds: int) -> list[int]:
 
 
 class _Table:
-    """Estimated latencies, and measured ones instead where somebody looked."""
+    """Estimated latencies, replaced by measured ones where there are any."""
 
     def __init__(self, estimated: Floats, measure: Measure) -> None:
         self.estimated, self._measure = estimated, measure

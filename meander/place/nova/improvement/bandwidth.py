@@ -30,7 +30,7 @@ LEAST = 1e-6
 
 @dataclass(slots=True)
 class Relief:
-    """What it took to respect all links."""
+    """The cost of respecting all links."""
 
     moved: int = 0
     cut: int = 0

@@ -20,19 +20,19 @@ Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
 
 FEW = 64
-"""So many nodes are looked at for somebody to push aside."""
+"""Nodes that are examined for a rival to push aside."""
 CHUNK = 64
 FIRST_STEP, LAST_STEP = 0.3, 0.02
 PASSES = 8
 WORSE = 10.0
-"""How much it counts to be worse than a rival."""
+"""The weight of being worse than a rival."""
 SHAKEN = 0.03, 0.15
 """Between these shares of the replicas are placed anew when the search is stuck."""
 SEED = 0
 MOST_STUCK = 200
 """Shakes without success after which the search ends early."""
 MEAN = 0.25
-"""How much the mean counts against the 90th percentile."""
+"""The weight of the mean against the 90th percentile."""
 
 
 class _Search:

@@ -1,4 +1,4 @@
-"""What must be true of placed joins at any time. Tests call this after every step."""
+"""The invariants of placed joins. Tests check them after every step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _cover(joins: Joins) -> list[str]:
 
 
 def _loads(joins: Joins) -> list[str]:
-    """What arrives at each node is the union of what its replicas read, and not too much unless that was allowed."""
+    """Yields nodes whose load differs from the union of their replicas' input, or is too high unless that was
+    allowed."""
     arriving: dict[int, dict[int, list[tuple[float, float]]]] = {}
     board = joins.board
     for r in joins.replicas():

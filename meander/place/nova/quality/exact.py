@@ -41,7 +41,7 @@ class Exact:
 
 
 def cost_of(joins: Joins, sink_weight: float = 1.0) -> float:
-    """What a placement costs: per join the mean over its cells of both ways from source to sink."""
+    """The cost of a placement: per join the mean over its cells of both ways from source to sink."""
     board, total = joins.board, 0.0
     for r in joins.replicas():
         left, right = board.sources["node"][board.joins["ends"][r.join]]

@@ -1,4 +1,4 @@
-"""How good a placement is: what tuples experience from source to sink, against sending them directly; and overload.
+"""The quality of a placement: latencies of tuples from source to sink, against sending them directly; and overload.
 
 A source's latency is its way to a node and on to the sink, averaged over its replicas; the 90th percentile and the mean
 over all sources are compared with those of direct transmission, which no placement can beat in a metric space.
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class TupleLatencies(Protocol):
-    """Whoever knows the latency between nodes: placed joins, or a problem."""
+    """A table of latencies between nodes: placed joins, or a problem."""
 
     def latency_ms(self, a: NDArray[np.integer[Any]], b: NDArray[np.integer[Any]]) -> Floats: ...
 

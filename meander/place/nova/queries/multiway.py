@@ -55,7 +55,7 @@ def left_deep(sources: int) -> list[JoinStep]:
 
 
 def rates(steps: list[JoinStep], source_tps: Floats) -> Floats:
-    """What each step sends on."""
+    """The output rate of each step."""
     out: list[float] = []
     for number, step in enumerate(steps):
         inputs = [float(source_tps[i]) if i >= 0 else _earlier(out, i, number) for i in (step.left, step.right)]

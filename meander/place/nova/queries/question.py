@@ -23,7 +23,7 @@ ONLY = "only."
 """Begins a stream's option that says which value of a column each producer has: `only.region: p1=north, p2=south`."""
 
 Pairs = Sequence[tuple[int, int]]
-"""Which sources join, by their numbers on the left and on the right."""
+"""The sources that join, by their numbers on the left and on the right."""
 
 
 def pairs_of_query(shape: JoinShape, streams: Mapping[str, Stream]) -> list[tuple[int, int]]:

@@ -117,7 +117,7 @@ def use_all(board: PlacedColumns, joins: int) -> None:
 def _onwards(
     board: PlacedColumns, replica: int, source: int, reached: float, end: float, start: float
 ) -> tuple[float, float]:
-    """How far one replica's range of a source covers on from `reached`, or else where it starts to; if not better."""
+    """The end of the range of one replica that covers `reached`, or else the start of its next range; if not better."""
     join = board.replicas[replica].join
     for side in range(2):
         if board.joins[join].ends[side] == source:

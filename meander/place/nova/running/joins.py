@@ -1,4 +1,4 @@
-"""Placed joins: what Nova holds between events. Built by `place`, changed by `reoptimise`, read by everybody else."""
+"""Placed joins: Nova's state between events. Built by `place`, changed by `reoptimise`, read by all others."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Joins:
     rules: Rules
     taste: Taste
     alive: NDArray[np.bool_]
-    """Which nodes exist."""
+    """A flag for each node: whether it exists."""
     active: NDArray[np.bool_]
-    """Which joins exist."""
+    """A flag for each join: whether it exists."""
     status: NDArray[np.int8]
     """Per join `placing.PLACED` or why it is not."""
     virtual: Floats
@@ -140,7 +140,7 @@ class Joins:
         return np.flatnonzero(nodes["load"] > nodes["capacity"] * (1 + 1e-9) + 1e-6)
 
     def traffic_tps(self) -> float:
-        """What all nodes take in together."""
+        """The input of all nodes together."""
         return float(self.board.nodes["load"].sum())
 
 

@@ -103,7 +103,7 @@ class Reoptimiser(Changer):
         return self._remember(change)
 
     def add_source(self, node: int, rate_tps: float) -> int:
-        """A new source, joined with nobody yet; its row is returned."""
+        """Adds a source without partners and returns its row."""
         self._node(node)
         if not (rate_tps > 0 and np.isfinite(rate_tps)):
             raise InputError(f"a source must have a positive rate, not {rate_tps:g}")
