@@ -1,4 +1,4 @@
-"""What the adaptation loop did, and what it can choose from."""
+"""The adaptation loop over HTTP: its decisions, and the mechanisms that it can choose from."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from meander.run.store.journal import JournalError
 
 _log = logging.getLogger(__name__)
 WARM_UP_S = 60.0
-"""How long slots may take to make their first step."""
+"""The time that slots may take for their first step."""
 
 
 class Coordinator:
@@ -168,7 +168,7 @@ class Coordinator:
         self.membership_service.membership.watchers.append(heard)
 
     def _step_down(self, reason: str) -> None:
-        """Another coordinator acts; whoever runs this one is to stop it."""
+        """Stops: another coordinator acts, and this one is to be ended by its user."""
         if self._parts is not None:
             self._parts.core.halt()
         self.stepped_down.set()
@@ -201,7 +201,7 @@ class Coordinator:
 
     @property
     def first_sink_bindings(self) -> list[SinkBinding]:
-        """Where the results of the first queries come out, of those that were never stopped."""
+        """The sink bindings of the first queries that were never stopped."""
         first = set(self.options.first)
         return [
             o for o in self.parts.core.sink_bindings.known.values() if o.query in first and o.query not in self.stopped
@@ -234,7 +234,7 @@ class Coordinator:
         return self.service.wait(self.service.demand(query, demands))
 
     def positions(self, positions: Mapping[str, tuple[float, float]]) -> None:
-        """Where moving things are now."""
+        """The positions of moving things now."""
         self.service.move_things({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
 
     def latencies(self) -> dict[str, LatencyHistogram]:
@@ -243,7 +243,7 @@ class Coordinator:
         return delivery.latencies() if delivery is not None else {}
 
     def summary(self) -> dict[str, Any]:
-        """What was done since the process began."""
+        """The totals since the process began."""
         return self.parts.summary()
 
     def drain(self, timeout_s: float = 60.0) -> bool:
@@ -263,9 +263,9 @@ class Coordinator:
 
 
 def _settle_memory() -> None:
-    """What was made until now is not looked at again when Python looks for garbage.
+    """Takes the objects made so far out of garbage collection.
 
-    It is for the most part code, and stays; going through all of it stops every thread for 0.3 s, requests included.
+    Most of them are code, and stay; going through all of them stops every thread for 0.3 s, requests included.
     """
     gc.collect()
     gc.freeze()

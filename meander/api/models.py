@@ -1,4 +1,5 @@
-"""What goes in and out, for the OpenAPI description. Answers are made by the board; tests check that they fit these."""
+"""The bodies of requests and answers, for the OpenAPI description. Answers are made by the read model; tests check
+that they fit these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sites send and are told, for the OpenAPI description."""
+"""The messages between sites and the coordinator, for the OpenAPI description."""
 
 from __future__ import annotations
 

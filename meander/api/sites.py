@@ -121,7 +121,7 @@ def release(service: ServiceOf, site: str) -> Response:
     response_class=Response,
 )
 def tokens(service: ServiceOf) -> Response:
-    """Which sites have a token, and for which nodes."""
+    """List the sites that have a token, with their nodes."""
     return shown([given.as_json() for given in service.sites.store.passes()])
 
 
@@ -156,7 +156,7 @@ def audit(
     since: Annotated[int, Query(ge=0, le=LARGEST_TIME, description="Only those after this number.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Who did what, the newest entries, oldest first."""
+    """List the newest entries of the audit log, oldest first."""
     if service.auditor is not None:
         service.auditor.flush()
     return shown(service.sites.store.audit(limit, since))

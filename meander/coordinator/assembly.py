@@ -41,7 +41,7 @@ from meander.run.host import Host
 from meander.run.installation import OUTSIDE
 
 FORECAST_S = 0.5
-"""How long a mechanism may think about a forecast: everybody else waits meanwhile."""
+"""The longest time of a mechanism for a forecast: the decision core waits meanwhile."""
 SETTLE_S = 60.0
 KNOWLEDGE = "knowledge.json"
 
@@ -74,7 +74,7 @@ class Assembly:
         self.ledger.close()
 
     def summary(self) -> dict[str, Any]:
-        """What was done since the process began."""
+        """The totals since the process began."""
         totals, status = self.core.publisher.totals, self.host.status()
         delivery = self.host.delivery
         everything = LatencyHistogram()
@@ -161,7 +161,8 @@ def _adaptation(loop: PlacementLoop, knowledge: Path, options: CoordinatorOption
 
 
 def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) -> None:
-    """What the last process left: plan and placement from the ledger, fragments and channels from the host's store."""
+    """Takes up the work of the last process: plan and placement from the ledger, fragments and channels from the
+    host's store."""
     loop, publisher, ledger = core.loop, core.publisher, core.ledger
     engine, plan, now = loop.engine, loop.catalog.plan, core.clock()
     publisher.board.why.update(recovered.why)

@@ -1,4 +1,4 @@
-"""Changes as they come in over HTTP: JSON values checked and made into change events, before anybody acts on them."""
+"""The reader of changes over HTTP: JSON values are checked and made into change events, before they reach the core."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Answer = tuple[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What makes two requests the same one."""
+    """The identity of a request: two requests with the same key are one."""
 
     key: str
     fingerprint: str
@@ -30,7 +30,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class CommandBatch:
-    """What a batch of changes came to."""
+    """The result of a batch of changes."""
 
     number: int
     applied: Applied
@@ -49,14 +49,14 @@ class CommandBatch:
         }
 
     def in_numbers(self) -> Json:
-        """What the ledger keeps of it."""
+        """The figures that the ledger keeps of it."""
         report = self.applied.report
         counts = {"moves": len(self.moves), "rerouted": len(report.rerouted), "unplaced": len(report.unplaced)}
         return counts | {"fragments": self.fragments}
 
 
 class CommandKind(StrEnum):
-    """What an answer is about."""
+    """The subject of an answer."""
 
     BATCH = "batch"
     MOVE = "move"
@@ -67,7 +67,8 @@ class CommandKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """How a command is answered. It is written down with the command, so that another process can give the answer."""
+    """The form of a command's answer. It is written down with the command, so that another process can give the
+    answer."""
 
     kind: CommandKind
     query: str = ""

@@ -1,8 +1,8 @@
-"""The decision core: one thread that owns everything that decides. Others put commands into its queue and get answers.
+"""The decision core: one thread that owns all decisions. Other threads put commands into its queue and get answers.
 
-A command is written into the ledger before it is carried out, and once more with what came of it. Commands that wait at
-the same time are carried out as one batch; one that cannot be is refused on its own. Whoever only wants to look reads
-the board and does not come here.
+A command is written into the ledger before it is carried out, and once more with its result. Commands that wait at the
+same time are carried out as one batch; one that cannot be is refused on its own. Requests that only read go to the read
+model and do not come here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MOST_AT_ONCE = 1_000
 
 
 class ObservedEngine(Engine):
-    """An engine whose reports can be read afterwards, whoever ran it."""
+    """An engine whose reports can be read afterwards, whichever caller ran it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -84,7 +84,7 @@ class Core:
         self.loop, self.ledger, self.sink_bindings = publisher.loop, publisher.ledger, publisher.sink_bindings
         self.adaptation = publisher.adaptation
         self.failures: dict[str, float] = {}
-        """What went wrong inside, and when it last did."""
+        """Internal failures, with the time of the last occurrence of each."""
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
         """Told when another coordinator has taken over."""
         self.on_measured: Callable[[], None] = lambda: None
@@ -99,7 +99,7 @@ class Core:
         """Whether what runs is compared with the catalog after every change."""
         self._validated, self._validates_at = (0, 0), 0.0
         self._changed = 0.0
-        """When the last batch was applied."""
+        """The time at which the last batch was applied."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="core", daemon=True)
 
@@ -159,12 +159,12 @@ class Core:
         self.failures[f"{what} failed: {type(error).__name__}: {error}"] = time.monotonic()
 
     def recent_failures(self) -> list[str]:
-        """What went wrong inside lately."""
+        """The internal failures of the last minute."""
         since = time.monotonic() - FAILURE_SHOWN_S
         return [what for what, at in list(self.failures.items()) if at >= since]
 
     def _gather(self) -> list[Command | Task]:
-        """What waits; sleeps for a moment when there is nothing."""
+        """Takes all waiting commands and tasks from the queue; sleeps for a moment when there are none."""
         found: list[Command | Task] = []
         busy = self.loop.pending or self.loop.deployer.under_way or self.adaptation.transitions.under_way
         try:
@@ -265,7 +265,8 @@ class Core:
         self.begin(batch)
 
     def _admitted(self, commands: Sequence[Command]) -> list[Command]:
-        """Those that can be carried out one after the other; the others are refused, each with its own reason."""
+        """The commands that can be carried out one after the other; the others are refused, each with its own
+        reason."""
         if self._all_fit(commands):
             return list(commands)
         good: list[Command] = []
@@ -348,7 +349,8 @@ class Core:
         return batch
 
     def begin(self, batch: CommandBatch) -> None:
-        """Begins to deploy what was decided. Whoever wished for it has the answer by then, and needs not wait."""
+        """Begins to deploy the decisions of a batch. Its commands have been answered by then, and do not wait for
+        deployment."""
         self._changed = time.monotonic()
         self.loop.begin(batch.applied)
         self.publisher.reconfigurations((), self.clock())
@@ -382,7 +384,7 @@ class Core:
         return [topology.name(NodeId(int(n))) for n in ends]
 
     def _note(self, events: Iterable[ChangeEvent], texts: Mapping[QueryId, str]) -> None:
-        """What is kept of events that were applied, besides topology and placements."""
+        """Writes down the effects of applied events, besides topology and placements."""
         for event in events:
             match event:
                 case QueryAdded(query=query):
@@ -400,7 +402,7 @@ class Core:
                     self.ledger.save_rates({key: rate for key, rate in rates.items() if key[0] == stream})
 
     def _save_placements(self, by_hand: Iterable[OperatorId] = ()) -> None:
-        """Writes down where operators are that are not what they were, and those that somebody moved or let go."""
+        """Writes down the places of operators that moved, and of those that a user moved or released."""
         why = self.publisher.board.why
         changed: dict[OperatorId, Placing | None] = {}
         for operator in (*self._unsaved, *by_hand):
@@ -422,7 +424,7 @@ class Core:
     # ---------------------------------------------------------------- carrying on
 
     def carry_on(self) -> None:
-        """What is under way goes on; what happened is told."""
+        """Carries on with the work in flight, and publishes its results."""
         now = self.clock()
         outcomes = self._polled()
         decided = self._adapted(now)
@@ -452,7 +454,7 @@ class Core:
             self.failed("validation", RuntimeError(fault))
 
     def _polled(self) -> list[ReconfigurationOutcome]:
-        """What happened to changes; when looking at them fails, everything else here goes on."""
+        """The outcomes of changes since the last call; when polling fails, the other duties go on."""
         try:
             return self.loop.poll()
         except Exception as error:
@@ -460,7 +462,7 @@ class Core:
             return []
 
     def _adapted(self, now_ms: int) -> list[Decision]:
-        """What the adaptation loop decided; when it fails, queries run on as they are placed."""
+        """The decisions of the adaptation loop; when it fails, queries run on as they are placed."""
         try:
             return self.adaptation.tick(now_ms)
         except Exception as error:
@@ -468,7 +470,7 @@ class Core:
             return []
 
     def follow(self) -> None:
-        """Takes note of placements that somebody else than a batch changed, such as the adaptation loop."""
+        """Takes note of placements that changed outside of a batch, such as those of the adaptation loop."""
         reports = self._told_reports()
         if not reports:
             return

@@ -138,7 +138,7 @@ def create(directory: Path, topology: Path) -> CoordinatorDirectory:
 
 
 def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
-    """What `meander.toml` says, checked."""
+    """Reads and checks `meander.toml`."""
     try:
         found = tomllib.loads(home.settings.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -190,7 +190,7 @@ def announce(home: CoordinatorDirectory, address: str) -> None:
 
 
 def announced(home: CoordinatorDirectory) -> ServiceSettings | None:
-    """Where the coordinator of this directory said that it can be reached."""
+    """The address under which this directory's coordinator can be reached, as it announced it."""
     try:
         found = json.loads(home.service.read_text(encoding="utf-8"))
         return ServiceSettings(str(found["address"]), int(found["process"]))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TIMES = 3
 PAUSE_S = 0.3
 Inventories = Mapping[str, Inventory | str]
-"""What each site has, or why it could not be asked."""
+"""The inventory of each site, or the reason why it could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was looked at, and every difference."""
+    """The scope of an examination, and every difference that it found."""
 
     findings: tuple[Finding, ...]
     operators: int

@@ -1,4 +1,4 @@
-"""How a coordinator runs: every option with its default, checked before anything starts."""
+"""The options of a coordinator, each with its default, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from meander.run.rebinding.options import USUAL, rebinding_by
 
 @dataclass(frozen=True)
 class CoordinatorOptions:
-    """How a coordinator runs."""
+    """The options of a coordinator."""
 
     mechanism: str = "bottom_up"
     protocol: str = "isqd"
@@ -44,7 +44,7 @@ class CoordinatorOptions:
     samples: Sequence[tuple[str, str]] = ()
     """Titles and texts of queries that the page offers."""
     heartbeat_ms: int = HEARTBEAT_MS
-    """How often sites are to be heard of."""
+    """The interval of heartbeats."""
     session_timeout_ms: int = SESSION_TIMEOUT_MS
     """A site that is not heard of for so long is away."""
     tls: Tls | None = None
@@ -52,7 +52,7 @@ class CoordinatorOptions:
     rpc_listen: str | None = None
     """Host and port at which sites pull channels from here; any free port beside the API if it is None."""
     rpc_address: str | None = None
-    """Where sites reach it, if that is not where it listens."""
+    """The address at which sites reach it, if that is not where it listens."""
     ca: Path | None = None
     """The authority that signs the certificates of sites, if they have some."""
     broker: str = ""

@@ -35,12 +35,12 @@ from meander.run.reporting.inventory import Inventory
 from meander.run.reporting.paused import pauses_from
 
 FRESH_S = 5.0
-"""For so long what the membership store says is not looked up again, unless somebody came or went."""
+"""The time for which entries of the membership store are used again, unless a site comes or goes."""
 AT_ONCE = 16
 
 
 class Declared(Protocol):
-    """What sites have to know of streams and sinks."""
+    """The streams and sinks that sites have to know."""
 
     @property
     def streams(self) -> Mapping[str, Stream]: ...
@@ -80,7 +80,7 @@ class Members:
         return self._keys.get(site)
 
     def changed(self) -> None:
-        """Somebody came or went."""
+        """Drops the cached entries: a site came or went."""
         self._until = 0.0
 
     def _look(self) -> None:
@@ -97,7 +97,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
-    """Where the coordinator's own host is reached by sites."""
+    """The listening address of the coordinator's own host, and the address at which sites reach it."""
 
     listen: str = "127.0.0.1:0"
     address: str | None = None
@@ -112,7 +112,7 @@ class OwnSite:
     """Made before anything is taken up, opened with the host, closed with it."""
 
     def __init__(self, fleet: Fleet, secret: str, world: Declared, options: ListenOptions) -> None:
-        """`secret` is known to nobody else: proofs for those who ask here are made with it."""
+        """`secret` is known to the coordinator only: proofs for clients of this host are made with it."""
         self._key, self._options = key_of(f"{HOME} {secret}"), options
         self._world = {
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
@@ -125,7 +125,7 @@ class OwnSite:
         self._carrier: Driver | None = None
         self.outbox: Outbox | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
-        """What the sites that are there said about themselves last."""
+        """The last facts about themselves of the sites that are there."""
 
     def join(self, loop: PlacementLoop, host: Host) -> None:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
@@ -152,7 +152,7 @@ class OwnSite:
         self._clients.home_address = shown if "://" in shown else f"{scheme}://{shown}"
 
     def _remote(self) -> Remote:
-        """What sites say about their fragments."""
+        """The pauses and backlogs that sites report of their fragments."""
         hosts = self._carrier.hosts if self._carrier is not None else {}
         if not hosts:
             return Remote()
@@ -163,7 +163,7 @@ class OwnSite:
         return Remote({key: p for each in pauses for key, p in each.items()}, frozenset(behind), heard)
 
     def _here(self) -> str:
-        """The host at which sites reach this one, if nobody says otherwise: its name if it listens everywhere."""
+        """The host at which sites reach this one, unless configured: its name if it listens everywhere."""
         listen = self._options.listen
         return socket.getfqdn() if is_everywhere(listen) else listen.rsplit(":", 1)[0]
 
@@ -198,7 +198,7 @@ class OwnSite:
             return str(error)
 
     def inventories(self, sites: Sequence[str]) -> dict[str, Inventory | str]:
-        """What sites have; for each that could not be asked the reason."""
+        """The inventories of sites; for each that could not be asked the reason."""
         if not sites:
             return {}
         with ThreadPoolExecutor(AT_ONCE, "inventories") as pool:

@@ -1,4 +1,4 @@
-"""The service: everything that can be asked of a coordinator, whoever asks. The HTTP API and Python share it."""
+"""The service: all requests to a coordinator, over HTTP or from Python."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Service:
         self.resume_elsewhere: ResumeElsewhere = lambda name, operators: {}
         """Lets sites try again what is paused there."""
         self.inventories: Callable[[], Inventories] = dict
-        """What all sites have."""
+        """The inventories of all sites."""
         self._started = time.monotonic()
         self._things: dict[str, dict[str, float]] = {}
         self._told_things = 0.0
@@ -96,7 +96,7 @@ class Service:
         self._sites, self.auditor = sites, auditor
 
     def who(self, token: str | None) -> str:
-        """The name of whoever has a token, for the audit log."""
+        """The name of a token's owner, for the audit log."""
         role = self.tokens.role_of(token) if token else None
         if role is not None or token is None or self._sites is None:
             return role.value if role else "nobody"
@@ -154,7 +154,7 @@ class Service:
         }
 
     def _stages(self) -> dict[str, Any] | None:
-        """How the stages of the coordinator's own host run."""
+        """The use of Spark by the stages of the coordinator's own host."""
         measured = self._core.publisher.board.views.measured if self._core is not None else None
         use = measured.status.stages if measured is not None else None
         return None if use is None else {"stages": dict(use.stages), "refused": dict(use.refused)}
@@ -173,7 +173,7 @@ class Service:
         return service_condition(ServiceFacts(core is not None, self._stopping, tuple(problems), troubles, queries))
 
     def _tell_health(self) -> None:
-        """Tells whoever watches, when something else is wrong than before; figures alone are no news."""
+        """Publishes the health, when a problem appears or disappears; figures alone are no news."""
         found = self.health()
         words = found["status"], found["queries"], [without_numbers(p) for p in found["problems"]]
         if words != self._told_health:
@@ -225,7 +225,7 @@ class Service:
         return [{"name": s.name, "node": s.node} for s in self.reader.sinks.values()]
 
     def move_things(self, positions: Mapping[str, Mapping[str, float]]) -> None:
-        """Where moving things are now; told a few times a second."""
+        """Publishes the positions of moving things, a few times a second."""
         self._things = {**self._things, **{name: dict(place) for name, place in positions.items()}}
         now = time.monotonic()
         if now - self._told_things >= POSITIONS_S:
@@ -247,7 +247,7 @@ class Service:
         return self.core.ask(Command(self.reader.read(events), Response(CommandKind.BATCH), key=key))
 
     def dry_run(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> Future[Answer]:
-        """What events would do, without doing it."""
+        """Works out the effect of events, without applying them."""
         changes = self.reader.read(events)
         return self.core.ask(Task(lambda core: (HTTPStatus.OK, try_changes(core, changes))))
 
@@ -401,7 +401,7 @@ def _can_go(core: Core, operator: OperatorId, node: str) -> None:
 
 
 def _is_held(core: Core, operator: OperatorId) -> None:
-    """Raises when nobody has put an operator anywhere."""
+    """Raises when an operator was not placed by hand."""
     record = core.loop.catalog.plan.operators.get(operator)
     if record is None:
         raise not_found(InputError(f"no operator {operator}; `meander describe` shows the numbers"))

@@ -15,7 +15,7 @@ KEPT_ROWS = 500
 
 
 class Tail:
-    """The newest rows of one sink binding. Written by delivery, read by anybody."""
+    """The newest rows of one sink binding. Written by delivery, read by all."""
 
     def __init__(self, kept_rows: int = KEPT_ROWS) -> None:
         self.kept_rows = kept_rows

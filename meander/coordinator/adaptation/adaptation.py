@@ -73,7 +73,7 @@ class Adaptation:
             self.mapek.watch(query, running.query.demands, self.chosen.fallback, now_ms)
 
     def note(self, events: Iterable[ChangeEvent], now_ms: int) -> None:
-        """What happened: changes of the environment, of demands, queries that came or went."""
+        """Records events for the loop: changes of the environment and of demands, queries that came or went."""
         found = list(events)
         self.meter.note(found)
         for event in found:

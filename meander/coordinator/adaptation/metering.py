@@ -26,13 +26,13 @@ class Meter:
 
     loop: PlacementLoop
     flows: Callable[[], Mapping[ChannelId, ChannelFlow]] | None = None
-    """How channels are doing, here and at sites; without it, those of this host are looked at."""
+    """The flow of all channels, here and at sites; without it, those of this host are read."""
     still_ms: Callable[[QueryId], int] = lambda query: 0
-    """How long the time of a query has stood still although its sources went on."""
+    """The time in ms for which a query's event time has stood still although its sources went on."""
     held: Callable[[QueryId], str] = lambda query: ""
-    """Why a query is paused, if it is."""
+    """The reason why a query is paused; empty when it is not."""
     waits_for: Callable[[QueryId], str | None] = lambda query: None
-    """Whom its windows wait for, if their time stands still."""
+    """The source that a query's windows wait for, if their time stands still."""
     _backlog: Backlog = field(default_factory=Backlog)
     _latency: dict[str, LatencyHistogram] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
@@ -54,11 +54,11 @@ class Meter:
                 self._handovers += any(n is not None and bool(topology.nodes.mobile[n]) for n in ends)
 
     def moved(self, query: QueryId, size: float) -> None:
-        """What a transition of a query sent since the last reading: control messages and state."""
+        """The control messages and state that a query's transition sent since the last reading."""
         self._state_bytes[query] = self._state_bytes.get(query, 0.0) + size
 
     def read(self, at_ms: int, span_ms: int) -> Measures:
-        """What happened in the span that ends now."""
+        """The measures of the span that ends now."""
         loop, host = self.loop, self.loop.host
         sent, received = self._traffic()
         latencies, results = self._results()
@@ -92,7 +92,7 @@ class Meter:
         return self._backlog.read(at_ms, read_counters(self.loop.host.store.exchange))
 
     def _waits_ms(self, query: QueryId, flows: Mapping[ChannelId, ChannelFlow]) -> float:
-        """How long the oldest tuple has waited in one of a query's channels, or for time to go on."""
+        """The longest time that a tuple has waited in one of a query's channels, or for event time to go on."""
         plan = self.loop.catalog.plan
         channels = query_channels(plan, self.loop.deployer.deployment, plan.serving(query))
         return float(max(self.still_ms(query), *(flows[c].waits_ms for c in channels if c in flows), 0))

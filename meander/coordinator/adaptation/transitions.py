@@ -46,15 +46,15 @@ class _RunningTransition:
     waiting: list[Step] = field(default_factory=list)
     applied: Applied | None = None
     step: Step | None = None
-    """What is under way; None while operators get fragments of their own, or join others again."""
+    """The step in flight; None while operators get fragments of their own, or join others again."""
     step_started: float = 0.0
     steps: int = 0
     moved: tuple[OperatorId, ...] = ()
     arrived: float | None = None
-    """When the last operator ran at its new place."""
+    """The time at which the last operator ran at its new place."""
     cost: Cost = field(default_factory=Cost)
     returning: str | None = None
-    """Why it goes back, once it does."""
+    """The reason why it goes back, once it does."""
 
 
 class Transitions:
@@ -66,7 +66,7 @@ class Transitions:
         self.costs: dict[QueryId, Cost] = {}
         """Of the last transition of each query."""
         self.selection_s = 0.0
-        """What choosing the mechanism took, for each transition that is started next."""
+        """The time that choosing the mechanism took, for each transition that is started next."""
         self._running: dict[QueryId, _RunningTransition] = {}
         self._gathering = 0
         self._is_due = False
@@ -98,8 +98,8 @@ class Transitions:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is started inside begins at its end, all at the same time: slots stop between two steps once, not for
-        every query."""
+        """Collects transitions that are started inside, and begins them at the end, all at the same time: slots stop
+        between two steps once, not for every query."""
         self._gathering += 1
         try:
             yield

@@ -41,7 +41,7 @@ def facts_of(
     *,
     is_stopping: bool = False,
 ) -> QueryFacts:
-    """What there is to know of a query now; `flows` are those of all reports, for callers that look at many queries."""
+    """The facts of a query now; `flows` are those of all reports, for callers that examine many queries."""
     flows = merged_flows(reports) if flows is None else flows
     channels = query_channels(loop.catalog.plan, loop.deployer.deployment, operators)
     found = {c: flows[c] for c in channels if c in flows}
@@ -156,7 +156,7 @@ def _cut_off(loop: PlacementLoop, operators: Sequence[OperatorId]) -> Iterator[s
 
 
 def _where(loop: PlacementLoop, channel: ChannelId, upstream: OperatorId) -> str:
-    """Where tuples of a channel wait, for people."""
+    """The place where tuples of a channel wait, in words."""
     spec = loop.catalog.plan[upstream].spec
     if channel == OUTSIDE + upstream and isinstance(spec, Sink):
         return f"for sink {spec.name}"
@@ -166,7 +166,8 @@ def _where(loop: PlacementLoop, channel: ChannelId, upstream: OperatorId) -> str
 def _quiet_ms(
     loop: PlacementLoop, operators: Sequence[OperatorId], flows: Mapping[ChannelId, ChannelFlow], reports: Reports
 ) -> int | None:
-    """How long all sources of a query have given nothing: those of this host by channel, those of sites by stream."""
+    """The time for which all sources of a query have given nothing: those of this host by channel, those of sites by
+    stream."""
     found = [flow.quiet_ms for channel, flow in flows.items() if _is_source(loop, channel)]
     for site, report in reports.items():
         if site != HOME:

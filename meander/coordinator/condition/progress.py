@@ -1,8 +1,8 @@
-"""How long the event time of window aggregates has stood still although some of their sources went on.
+"""The time for which the event time of window aggregates has stood still although some of their sources went on.
 
-Windows wait for the slowest of their inputs. When one of them gives nothing, what the others gave is read, so no tuple
-waits in a channel, and yet nothing comes out. It shows in the watermarks of the sources: one moves, another does not.
-Only aggregates wait like that: joins, conjunctions and sequences give a pair as soon as both its tuples are there.
+Windows wait for the slowest of their inputs. When one of them gives nothing, the tuples of the others are read, so no
+tuple waits in a channel, and yet nothing comes out. It shows in the watermarks of the sources: one moves, another does
+not. Only aggregates wait like that: joins, conjunctions and sequences give a pair as soon as both its tuples are there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meander.run.frames import END
 from meander.run.installation import OUTSIDE
 
 QUIET_MS = 10_000
-"""When no source has moved for so long, all of them are quiet, and nobody waits for anything."""
+"""Time without progress of any source after which all are quiet, and nothing counts as waiting."""
 
 SourceWatermarks = Mapping[OperatorId, Mapping[OperatorId, int]]
 """By window aggregate that could wait for one of several sources: the watermarks of those that have not ended."""
@@ -27,7 +27,7 @@ SourceWatermarks = Mapping[OperatorId, Mapping[OperatorId, int]]
 def source_watermarks(
     plan: GlobalPlan, operators: Sequence[OperatorId], counters: Mapping[ChannelId, ChannelCounters]
 ) -> dict[OperatorId, dict[OperatorId, int]]:
-    """Those of a query, as far as the sources are on one host."""
+    """The watermarks of a query's sources, as far as the sources are on one host."""
     found: dict[OperatorId, dict[OperatorId, int]] = {}
     for operator in operators:
         if operator not in plan.operators or not isinstance(plan[operator].spec, WindowAggregate):
@@ -60,11 +60,11 @@ class _Track:
     fastest: int
     """The furthest that a source was seen."""
     base: int
-    """Where that was when the slowest moved last."""
+    """The position of the fastest when the slowest moved last."""
     moved_ms: int
-    """When a source moved last."""
+    """The time at which a source moved last."""
     since_ms: int | None = None
-    """When a source first moved after the slowest had."""
+    """The time at which a source first moved after the slowest had."""
 
 
 class EventTimeProgress:

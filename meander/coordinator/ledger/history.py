@@ -1,4 +1,5 @@
-"""What happened, read from the ledger for people: a connection of its own, so that nobody waits for a listing."""
+"""The history of events, read from the ledger for people: a connection of its own, so that listings hold up no
+decision."""
 
 from __future__ import annotations
 

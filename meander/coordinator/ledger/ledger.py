@@ -1,8 +1,8 @@
-"""The ledger: what the coordinator must not forget, in one SQLite file in WAL mode.
+"""The ledger: the durable facts of a coordinator, in one SQLite file in WAL mode.
 
-A change is written twice: accepted before anything happens, and applied with all that came of it. So a process that
-ends in between finds its unfinished business when it starts again. What runs is in the host's store; the ledger
-holds what should run and why. One thread writes and reads here; everybody else asks `history`.
+A change is written twice: accepted before anything happens, and applied with its result. So a process that ends in
+between finds its unfinished work when it starts again. The host's store holds what runs; the ledger holds what should
+run, and the reasons. One thread writes and reads here; all other readers ask `history`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRUNE_EVERY = 500
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Where an operator is to run, and why."""
+    """The node on which an operator is to run, and the reason."""
 
     node: NodeId
     pinned: bool

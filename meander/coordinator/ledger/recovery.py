@@ -1,9 +1,9 @@
 """Recovery: the catalog as it was, rebuilt from the ledger, so that its numbers mean what they meant.
 
 Operators get their numbers in the order in which queries came and went, so the log of queries is followed step by step,
-without those that nobody needs any more.
-Placements are not decided again: every operator is put where the ledger says it is. Operators of queries that were
-stopped, but that the host's store still knows, stay in the plan until the host has taken them up and can let go.
+without queries that left nothing in use. Placements are not decided again: every operator is put where the ledger says
+it is. Operators of queries that were stopped, but that the host's store still knows, stay in the plan until the host
+has taken them up and can let go.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Recovered:
     texts: dict[QueryId, str] = field(default_factory=dict)
     """The queries that run, as people wrote them."""
     since_ms: dict[QueryId, int] = field(default_factory=dict)
-    """When each came."""
+    """The time at which each query came."""
     ghosts: list[OperatorId] = field(default_factory=list)
     """Operators of stopped queries that the host still knows."""
     why: dict[OperatorId, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]
 
 
 def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) -> None:
-    """Queries come and go as they did, batch by batch; what nobody needs of that is then forgotten."""
+    """Adds and removes queries as the log says, batch by batch; queries that left nothing in use are then forgotten."""
     catalog = found.catalog
     preparation = Preparation(catalog.streams, catalog.sinks)
     batch = None
@@ -117,7 +117,7 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
 
 
 def _let_go(found: Recovered, leaving: dict[OperatorId, None], running: set[OperatorId]) -> None:
-    """Operators that nobody wanted any more at the end of a batch. Those that run still are only not shared again."""
+    """Releases operators without readers at the end of a batch. Those that still run are only not shared again."""
     plan = found.catalog.plan
     gone = [o for o in leaving if plan[o].state is OperatorState.TO_BE_REMOVED]
     leaving.clear()

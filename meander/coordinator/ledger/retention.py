@@ -1,7 +1,8 @@
-"""Which arrivals and goings of queries still matter: those that brought what somebody uses, or kept it until then.
+"""Retention of the query log: which arrivals and departures of queries are kept, because running queries depend on
+them.
 
-Operators get their numbers in the order in which queries come, and a query uses what earlier ones brought. So a query
-that was stopped can be forgotten once nobody needs what it brought, if those that stay are told their first number.
+Operators get their numbers in the order in which queries come, and a query uses operators of earlier ones. So a stopped
+query can be forgotten once no running query uses its operators, if the running ones are told their first number.
 """
 
 from __future__ import annotations

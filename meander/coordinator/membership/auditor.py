@@ -1,4 +1,5 @@
-"""The auditor writes into the audit log what requests did, a moment later and many at a time: nobody waits for it."""
+"""The auditor writes requests into the audit log, a moment later and many at a time, so that no request waits for
+it."""
 
 from __future__ import annotations
 

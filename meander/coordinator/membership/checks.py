@@ -1,4 +1,4 @@
-"""What a site must get right before anything is done for it. Each check raises with the reason and the remedy."""
+"""The checks that a site must pass before it is served. Each raises with the reason and the remedy."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Done = Future[None]
 
 @dataclass(slots=True, eq=False)
 class _Change:
-    """What a site wants of the topology."""
+    """The change of the topology that a site asks for."""
 
     events: Callable[[TopologyProjection], list[Value]]
     done: Done = field(default_factory=Future)
@@ -63,7 +63,7 @@ class MembershipEvents:
         return change.done
 
     def _ended(self, answer: Future[Answer]) -> None:
-        """Whoever was not answered because the core stopped or failed is told so."""
+        """Answers requests that were left open because the core stopped or failed."""
         error = answer.exception()
         if error is not None:
             for change in self._take():

@@ -1,8 +1,8 @@
 """Membership: which sites are there, and what each of them may say.
 
-Sites register, are heard of and leave; those that are not heard of for too long are away. What that means for the
-topology goes to the decision core as ordinary events. Everything that must survive is in the membership store; when a
-site was last heard of is not, so a coordinator that starts again gives everybody the time to be heard of.
+Sites register, send heartbeats and leave; those without a heartbeat for too long are away. Changes of the topology that
+follow go to the decision core as ordinary events. Durable facts are in the membership store; the times of heartbeats
+are not, so a coordinator that starts again gives all sites the time to be heard of.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Membership:
             _log.error("nodes of site %s could not be removed: %s", site.row.name, error)
 
     def forgive(self) -> None:
-        """Everybody counts as heard of: it was this process that was not there."""
+        """Counts all sites as heard of: it was this process that was not there."""
         now = self._monotonic()
         with self._lock:
             for site in self._sites.values():
@@ -103,7 +103,7 @@ class Membership:
     # ---------------------------------------------------------------- what sites say
 
     def admit(self, token: str | None) -> Pass:
-        """Who a token belongs to; nobody gets in without one."""
+        """The owner of a token; requests without a valid one are refused."""
         found = self.store.pass_of(token) if token else None
         if found is None:
             text = "this token is not known" if token else "a site needs a token: send `Authorization: Bearer TOKEN`"
@@ -224,7 +224,7 @@ class Membership:
         return self._claims.get(node)
 
     def peer(self, node: str) -> Peer | None:
-        """Who runs a node's fragments, if that site is there."""
+        """The site that runs a node's fragments, if it is there."""
         with self._lock:
             site = self._sites.get(self._claims.get(node, ""))
             return Peer(site.row.name, site.row.address) if site is not None and site.state.is_present else None
@@ -243,13 +243,13 @@ class Membership:
             return sorted(name for name, site in self._sites.items() if site.state.is_present)
 
     def reports(self) -> dict[str, HostReport]:
-        """What the sites that are there said of their hosts with the last heartbeat."""
+        """The host reports of all sites that are there, from their last heartbeats."""
         with self._lock:
             said = {name: site.measures.get("host") for name, site in self._sites.items() if site.state.is_present}
         return {name: HostReport.of_json(host) for name, host in said.items() if isinstance(host, Mapping)}
 
     def troubles(self) -> dict[str, tuple[str, ...]]:
-        """What is wrong with sites: what they say of themselves, and that they are away although they are members."""
+        """The problems of sites: those that they report, and members that are away."""
         found = {name: report.problems for name, report in self.reports().items()}
         with self._lock:
             away = [(name, site) for name, site in self._sites.items() if site.state is MemberState.AWAY]
@@ -267,13 +267,13 @@ class Membership:
             return None if site is None or site.state.is_present else site.row.name
 
     def facts(self) -> dict[str, Mapping[str, Any]]:
-        """What the sites that are there now said about their processes last."""
+        """The last facts about their processes from the sites that are there now."""
         with self._lock:
             here = [(name, site) for name, site in self._sites.items() if site.state.is_present]
             return {name: site.measures.get("host", {}) for name, site in here}
 
     def counts(self) -> Counter[MemberState]:
-        """How many sites there are in each state."""
+        """The number of sites in each state."""
         with self._lock:
             return Counter(site.state for site in self._sites.values())
 
@@ -360,7 +360,7 @@ class Membership:
     # ---------------------------------------------------------------- changes
 
     def _claim(self, core: Core, said: Description, behind_ms: int) -> tuple[MemberSite, Future[None]]:
-        """The site has its nodes from now on, unless somebody else has one of them; they are on their way."""
+        """Gives the site its nodes, unless another site has one of them; they are on their way into the topology."""
         with self._lock:
             known = self._sites.get(said.site)
             checks.check_alone(said, known, self._silent_ms(known) if known else 0.0, self.session_timeout_ms)
@@ -444,14 +444,14 @@ class Membership:
     # ---------------------------------------------------------------- small things
 
     def _answer(self) -> dict[str, Any]:
-        """What every answer has."""
+        """The fields that every answer has."""
         return {**self.epoch.as_json(), "now_ms": self._wall_ms()}
 
     def _nodes_of(self, site: str) -> tuple[str, ...]:
         return tuple(node for node, owner in self._claims.items() if owner == site)
 
     def _peers(self) -> tuple[int, dict[str, Any]]:
-        """Who runs which node: a list that is shared by everybody, and its number."""
+        """The list of sites and their nodes, which all sites share, and its number."""
         now = self._monotonic()
         if self._peers_made != self._peers_version and now - self._peers_at >= PEERS_S:
             self._peers_shown = {

@@ -1,4 +1,4 @@
-"""How a site is refused: a sentence for people, a code for programs, a status for HTTP."""
+"""The refusal of a site: a sentence for people, a code for programs, a status for HTTP."""
 
 from __future__ import annotations
 

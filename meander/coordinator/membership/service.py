@@ -51,7 +51,7 @@ class MembershipService:
         self._detector.start()
 
     def stop(self) -> None:
-        """Nobody is looked for any more; before the core stops."""
+        """Stops looking for silent sites; before the core stops."""
         self._detector.stop()
 
     def close(self) -> None:

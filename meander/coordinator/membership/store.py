@@ -34,7 +34,7 @@ PRUNE_EVERY = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a token allows."""
+    """The rights of a token."""
 
     site: str
     nodes: tuple[str, ...]
@@ -65,7 +65,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Somebody did something, or tried to."""
+    """An entry of the audit log: an action or an attempt."""
 
     at_ms: int
     who: str
@@ -158,7 +158,7 @@ class MembershipStore:
         return [Pass(site, tuple(json.loads(nodes)), made) for site, nodes, made in rows]
 
     def pass_of(self, token: str) -> Pass | None:
-        """What a token allows. It is found by its hash, so the time that takes says nothing about the token."""
+        """The rights of a token. It is found by its hash, so the time that takes says nothing about the token."""
         query = "SELECT site, nodes, made_ms FROM site_tokens WHERE digest = ?"
         with self._looking:  # a connection of its own: nobody who asks waits for somebody who writes
             row = self._looker.execute(query, (digest(token),)).fetchone()
@@ -207,7 +207,7 @@ class MembershipStore:
         return {node: slots for node, slots in rows if node in wanted}
 
     def save_drained(self, slots: Mapping[str, int | None]) -> None:
-        """What nodes have when they do not drain; None when they do not."""
+        """Keeps the usual slots of draining nodes; None for nodes that do not drain."""
         with self.transaction():
             self._db.executemany("UPDATE claims SET slots = ? WHERE node = ?", [(s, n) for n, s in slots.items()])
 

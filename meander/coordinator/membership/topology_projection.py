@@ -1,8 +1,8 @@
-"""What comings and goings of nodes mean for the topology: from names of nodes to change events.
+"""Arrivals and departures of nodes, as changes of the topology: from names of nodes to change events.
 
 A node that goes leaves its links behind; when it comes back they are mended, as far as the other end is there. If both
-ends are away, the one that comes back last brings the link. Comings and goings that are decided on together are looked
-at in turn: a link that one brings and the next takes away again is remembered like any other.
+ends are away, the one that comes back last brings the link. Changes that are decided on together are applied in turn: a
+link that one brings and the next takes away again is kept like any other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TopologyProjection:
         self._slots: dict[str, int | None] = {}
 
     def before(self) -> None:
-        """What must be remembered before the events happen."""
+        """Keeps links of nodes that leave, before the events happen."""
         if self._lost:
             self._store.keep_links(self._lost.values())
         draining = {n: s for n, s in self._slots.items() if s is not None}
@@ -44,7 +44,7 @@ class TopologyProjection:
             self._store.save_drained(draining)
 
     def after(self) -> None:
-        """What needs not be remembered any more: not of links that are not there, because their coming was refused."""
+        """Drops kept links that are not needed any more, unless their nodes were refused."""
         there = [ends for ends in self._mended if self._exists(*ends)]
         there += [ends for ends, name in self._forgotten.items() if self._topology.find(name) is not None]
         if there:
@@ -151,7 +151,7 @@ class TopologyProjection:
         return self._alive.get(name, self._topology.find(name) is not None)
 
     def _known(self, name: str) -> Node | None:
-        """What is known of a node that is or was there."""
+        """The kept description of a node that is or was there."""
         try:
             return self._topology.node(self._topology.known_id(name))
         except InputError:

@@ -56,7 +56,7 @@ class NovaQuery:
             raise InputError(f"query {query.id!r}: {len(joins.unplaced)} of its {problem.joins} joins fit nowhere")
         self.repartitioning = Repartitioning(loop, Wiring(catalog, loop.engine.log, self.shape))
         self.taken = np.zeros(problem.nodes)
-        """What is booked at each node for this query, tuples per second."""
+        """The tuples per second that are booked at each node for this query."""
 
     @property
     def parts(self) -> list[JoinPart]:
@@ -103,7 +103,7 @@ class NovaQuery:
         return bool(relief.moved or relief.cut or relief.refused)
 
     def _foresee(self, event: ChangeEvent) -> None:
-        """What an event means for the join, before it happens."""
+        """Works out the effect of an event on the join, before it happens."""
         topology, joins = self.loop.catalog.topology, self.reoptimiser.joins
         match event:
             case NodeRemoved(node=name):
@@ -119,7 +119,8 @@ class NovaQuery:
             self.reoptimiser.retry()
 
     def _left_of(self, node: NodeId, capacity_tps: float) -> float:
-        """What others leave of a node's capacity; nothing while there is no way from it to the sink."""
+        """The part of a node's capacity that other queries leave; nothing while there is no path from it to the
+        sink."""
         topology, ledger = self.loop.catalog.topology, self.loop.catalog.ledger
         if not topology.reachable(node, self.repartitioning.wiring.sink_node):
             return 0.0

@@ -1,4 +1,4 @@
-"""Telling: what the decision core did and found, put on the board and published to everybody who watches."""
+"""The publisher: decisions and findings of the core, written into the read model and sent to all watchers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHARES = ("p50", "p95", "p99")
 
 @dataclass(slots=True)
 class Totals:
-    """What was done since the process began."""
+    """The totals since the process began."""
 
     batches: int = 0
     events: int = 0
@@ -106,7 +106,7 @@ class Publisher:
         return found
 
     def by_hand(self, operators: Sequence[OperatorId]) -> None:
-        """Operators that somebody moved or released, also those that are where they were."""
+        """Marks operators that a user moved or released, also those that stay where they were."""
         for operator in operators:
             self.board.why[operator] = self._reason(operator, f"operator {operator} released")
         self.board.show_operators(operators)
@@ -123,7 +123,7 @@ class Publisher:
         return f"{name} chose it after: {cause}"
 
     def _cause(self, operators: Iterable[OperatorId]) -> str:
-        """Why operators are being changed, in short."""
+        """The cause of the change of some operators, in short."""
         wanted = set(operators)
         moves = (m for applied in self.loop.pending for m in applied.report.moves)
         causes = dict.fromkeys(m.cause for m in moves if m.operator in wanted)
@@ -141,7 +141,7 @@ class Publisher:
     # ---------------------------------------------------------------- reconfigurations and decisions
 
     def reconfigurations(self, outcomes: Iterable[ReconfigurationOutcome], now_ms: int) -> None:
-        """What began and what ended since the last time."""
+        """Publishes reconfigurations that began or ended since the last call."""
         ended, begun = self.change_history.ended(outcomes, now_ms), self.change_history.begun(now_ms)
         if not (ended or begun):
             return
@@ -174,7 +174,7 @@ class Publisher:
             self.traces.reconfiguration(record)
 
     def decisions(self, decided: Sequence[Decision]) -> None:
-        """What the adaptation loop decided."""
+        """Publishes decisions of the adaptation loop."""
         if not decided:
             return
         records = [entry(d) for d in decided]
@@ -262,7 +262,7 @@ class Publisher:
         sink_bindings: Sequence[str],
         read: Sequence[tuple[Demand, float | None]],
     ) -> Condition:
-        """How a query is doing, from what really flows and what really waits."""
+        """The condition of a query, from real flows and real backlogs."""
         measured = self.measured
         watched = self.adaptation.mapek.knowledge.queries.get(QueryId(name))
         active = None if watched is None else watched.active
@@ -288,7 +288,7 @@ class Publisher:
         return f"its windows have waited for {about} for more than {span(still_ms)}"
 
     def held(self, query: QueryId) -> str:
-        """Why a query is paused, if it is: no placement would help it."""
+        """The reason why a query is paused; empty when it is not: no placement would help it."""
         shown = self.board.views.queries.get(query, {})
         return str(shown.get("reason", "")) if shown.get("status") == Status.PAUSED else ""
 

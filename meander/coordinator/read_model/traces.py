@@ -27,7 +27,7 @@ class Traces(Protocol):
 
 
 class NoTraces:
-    """Nobody wants to know."""
+    """Traces without a receiver."""
 
     def reconfiguration(self, record: Mapping[str, Any]) -> None:
         """Does nothing."""

@@ -41,8 +41,8 @@ class CertificateFiles:
 def make(directory: Path, names: Sequence[str], hosts: Sequence[str] = ()) -> list[CertificateFiles]:
     """Makes an authority unless there is one, and a certificate for each name; gives their files.
 
-    Each is good for its name, for this machine and for `hosts`. One that is there already is an error: whoever trusts
-    it would be surprised.
+    Each is good for its name, for this machine and for `hosts`. One that is there already is an error: it may be
+    trusted already.
     """
     for name in names:
         if not name or "/" in name or name.startswith(".") or name == "ca":
