@@ -1,12 +1,12 @@
-"""Failures: whose they are, and so what is done about them.
+"""Failures: their causes, and the treatment of each.
 
-Data that breaks an expression breaks it again, however often it is tried: its fragment is paused until somebody resumes
+Data that breaks an expression breaks it again, however often it is tried: its fragment is paused until a user resumes
 it. A lost executor, a lost worker or a full disk has nothing to do with the data: the same step is tried again, after a
-while. What does not fit into memory is tried again with less. A job that is interrupted, because its streaming query
-is being stopped or Java has ended, is nobody's failure.
+while. A step that does not fit into memory is tried again with less input. An interrupted job, because its streaming
+query is being stopped or Java has ended, counts as no failure.
 
-`SIGNS` is the one place that tells them apart, in this order. Classes of exceptions come first. Texts are looked at
-only where the class says nothing, because a message may quote a tuple, and tuples say anything.
+`SIGNS` is the one place that tells them apart, in this order. Classes of exceptions come first. Texts are searched only
+where the class says nothing, because a message may quote a tuple, and tuples may contain any text.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from meander.run.java_errors import JavaError, causes
 
 LONGEST_REASON = 500
 PARTS_SERVER_UNREACHABLE = "meander.run.execution.executors.part.PartsServerUnreachableError"
-"""What a task raises that does not reach the site."""
+"""The exception of a task that cannot reach the site."""
 WORKER_ENDED = "Python worker exited unexpectedly|Python worker process terminated due to idle timeout"
-"""What Spark says when a worker has ended: somebody killed it, a user's function took it along or never returned."""
+"""Spark's messages when a worker has ended: it was killed, or a user's function ended it or never returned."""
 
 
 class Cause(Enum):
-    """Whose failure it is."""
+    """The cause of a failure."""
 
     DATA = "data"
-    """A tuple, an expression or a user's function; also whatever is not known to be something else."""
+    """A tuple, an expression or a user's function; also every failure without a known cause."""
     INFRASTRUCTURE = "infrastructure"
     """An executor, a worker, a disk or a connection."""
     INTERRUPTED = "interrupted"
@@ -43,7 +43,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What an error means, and what went wrong in a sentence."""
+    """The cause of an error, and its description in a sentence."""
 
     cause: Cause
     reason: str
@@ -153,7 +153,7 @@ SIGNS: tuple[Sign, ...] = (
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error means."""
+    """The cause of an error."""
     chain = list(_chain(error))
     found = next((sign.cause for sign in SIGNS if any(map(sign.fits, chain))), Cause.DATA)
     ended = found is Cause.INFRASTRUCTURE and any(re.search(WORKER_ENDED, each.message) for each in chain)
@@ -223,7 +223,8 @@ def _simple(name: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, without stack traces: the end of a Python traceback, the innermost cause, or the first line."""
+    """The description of an error, without stack traces: the end of a Python traceback, the innermost cause, or the
+    first line."""
     text = str(error).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
@@ -237,7 +238,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _raised(text: str) -> Iterator[str]:
-    """What tracebacks of Python end with, whatever the exception is called: the line behind the indented ones."""
+    """The ends of Python tracebacks, whatever the exception's name: the line behind the indented ones."""
     inside = False
     for line in text.splitlines():
         if line.rstrip().endswith(TRACEBACK):

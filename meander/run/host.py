@@ -58,12 +58,12 @@ Spark or to a file, a hundred times: beside a thread that places operators it wo
 RETRY_S = 0.5
 IDLE_S = POLL_S = 0.05
 SLOTS_START_S = 300.0
-"""How long slots may take to start before nobody waits for them any more."""
+"""The time that slots may take to start before the host gives up."""
 LET_THROUGH_S = 0.05
 LONGEST_PAUSE_S, MOST_DOUBLINGS = 30.0, 6
-"""How long a slot waits at most that was started again and again without a batch in between."""
+"""The longest pause before a slot that failed again and again is started once more."""
 EVICT_S = 60.0
-"""How often plans are looked for that nothing uses any more."""
+"""The interval at which unused plans are dropped."""
 FEW_TUPLES = 1_000
 """Fragments for which no more tuples wait have caught up."""
 STEPS_PER_BATCH = 1000
@@ -72,21 +72,21 @@ STEPS_PER_BATCH = 1000
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """Where a host keeps its data and how many slots it has."""
+    """The options of a host: its directory, its slots and its timing."""
 
     directory: Path
     slots: int = 1
     linger_ms: int = 5_000
-    """How long a micro-batch stays open for more work: what Spark does around one costs more than a step."""
+    """The time for which a micro-batch stays open for more work: Spark's own work around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
     ingest: IngestOptions = field(default_factory=IngestOptions)
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     most_rows: int = MOST_ROWS
     """Tuples that a step reads at most."""
     rebinding: RebindingOptions | None = None
-    """How fragments change slots by themselves; None when they do not."""
+    """The policy by which fragments change slots by themselves; None when they do not."""
     idle_timeout_ms: int | None = None
-    """How long time waits for an input that is cut off; None for as long as that takes."""
+    """The time for which event time waits for an input that is cut off; None for as long as that takes."""
 
 
 @dataclass(slots=True)
@@ -111,12 +111,12 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """How the host is doing."""
+    """The state of the host."""
 
     healthy: bool
     """Whether there are no problems."""
     problems: tuple[str, ...]
-    """What is paused, waits for the disk or has ended, each with the reason; all else goes on."""
+    """Paused fragments, full disks and ended threads, each with the reason; all else goes on."""
     alive: bool
     """Whether all slots run."""
     slots: tuple[str, ...]
@@ -133,13 +133,13 @@ class HostStatus:
     ingest: IngestMetrics | None
     delivery: DeliveryMetrics | None
     halted: str | None = None
-    """What keeps everything here from running, if something does."""
+    """The reason why nothing runs here, if nothing does."""
     limits: tuple[str, ...] = ()
-    """Settings that Spark was started with by somebody else and that Meander would have otherwise, with the costs."""
+    """Settings that Spark was started with by the user and that Meander would set otherwise, with the costs."""
     behind: tuple[FragmentId, ...] = ()
     """Fragments for which more than a few tuples wait."""
     stages: StageUse | None = None
-    """How the stages of its fragments run; None where somebody else's runner runs them."""
+    """The use of Spark by the stages of its fragments; None where a user's runner runs them."""
 
 
 class Host:
@@ -173,22 +173,22 @@ class Host:
         self.ingest: Ingest | None = None
         self.delivery: Delivery | None = None
         self.troubles: list[Callable[[], Iterable[str]]] = []
-        """Whoever else knows of problems."""
+        """Other sources of problems."""
         self.waits_for_disk: str | None = None
-        """Why a step cannot be committed now, if it cannot."""
+        """The reason why a step cannot be committed now, if it cannot."""
         self.ended: str | None = None
-        """Why nothing here can go on before the process is started again, if so."""
+        """The reason why nothing here can go on before the process is started again, if so."""
         self._ingest_channels: Mapping[tuple[str, str], tuple[ChannelId, ...]] = {}
         self._stopping = threading.Event()
         self._waker = threading.Thread(target=self._wake_slots, name="waker", daemon=True)
         self._counting = threading.Lock()
         self._stages: tuple[int, tuple[Stage, ...]] = (-1, ())
-        """Those of all fragments, each once, and the version of the routing table that they are of."""
+        """The stages of all fragments, each once, and the version of the routing table that they are of."""
         self._evict_at = time.monotonic() + EVICT_S
 
     @cached_property
     def spark(self) -> SparkSession:
-        """Meander's own session; nobody asks Spark for one before something runs on it."""
+        """Meander's own session; Spark is started only when something runs on it."""
         return own_session(self._given_spark)
 
     # ---------------------------------------------------------------- life
@@ -287,7 +287,7 @@ class Host:
         self._feed_only(found)
 
     def stop_feeding(self, channels: Collection[ChannelId]) -> None:
-        """Stops feeding channels of sources that nobody reads any more."""
+        """Stops feeding channels of sources that have no readers any more."""
         if channels:
             kept = {
                 key: tuple(c for c in readers if c not in channels) for key, readers in self._ingest_channels.items()
@@ -432,7 +432,7 @@ class Host:
         return False
 
     def _pause_s(self) -> float:
-        """How long to sleep when there is nothing to read yet: until the emulated latency lets go of a record."""
+        """The pause when there is nothing to read yet: until the emulated latency releases a record."""
         ready = self.store.exchange.next_ready_ms()
         return IDLE_S if ready is None else min(IDLE_S, max(0.001, (ready - self.store.now_ms()) / 1000))
 
@@ -517,7 +517,7 @@ class Host:
         return found
 
     def _end(self) -> str | None:
-        """Why nothing can go on before this process is started again."""
+        """Records the reason why nothing can go on before this process is started again."""
         if has_ended(self.spark):
             return "Java, on which Spark runs, has ended"
         return self.store.broken

@@ -44,13 +44,13 @@ class LateOutput:
 
     @property
     def label(self) -> str:
-        """What tells it from others of the same sink."""
+        """The name that tells it from others of the same sink."""
         return f"{self.operator}" if self.sides == 1 else f"{self.operator}-{('left', 'right')[self.side]}"
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What one deployment needs."""
+    """The parts of one deployment on a host."""
 
     channels: tuple[ChannelSpec, ...]
     fragments: tuple[Installed, ...]
@@ -124,8 +124,8 @@ def install(
 
 
 def _bound(plan: GlobalPlan, fragment: Fragment) -> BoundFragment:
-    """The fragment's template. What a fragment emits is part of it: whoever else reads its operators by now, such as a
-    query that waits to begin, must not change how its state is numbered when it starts again."""
+    """The fragment's template, its output included: a later reader of its operators, such as a query that waits to
+    begin, must not change the numbering of its state when it starts again."""
     inputs = {o: plan[o].inputs for o in fragment.operators}
     near = {*inputs, *(i for o in fragment.operators for i in plan[o].inputs)}
     operators = {o: plan[o].spec for o in near}

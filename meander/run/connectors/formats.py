@@ -62,7 +62,7 @@ class Parsed:
 
 
 class Format:
-    """How the files of a stream are read."""
+    """The format of a stream's files."""
 
     def __init__(self, stream: Stream) -> None:
         options = ConnectorOptions(stream.options, f"stream {stream.name!r}")

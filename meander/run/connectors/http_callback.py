@@ -33,7 +33,7 @@ class HttpCallback:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        """What was sent cannot be taken back."""
+        """Goes on behind the position: requests that were sent cannot be withdrawn."""
 
     def write(self, table: pa.Table, first: int) -> Any:
         numbers = {FIRST_ROW: str(first), ROWS: str(len(table)), "Content-Type": "application/x-ndjson"}

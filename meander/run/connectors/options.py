@@ -54,7 +54,7 @@ class ConnectorOptions:
         self.values, self.what = values, what
 
     def check(self, known: Iterable[ConnectorOption]) -> None:
-        """Refuses options that nobody reads."""
+        """Refuses options that no connector reads."""
         names = [o.name for o in known]
         exact = {n for n in names if not n.endswith(".")}
         prefixes = tuple(n for n in names if n.endswith("."))

@@ -30,19 +30,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """How much at a time, and how long to sleep when there is nothing."""
+    """The size of a delivery, and the pauses when there is nothing to deliver."""
 
     most_rows: int = 250_000
     interval_ms: int = 100
     sink_timeout_ms: int = 2_000
-    """How long the others wait for a sink that does not come back."""
+    """The time for which other sinks wait for one that does not return."""
     given_up_ms: int = 20_000
-    """After how long nobody who stops or drains waits for such a sink any more."""
+    """The time after which stopping and draining do not wait for such a sink any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryMetrics:
-    """What went out, by sink binding; and event-time latency, by query, since the process began."""
+    """The rows delivered, by sink binding; and event-time latency, by query, since the process began."""
 
     rows: int
     sink_bindings: Mapping[str, SinkTaskMetrics]
@@ -73,7 +73,7 @@ class Delivery:
         """The thread that delivers. Another one that is still in a sink ends when that comes back."""
         self._watcher: threading.Thread | None = None
         self._looked = time.monotonic()
-        """When the carrier last began with a sink binding, or had nothing to do."""
+        """The time at which the delivery thread last began with a sink binding, or had nothing to do."""
         for binding in sink_bindings:
             self.add(binding)
 

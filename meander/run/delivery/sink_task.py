@@ -32,7 +32,7 @@ SLOWEST_TPS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SinkTaskMetrics:
-    """What went out through one sink binding, since the store was made."""
+    """The totals of one sink binding, since the store was made."""
 
     rows: int
     pending: int
@@ -40,7 +40,7 @@ class SinkTaskMetrics:
     """Writes that failed since the process began."""
     retrying: bool
     paused: str | None
-    """Why the sink binding is paused, if it is."""
+    """The reason why the sink binding is paused, if it is."""
 
 
 class SinkTask:
@@ -185,7 +185,7 @@ class SinkTask:
         self._open = False
 
     def close(self) -> None:
-        """Delivers nothing any more. A sink that is at work is closed when it comes back; nobody waits for that."""
+        """Stops delivering. A sink that is at work is closed when it returns; the caller does not wait for that."""
         self._closed = True
         if self._turn.acquire(blocking=False):
             try:

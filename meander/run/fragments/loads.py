@@ -14,7 +14,7 @@ from meander.run.channels.base import Int64s
 Floats = NDArray[np.float64]
 
 FADING = 0.5
-"""What an earlier look counts beside a later one."""
+"""The weight of an earlier reading beside a later one."""
 
 
 def faded(before: Floats, now: Floats) -> Floats:
@@ -55,7 +55,7 @@ class Loads:
         return self.tuple_s * (self.arrived + (self.pending if self.backlog is None else self.backlog))
 
     def with_moves(self, moves: Mapping[FragmentId, int]) -> Loads:
-        """The same with moves that have been decided and are not made yet: nobody should decide them again."""
+        """The same with moves that have been decided and are not made yet: they must not be decided again."""
         if not moves:
             return self
         asked = [moves.get(FragmentId(f), slot) for f, slot in zip(self.fragments.tolist(), self.bound, strict=True)]

@@ -34,7 +34,7 @@ ChannelMap = Mapping[tuple[str, str], tuple[ChannelId, ...]]
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """How often and how much."""
+    """The interval and the size of ingestion."""
 
     interval_ms: int = 100
     most_rows: int = 50_000
@@ -45,7 +45,7 @@ class IngestOptions:
 
 @dataclass(frozen=True, slots=True)
 class IngestMetrics:
-    """What went in."""
+    """The totals of ingestion."""
 
     ticks: int
     paused_ticks: int
@@ -81,7 +81,7 @@ class Ingest:
         self._lock = threading.RLock()
         self._ticks = self._paused_ticks = self._refused = 0
         self._told: set[str] = set()
-        """What was refused and told already."""
+        """Refusals that have been logged already."""
         self._batch = (store.last_batch(WRITER) or 0) + 1
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None

@@ -32,19 +32,19 @@ _LONGEST_ROW = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskMetrics:
-    """What went in through one stream, since the store was made."""
+    """The totals of one stream, since the store was made."""
 
     rows: int
     unread: int
-    """Tuples of producers that nobody reads now; they were dropped. Since the process began."""
+    """Tuples of producers without readers; they were dropped. Since the process began."""
     malformed: int
     behind: bool
     """Whether more was waiting at the source than a tick takes."""
     ended: bool
     paused: str | None
-    """Why the stream is paused, if it is."""
+    """The reason why the stream is paused, if it is."""
     waits: str | None = None
-    """Why it does not go on now although it is not paused."""
+    """The reason why it does not go on now although it is not paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class SourceTask:
         self._sending: tuple[Int64s, Int64s] = (self._entry_channel, self._sent)
         self._batch: _Batch | None = None
         self._polled: Polled | None = None
-        """What the source gave and could not be taken yet."""
+        """The batch of the source that could not be taken yet."""
         self._waits: str | None = None
         self._noted = False
         self._opened = self._behind = self.ended = False
@@ -151,7 +151,7 @@ class SourceTask:
             self._batch = _Batch(self._schema.empty_table(), none, none, polled=False)
 
     def open(self, now_ms: int) -> None:
-        """Opens the source, when somebody reads the stream or has read it. Raises what the source raises."""
+        """Opens the source, when the stream has or had readers. Passes on the source's errors."""
         if not self._opened and (self._entry_channel.size or self._offset is not None):
             self._source.open(self.stream, self._offset, now_ms)
             self._opened = True
@@ -229,7 +229,7 @@ class SourceTask:
         return ChannelAppend(table, self._entry_channel[used], batch.starts[producers], lengths[used], reached[used])
 
     def notes(self) -> dict[str, Any]:
-        """What must be known after a crash."""
+        """The notes that must survive a crash."""
         saved = {
             "offset": self._offset,
             "newest": packed(self._newest),

@@ -34,7 +34,7 @@ from meander.run.operators.state import (
 
 @dataclass(frozen=True)
 class Matching:
-    """How two tuples must lie in time: the places of each side (SQL arrays), and a condition over `lt` and `rt`.
+    """The relation in time of two tuples: the places of each side (SQL arrays), and a condition over `lt` and `rt`.
 
     `width_ms` is the width of a place; `reach_ms` how far apart the tuples of a pair can be; `span_ms` how long a tuple
     can wait for its partner. In windows every place is one, and each has an end of its own; elsewhere a tuple is
@@ -182,7 +182,7 @@ class Pairs:
         return own + self.lag_ms <= watermarks
 
     def needed(self, table: int, move: Move) -> Ranges:
-        """All that new tuples can reach."""
+        """The range of buckets that new tuples can reach."""
         reach, width = self.matching.reach_ms, self.matching.width_ms
         ranges = floor(move.oldest - reach, width), floor(move.newest + reach, width)
         return when(move.oldest <= move.newest, ranges)

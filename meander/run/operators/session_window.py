@@ -71,7 +71,8 @@ class SessionWindow:
         return times + self.lateness_ms < watermarks
 
     def needed(self, table: int, move: Move) -> Ranges:
-        """All sessions that began before the watermark: those that close, and whatever may be one with them."""
+        """The range of all sessions that began before the watermark: those that close, and those that may merge with
+        them."""
         last = floor(move.after - self.lag_ms, self.gap_ms)
         return when(move.after > move.before, (np.full(len(last), BEGIN), last))
 

@@ -29,7 +29,7 @@ class Comparison:
 
 
 def compare(expected: pa.Table, actual: pa.Table) -> Comparison:
-    """Rows by value, whatever their order; hidden columns do not count."""
+    """Compares rows by value, in any order; hidden columns do not count."""
     want, have = _rows(expected), _rows(actual)
     lost, double = want - have, have - want
     example = next((str(row) for row in (*lost, *double)), None)

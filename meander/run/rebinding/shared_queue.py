@@ -1,8 +1,8 @@
-"""A single queue for all slots: whoever is idle takes the next fragments that have something to read.
+"""A single queue for all slots: an idle slot takes the next fragments that have something to read.
 
-What waits longest (in event time) is taken first, as much as is fair among the slots that are idle. Fragments of a slot
-that works are its own until it is done. Taking needs a lock and changes the routing table before every step: that is
-the price of having no binding.
+The fragment whose input is oldest (in event time) is taken first, as many as is fair among the idle slots. Fragments of
+a slot that works are its own until it is done. Taking needs a lock and changes the routing table before every step:
+that is the price of having no binding.
 """
 
 from __future__ import annotations

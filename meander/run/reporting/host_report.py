@@ -1,4 +1,5 @@
-"""What a host says of itself to whoever judges queries: the coordinator's own one directly, sites with heartbeats."""
+"""A host's report about itself, for judging queries: the coordinator's own one directly, those of sites with
+heartbeats."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ Channels = Mapping[tuple[str, str], tuple[ChannelId, ...]]
 class HostReport:
     problems: tuple[str, ...] = ()
     halted: str | None = None
-    """What keeps everything there from running, if something does."""
+    """The reason why nothing runs there, if nothing does."""
     fragments: Mapping[FragmentId, str] = field(default_factory=dict)
-    """Those that are paused, with the reason; likewise the next two."""
+    """The paused fragments, with the reasons; likewise the next two."""
     sink_bindings: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, str] = field(default_factory=dict)
     quiet_ms: Mapping[str, int] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class HostReport:
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> HostReport:
-        """What a site said. One of another version may say less; what makes no sense is left out."""
+        """The report in a message. One of another version may have fewer fields; malformed ones are left out."""
         try:
             paused = value.get("paused") or {}
             return HostReport(

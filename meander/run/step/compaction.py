@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """When a partition is crowded, and how much a pass does."""
+    """The conditions of a crowded partition, and the size of a pass."""
 
     merged_pieces: int = 16
     """Partial aggregates are merged from so many pieces on: what remains is as small as the groups are few."""
@@ -51,14 +51,14 @@ class CompactionOptions:
 
 @dataclass(slots=True)
 class CompactionMetrics:
-    """What was done since the process began."""
+    """The totals since the process began."""
 
     passes: int = 0
     partitions: int = 0
     rows: int = 0
     seconds: float = 0.0
     problem: str | None = None
-    """Why the last pass failed, if it did."""
+    """The reason why the last pass failed, if it did."""
 
 
 class _Task(NamedTuple):
@@ -80,7 +80,7 @@ class Compaction:
         self.metrics = CompactionMetrics()
         self._found: list[str] = []
         self._problems: list[str] = []
-        """What went wrong in this pass, and in the one before."""
+        """The failures of this pass, and of the one before."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -99,7 +99,7 @@ class Compaction:
         return done
 
     def _try(self, task: _Task, epoch: int) -> int:
-        """Merges what belongs to a task; what cannot be merged stays as it was, and keeps nobody else waiting."""
+        """Merges the parts of a task; parts that cannot be merged stay as they were, and hold up no others."""
         try:
             return self._run(task, epoch)
         except JournalError:

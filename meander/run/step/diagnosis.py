@@ -37,7 +37,7 @@ class _Diagnosis:
         self._given: dict[OperatorId, pa.Table] = {
             operator: batch.edges[StageEdge(port=port)] for port, operator in enumerate(self.bound.ports)
         }
-        """What comes out of each operator that did well, and what enters by the ports."""
+        """The outputs of operators that did well, and the input of the ports."""
 
     def failing(self) -> dict[OperatorId, Failure]:
         found: dict[OperatorId, Failure] = {}

@@ -20,7 +20,7 @@ from meander.run.step.work import GroupBatch, GroupHandover, StepReport, Work
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """What an output of a batch gives, sorted by fragment; arrays run in the order of the batch's fragments."""
+    """The content of an output of a batch, sorted by fragment; arrays run in the order of the batch's fragments."""
 
     batch: GroupBatch
     number: int
@@ -92,7 +92,7 @@ def _emit_one_by_one(
 
 
 def _share(table: pa.Table, wire: Wire, watermark: int) -> list[ChannelAppend]:
-    """What one of two fragments sends that feed a channel together: its side of a time.
+    """The appends of one of two fragments that feed a channel together: its side of a time.
 
     The watermark is the older one's, up to that time; the younger one tells its own when it is alone.
     """
@@ -153,7 +153,7 @@ def as_channel(table: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
 
 
 def append_waiting(work: Work) -> None:
-    """What was handed to a reader that came earlier in this step waits in its channel for the next one.
+    """Appends tuples for readers that came earlier in this step to their channels, for the next step.
 
     Markers come last, so that nothing of the step is behind them.
     """

@@ -1,8 +1,8 @@
-"""Late tuples: who they are, and their way aside.
+"""Late tuples: how they are found, and their channels.
 
 A tuple is late for an operator when no window takes it any more, by the watermark of its own producer. Late tuples are
-always counted. Where somebody wants them they are appended, in the commit of the step, to a channel of their own, with
-the columns that the operator reads; delivery hands that to a sink like any other result.
+always counted. Where a query asks for them they are appended, in the commit of the step, to a channel of their own,
+with the columns that the operator reads; delivery hands that to a sink like any other result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNTER = "late"
 """The counter of a fragment's late tuples."""
 
 OPERATOR, EVENT_TIME, WATERMARK = "_operator", "_event_time", "_watermark"
-"""What precedes the columns of a late tuple: what it was late for, its time and the watermark that it missed, in ms."""
+"""The columns before those of a late tuple: the operator, its event time and the watermark that it missed, in ms."""
 
 
 def late_schema(schema: Schema) -> pa.Schema:

@@ -67,7 +67,7 @@ class StageScheduler:
             self._begin()
 
     def _begin(self) -> None:
-        """Reads for the groups that wait for nobody any more."""
+        """Reads for the groups that wait for no other group any more."""
         for place, group in list(self._waiting.items()):
             if any(before in self._waiting or before in self._running for before in group.after):
                 continue
@@ -112,7 +112,7 @@ class StageScheduler:
                 self.work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
 
     def task(self, batch: GroupBatch, stage: Stage) -> Task | None:
-        """What the stage has to run over; without anything its output is empty."""
+        """The input of a stage; without any its output is empty."""
         tables = [self._input(batch, stage, edge) for edge in stage.reads]
         task = Task(stage, [*tables, *self._states(batch, stage, tables)])
         if task.rows:

@@ -75,9 +75,9 @@ class Stepper:
         self.idle_timeout = IdleTimeout(store, idle_timeout_ms)
         self.requests = Requests(routing)
         self.measures: StepMeasures | None = None
-        """Who wants to know how long fragments take, if anybody does."""
+        """The consumer of step times, if there is one."""
         self.bindings: Bindings | None = None
-        """Who remembers which fragments changed slots, if anybody does."""
+        """The store of bindings, if they are kept."""
 
     def step(self, slot: int, batch_id: int, writer: Writer | None = None) -> StepReport:
         """One batch. A batch id that its writer has committed before is recognised and not run again."""
@@ -212,7 +212,7 @@ class Stepper:
     def _parts(
         self, groups: Sequence[Group], work: Work, failure: Failure, report: StepReport, took_s: float
     ) -> list[list[Group]]:
-        """What to run instead of groups that failed; for fragments whose failure it is, nothing."""
+        """The parts to run instead of groups that failed; for fragments whose failure it is, nothing."""
         group, fragments = groups[0], groups[0].fragments
         if len(groups) > 1:
             return [[replace(each, after=())] for each in groups]
@@ -265,7 +265,7 @@ class Stepper:
     # ---------------------------------------------------------------- reading
 
     def _read(self, group: Group, work: Work, report: StepReport) -> GroupBatch | None:
-        """What waits for the group's fragments, up to a marker that they wait for; None when nothing does."""
+        """The input that waits for the group's fragments, up to a marker that they wait for; None without any."""
         exchange = self.store.exchange
         ports = range(len(group.template.ports))
         bounds = {p: exchange.bounds(group.ports[p]) for p in ports}

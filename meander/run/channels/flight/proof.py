@@ -28,7 +28,7 @@ def key_of(token: str) -> str:
 
 
 def proof(key: str, peer: str) -> str:
-    """What `peer` shows at the site with this key."""
+    """The proof that `peer` shows at the site with this key."""
     return hmac.new(key.encode(), peer.encode(), hashlib.sha256).hexdigest()
 
 
@@ -37,7 +37,8 @@ def is_proof(key: str, peer: str, shown: str) -> bool:
 
 
 def signature(proof: str, ticket: Mapping[str, Any]) -> str:
-    """What shows the last site on a route that whoever has this proof wants this; the route itself does not count."""
+    """The signature of a ticket: shows the last site on a route that the owner of this proof made the request; the
+    route itself is not signed."""
     said = {name: value for name, value in ticket.items() if name not in (ROUTE, SIGNED)}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hmac.new(proof.encode(), text.encode(), hashlib.sha256).hexdigest()
@@ -53,7 +54,7 @@ def _is_same(right: str, shown: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where a site can be asked, and what has to be shown there."""
+    """The address of a site, and the proof to show there."""
 
     address: str
     proof: str

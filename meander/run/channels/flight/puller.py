@@ -1,11 +1,11 @@
 """Pulling: copies of channels whose logs are at other sites, kept ahead of what is processed here.
 
-Which channels come from where is in the store (`copy` notes), so pulling goes on after a restart without anybody being
-asked. One thread for each route; a request says how far each copy is and how far it has been processed, which is what
-lets the sender forget. A copy that is far enough ahead is not asked for until it has been worked off.
+The source of each channel is in the store (`copy` notes), so pulling goes on after a restart by itself. One thread for
+each route; a request says how far each copy is and how far it has been processed, which is what lets the sender forget.
+A copy that is far enough ahead is not asked for until it has been worked off.
 
-What comes over a broker that both sites share is asked for and told of with the same requests; only the records take
-another way, and `take` is where they arrive.
+Records that come over a broker which both sites share are requested and acknowledged with the same requests; only the
+records themselves take another way, and arrive at `take`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
 AHEAD_RECORDS = 200_000
-"""How far a copy may be ahead of what is processed."""
+"""The number of records by which a copy may be ahead of processing."""
 WAIT_MS, FULL_WAIT_MS = 1_000, 50
 TELL_MS = 200
-"""How long a request waits that brings nothing, because the records come over a broker."""
+"""The waiting time of a request that brings nothing, because the records come over a broker."""
 MOST_BYTES = 8_000_000
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 Route = tuple[str, ...]
@@ -42,7 +42,7 @@ def copy_note(channel: ChannelId) -> str:
 
 
 class Brokered(Protocol):
-    """What comes over a broker."""
+    """The receiver of records over a broker."""
 
     def shares(self, site: str) -> bool:
         """Whether the records of a site do."""
@@ -53,7 +53,7 @@ class Brokered(Protocol):
 
 @dataclass(slots=True)
 class PullMetrics:
-    """What came over the network."""
+    """The totals of records that came over the network."""
 
     ranges: int = 0
     records: int = 0
@@ -80,9 +80,9 @@ class Pulling:
         self.refused: dict[ChannelId, str] = {}
         """Channels that were not given when they were last asked for, with the reason."""
         self.wanted_whole: Callable[[], Collection[ChannelId]] = frozenset
-        """Channels that nobody processes here before all of them is here, so that no bound may hold them up."""
+        """Channels that are processed here only once all of them is here, so that no bound may hold them up."""
         self._damaged: dict[Route, str] = {}
-        """What came damaged, for the sender to hear of with the next request."""
+        """Damaged ranges, reported to the sender with the next request."""
         self._threads: dict[Route, threading.Thread] = {}
         self._routes: dict[Route, tuple[ChannelId, ...]] = {}
         self._lock = threading.Lock()
@@ -179,17 +179,18 @@ class Pulling:
         return came
 
     def _positions(self, channels: Iterable[ChannelId]) -> dict[ChannelId, tuple[int, int]]:
-        """Where each copy ends, and how far it is processed; not of those that are cut."""
+        """The end of each copy, and the position of its processing; not of those that are cut."""
         with self.store.lock:
             views = self.store.views.channels.by_id
             found = {c: view for c in channels if (view := views.get(c)) is not None and not view.is_cut}
             return {c: (view.tail, view.head) for c, view in found.items()}
 
     def take(self, ranges: Iterable[ChannelRange], notes: Mapping[str, Any] | None = None) -> int:
-        """Appends what came, each record once; says how many were new. If any are, `notes` go into their commit.
+        """Appends the records that came, each once; returns the number of new ones. If there are any, `notes` go into
+        their commit.
 
-        While a channel changes its way two threads may bring the same records: nobody else appends between the look
-        at where a copy ends and the commit.
+        While a channel changes its route two threads may bring the same records: no other thread appends between
+        reading the end of a copy and the commit.
         """
         with self.store.lock:
             fresh = [left for found in ranges if (left := self._fresh(found)) is not None]
@@ -208,9 +209,9 @@ class Pulling:
         return came
 
     def _fresh(self, found: ChannelRange) -> ChannelRange | None:
-        """What of a range goes on where its copy ends.
+        """The part of a range that continues its copy.
 
-        Nothing when it came before, when something is missing in between, or when nobody wants it any more.
+        Nothing when it came before, when something is missing in between, or when the channel is not wanted any more.
         """
         control = found.checked()
         if "problem" in control:

@@ -1,6 +1,6 @@
-"""Who was refused at a door, in the log: each asker and reason at most once a minute, so that nobody can fill it.
+"""Refused requests in the log: each client and reason at most once a minute, so that no client can fill it.
 
-Those who do not show who they are count as one, whatever they call themselves; all others are sites of this fleet.
+Clients without a valid proof count as one, whatever name they give; all others are sites of this fleet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Refusals:
         self.count = 0
 
     def note(self, peer: str | None, reason: str, *, claimed: str = "", level: int = logging.WARNING) -> None:
-        """`peer` is None for somebody who has not shown who it is, but may have `claimed` to be somebody."""
+        """`peer` is None for a client without a valid proof, which may have `claimed` a name."""
         key, now = (peer, reason[:LONGEST]), self._clock()
         with self._lock:
             self.count += 1

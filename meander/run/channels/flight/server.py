@@ -1,7 +1,7 @@
-"""A site's door: other sites pull channels and state from here, the coordinator gives orders here.
+"""A site's RPC server: other sites pull channels and state from here, the coordinator gives orders here.
 
-Everybody shows who it is before anything is looked at. The server keeps nothing: what was sent and what may be
-forgotten follows from what the asker says with its next request.
+Every client shows its proof before its request is read. The server keeps no state about clients: their next request
+says what they have, and so what may be forgotten.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class PullRequest:
     """Channels that a reader wants over a broker."""
 
     firsts: Mapping[ChannelId, int]
-    """Where its copies end."""
+    """The ends of its copies."""
     done: Mapping[ChannelId, int]
-    """How far it has processed them."""
+    """The positions up to which it has processed them."""
     reached: tuple[str, int] | None
     """Up to where it had read what the broker has for it, before: which topic that was, and the next offset."""
 
@@ -58,7 +58,7 @@ class Chunks(Protocol):
 
 
 class RequestHandler(Protocol):
-    """What a site's door opens to: who may have what, and who carries orders out."""
+    """The handler behind the server: decides which site may have what, and carries orders out."""
 
     def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
         """Whether a site may have a channel's records, through another one if `via` differs from it."""
@@ -84,14 +84,14 @@ class RequestHandler(Protocol):
 
 
 class _Who(flight.ServerMiddleware):  # type: ignore[misc]
-    """Who asks."""
+    """The client of a request."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
 
 
 class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets nobody in who cannot show who it is."""
+    """Refuses clients without a valid proof."""
 
     def __init__(self, key: str, refusals: Refusals) -> None:
         self._key, self._refusals = key, refusals
@@ -163,8 +163,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return flight.GeneratorStream(RANGES, self._ranges(reader, via, wanted, context))
 
     def _passed_through(self, route: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
-        """What the next site on the way gives, as it comes. The last one decides who may have it: nothing is added
-        here that would let it believe that this site wants it."""
+        """Yields the answer of the next site on the route, as it comes. The last one decides about access: nothing
+        is added here that would let it believe that this site made the request."""
         if FOR not in wanted:
             raise self._refused(via, "whoever asks through others has to sign for whom it is")
         found = self._handler.asker(route[0]).get({**wanted, ROUTE: list(route[1:])})
@@ -241,7 +241,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 _log.warning("what readers have processed is kept for now: %s", error)
 
     def _batches(self, positions: dict[ChannelId, int], left: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """What there is from these positions on, which move along; some of every channel, until it is enough."""
+        """Yields records from these positions on, which move along; some of every channel, until it is enough."""
         exchange = self._store.exchange
         waiting: list[ChannelRange] = []
         size = 0

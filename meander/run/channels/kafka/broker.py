@@ -1,7 +1,7 @@
 """A Kafka broker as a site uses it: records go through Spark's sink and source, topics through Kafka's own client.
 
-The client is the connector's, in Spark's Java. Whatever fails raises AwayError with the broker's address, soon: nobody
-waits for minutes to hear that nobody answers.
+The client is the connector's, in Spark's Java. Every failure raises AwayError with the broker's address, soon: no
+caller waits minutes for a broker that does not answer.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class Broker:
     # ---------------------------------------------------------------- topics
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """What tells each topic from others that had its name; those that are not there are left out."""
+        """The ids of topics, which differ from those of earlier topics of the same name; missing topics are left
+        out."""
         found: dict[str, str] = {}
         with self._asking() as client:
             futures = client.describeTopics(list(topics)).topicNameValues()
@@ -173,7 +174,7 @@ class Broker:
 
     @contextmanager
     def _asking(self) -> Iterator[Any]:
-        """Kafka's client; after a failure only when somebody listens there, as it would go on trying in silence."""
+        """Kafka's client; after a failure only when the broker's port is open, as it would go on trying in silence."""
         use(self._spark)
         if self._in_doubt:
             self._knock()
@@ -192,7 +193,7 @@ class Broker:
             return self._client
 
     def _knock(self) -> None:
-        """Raises unless somebody listens there."""
+        """Raises unless the broker's port is open."""
         reason = ""
         for host, port in addresses(self.address):
             try:

@@ -27,7 +27,7 @@ KNOWN = (
     "org.scala-lang.modules:scala-parallel-collections_2.13",
     "com.google.code.findbugs:jsr305",
 )
-"""What the connector needs and Spark has."""
+"""The classes that the connector needs and Spark has."""
 PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 QUIET = 0
 _fetching = threading.Lock()

@@ -1,8 +1,8 @@
-"""Channels over a Kafka broker that two sites share, beside those that are pulled from door to door.
+"""Channels over a Kafka broker that two sites share, beside those that are pulled directly.
 
 The log stays with the sender and the copy with the reader, with the same numbers, and the reader goes on telling the
-sender how far it is; only the records take the way over the broker. Whether they do follows from what everybody is
-told of everybody: two sites that name the same broker use it, all others pull.
+sender its position; only the records go over the broker. The choice follows from the peer directory: two sites that
+name the same broker use it, all others pull.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class KafkaExchange:
         return True
 
     def problems(self) -> list[str]:
-        """What is in the way, at this end."""
+        """The problems at this end."""
         found: list[str] = []
         if self.publishing is not None and (problem := self.publishing.rounds.problem) is not None:
             found.append(f"what goes to {_names(self.publishing.readers)} waits here: {problem}")

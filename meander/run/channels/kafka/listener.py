@@ -19,7 +19,7 @@ from meander.run.store.commit import Commit
 
 _log = logging.getLogger(__name__)
 POLL_S, LONGEST_POLL_S = 0.1, 0.5
-"""How long it rests when nothing came: at first, and when nothing has come for a while."""
+"""The pause when nothing came: at first, and when nothing has come for a while."""
 MOST_RECORDS = 16
 """Of one topic in one round."""
 TRIM_S = 5.0
@@ -31,7 +31,7 @@ def offset_note(topic: str) -> str:
 
 
 class Listener:
-    """All that comes to one site over a broker."""
+    """The receiver of all records for one site over a broker."""
 
     def __init__(self, pulling: Pulling, broker: Broker, link: Callable[[str], TopicLink | None]) -> None:
         """`link` gives the way from a sender, or None when it does not share the broker."""

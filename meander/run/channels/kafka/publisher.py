@@ -29,12 +29,12 @@ LOOK_S, TIDY_S = 1.0, 5.0
 MOST_RECORDS = 50_000
 """Of one channel in one range."""
 RECORD_BYTES, ROUND_BYTES = 1_000_000, 8_000_000
-"""How large a record and a round of records should become."""
+"""The target size of a record and of a round of records."""
 
 
 @dataclass(slots=True)
 class PublishRequest:
-    """How far a channel is published for a reader, and how far the reader has processed it."""
+    """A reader's request: the position up to which a channel is published for it, and the one that it has processed."""
 
     position: int
     done: int
@@ -46,7 +46,7 @@ def topic_note(topic: str) -> str:
 
 
 class Publisher:
-    """All that one site sends over a broker."""
+    """The publisher of all records of one site over a broker."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Publisher:
         """By reader: the topic, and the offset behind the last record, after the last round."""
         self._tidied, self._seen = 0.0, 0
         self.records = 0
-        """How many records of channels were published, repeated ones included."""
+        """The number of channel records that were published, repeated ones included."""
         self.rounds = Rounds("publishing to the broker", self.publish, self._rest)
 
     def ask(self, reader: str, asked: PullRequest) -> None:
@@ -125,7 +125,7 @@ class Publisher:
         self._store.wait(self._seen, LOOK_S)
 
     def _links(self) -> dict[str, TopicLink]:
-        """Readers with what leads to them; whoever may not read any more is forgotten."""
+        """Readers with their links; readers that lost their rights are dropped."""
         found: dict[str, TopicLink] = {}
         with self._lock:
             for reader, requests in list(self._requests.items()):
@@ -178,7 +178,7 @@ class Publisher:
         self._tidied = time.monotonic()
 
     def _batches(self, reader: str) -> Iterator[tuple[pa.RecordBatch, list[tuple[PublishRequest, int, int]]]]:
-        """What there is for a reader, some of every channel, each channel at most once."""
+        """Yields ranges for a reader, some of every channel, each channel at most once."""
         with self._lock:
             requests = list(self._requests[reader].items())
         waiting: list[ChannelRange] = []

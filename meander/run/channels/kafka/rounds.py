@@ -19,7 +19,7 @@ class Rounds:
     def __init__(self, name: str, once: Callable[[], bool], rest: Callable[[], None]) -> None:
         """`once` does a round and says whether there was anything to do."""
         self.problem: str | None = None
-        """Why the last round failed, if it did."""
+        """The reason why the last round failed, if it did."""
         self.stopping = threading.Event()
         self._name, self._once, self._rest = name, once, rest
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
