@@ -1,4 +1,4 @@
-"""What the loop decides, as plain records: a transition to start, or a reason why there is none."""
+"""The decisions of the loop, as plain records: a transition to start, or a reason why there is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meander.model.ids import NodeId, OperatorId, QueryId
 
 
 class Trigger(Enum):
-    """Why the loop looked at a query."""
+    """The reason why the loop planned a query."""
 
     VIOLATED = "demand violated"
     DEMAND = "demand changed"
@@ -21,7 +21,7 @@ class Trigger(Enum):
 
 
 class Action(Enum):
-    """What it did about it."""
+    """The action of a decision."""
 
     SWITCH = "switch"
     KEEP = "keep"
@@ -48,9 +48,9 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a transition ended. When it failed, the old placement is still running.
+    """The outcome of a transition. When it failed, the old placement is still running.
 
-    The reason says why it failed, or what did not go as the protocol would have it.
+    The reason says why it failed, or where it differed from the protocol.
     """
 
     done: bool

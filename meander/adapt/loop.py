@@ -189,7 +189,7 @@ class AdaptationLoop:
         return Case(query, watched, trigger, active, read, context, now_ms, waited, excuse)
 
     def _excused(self, query: QueryId, read: Iterable[Metric], waited: frozenset[Metric]) -> frozenset[Metric]:
-        """Metrics whose values are nobody's fault: nothing is learned from them about a mechanism."""
+        """Metrics whose values no mechanism is to blame for: nothing is learned from them."""
         if query in self._held:
             return frozenset(read)
         return waited if query in self._late else frozenset()
@@ -200,7 +200,7 @@ class AdaptationLoop:
         return running.also if running else frozenset()
 
     def _must_wait(self, case: Case, busy: Mapping[QueryId, QueryId]) -> str:
-        """Why nothing can be done about a query at this time; empty when something can."""
+        """The reason why a query must wait at this time; empty when it need not."""
         watched = case.watched
         if watched.transition is not None:
             return f"its transition to {watched.transition.target} is still running"
@@ -213,7 +213,7 @@ class AdaptationLoop:
         return ""
 
     def _note(self, case: Case, decision: Decision) -> None:
-        """What a decision means for the next rounds."""
+        """Records the effect of a decision on the next rounds."""
         watched, settings = case.watched, self.settings
         watched.asked_ms = case.now_ms
         if decision.transition is not None:
@@ -225,7 +225,7 @@ class AdaptationLoop:
             watched.not_before_ms = case.now_ms + watched.backoff_ms
 
     def _told(self, watched: Watched, decisions: list[Decision]) -> list[Decision]:
-        """Leaves out a decision not to act that was told before in the same words, whatever the numbers."""
+        """Leaves out a decision not to act that was reported before in the same words, whatever the numbers."""
         found: list[Decision] = []
         for decision in decisions:
             words = decision.trigger.value, f"{decision.action.value} {_NUMBER.sub('', decision.reason)}"

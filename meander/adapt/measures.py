@@ -1,7 +1,8 @@
-"""What the running system tells the adaptation loop: plain counts and samples of a span of time, nothing interpreted.
+"""The measures that the running system gives the adaptation loop: plain counts and samples of a span of time, not
+interpreted.
 
 The data plane fills one `Measures` per round. Everything in it is about its span alone; windows over several spans are
-the loop's business.
+made by the loop.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class QueryMeasures:
-    """What was seen of one query."""
+    """The measures of one query."""
 
     latencies_ms: Sequence[float] = ()
     """For each result: when it reached its sink, less the event time of the newest tuple it depends on."""
@@ -44,14 +45,14 @@ class QueryMeasures:
     waits_ms: float = 0.0
     """At the end of the span: how long the oldest tuple has waited that is on its way and not processed yet."""
     held: str = ""
-    """Why it stands still wherever it is placed, if it does: its data, its sink or its stream is paused."""
+    """The reason why it stands still wherever it is placed, if it does: its data, its sink or its stream is paused."""
     waits_for: str = ""
-    """Whom its windows wait for wherever they are placed, if a source gives nothing while others go on."""
+    """The source that its windows wait for wherever they are placed, if it gives nothing while others go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What happened around all queries."""
+    """The measures of the environment of all queries."""
 
     changes: int = 0
     """Nodes and links that came or went."""

@@ -28,7 +28,7 @@ class PerQuery(Mechanism):
         self.library, self.fallback = dict(library), fallback
         self.by_operator: dict[OperatorId, str] = {}
         self.failures: list[tuple[str, str]] = []
-        """Mechanisms that broke, with the reason, until somebody takes them."""
+        """Mechanisms that broke, with the reason, until the caller takes them."""
         self.metadata = self._metadata()
 
     def _metadata(self) -> Metadata:
@@ -87,7 +87,7 @@ def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:
 def place_again(engine: Engine, query: QueryId, mechanism: str, *, escalates: bool = True) -> BatchReport:
     """Assigns the mechanism and has it place all of the query's operators that can move.
 
-    Without `escalates` nobody helps it out: what it finds no place for waits.
+    Without `escalates` it gets no help: operators for which it finds no place wait.
     """
     movable, plan = assign(engine, query, mechanism), engine.catalog.plan
     for operator in movable:

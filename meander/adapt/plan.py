@@ -37,7 +37,7 @@ class Case:
     unsettled: frozenset[Metric] = frozenset()
     """Metrics that are read from what waits, not from what came of it: the truth may be worse."""
     excuse: str = ""
-    """Why demands are missed whatever mechanism places the query, if all that are missed are."""
+    """The reason why demands are missed under every mechanism, if all missed ones have one."""
 
     @property
     def current(self) -> str:
@@ -127,7 +127,7 @@ class _Plan:
         return Option(name, forecast, values, Candidate(name, *beliefs, may_try=not violates))
 
     def _value(self, name: str, metric: Metric, forecast: Forecast | None) -> float | None:
-        """What is read now, what is forecast, or what was read when the mechanism last ran."""
+        """The reading now, the forecast, or the reading when the mechanism last ran."""
         if name == self.case.current and metric in self.case.read:
             return self.case.read[metric]
         ahead = self.correction.corrected(metric, forecast.values.get(metric)) if forecast else None

@@ -1,4 +1,4 @@
-"""How patient, how curious and how careful the loop is."""
+"""The settings of the loop: its tolerance, its exploration and its caution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Settings:
     stay_ms: int = 60_000
     """A mechanism stays at least this long, so that it can be judged and queries do not oscillate."""
     period_ms: int = 300_000
-    """How often a query is looked at when nothing happens."""
+    """The interval of planning a query when nothing happens."""
     violated_rounds: int = 2
     """Rounds in a row with a violated demand before something is done about it."""
     margin: float = 0.1

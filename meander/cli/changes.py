@@ -78,7 +78,7 @@ def plan(
 
 
 def tell(found: dict[str, Any]) -> None:
-    """What a batch came to, or would."""
+    """Prints the result of a batch, applied or not."""
     for m in found["moves"]:
         queries = ", ".join(m["queries"]) or "no query"
         where = f"{m['from'] or 'nowhere'} to {m['to'] or 'nowhere'}"

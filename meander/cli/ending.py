@@ -1,4 +1,4 @@
-"""How long-running commands are told to end: SIGTERM and Ctrl-C, while they start and once they run."""
+"""The end of long-running commands: SIGTERM and Ctrl-C, while they start and once they run."""
 
 from __future__ import annotations
 

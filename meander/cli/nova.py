@@ -23,14 +23,14 @@ group = typer.Typer(no_args_is_help=True, help="Place, split and move joins over
 
 
 class Latency(StrEnum):
-    """Which latencies count."""
+    """The latencies that count."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
 
 
 class TooLittleRoom(StrEnum):
-    """What happens to parts of joins that fit nowhere."""
+    """The treatment of parts of joins that fit nowhere."""
 
     REFUSE = "refuse"
     SPREAD = "spread"
@@ -304,7 +304,7 @@ def _replicas(placed: Any, world: JoinWorld) -> list[dict[str, Any]]:
 
 
 def _links(relief: Any) -> str:
-    """What it took that no link of the topology carries too much."""
+    """Prints the cost of overloading no link of the topology."""
     refused = [f"join {j}" for j in relief.refused]
     named = f", refused: {', '.join(refused[:3])}{' ...' if len(refused) > 3 else ''}" if refused else ""
     return f"none exceeded: {relief.moved} replicas moved, {relief.cut} cut{named}"

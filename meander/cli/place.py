@@ -166,7 +166,7 @@ def _print(engine: Engine, setting: Setting, totals: PlacingTotals, output: Path
 
 
 def _faults(engine: Engine) -> list[str]:
-    """What is wrong besides operators that wait."""
+    """The faults besides operators that wait."""
     catalog = engine.catalog
     left = waiting(catalog)
     found = violations(catalog.plan, catalog.placement, catalog.topology)

@@ -96,7 +96,7 @@ def list_queries(directory: Directory = HERE, url: Url = None, token: Token = No
 
 
 def query_reasons(queries: list[dict[str, Any]]) -> list[str]:
-    """Why queries are not simply running, a line each."""
+    """The reasons why queries are not simply running, a line each."""
     return [f"{q['id']} is {q['status']}: {q['reason']}" for q in queries if q.get("reason")]
 
 

@@ -1,4 +1,4 @@
-"""What `meander demo` does: trains on a ring line, queries that follow them on Spark, a page to watch it.
+"""The demo of `meander demo`: trains on a ring line, queries that follow them on Spark, a page to watch it.
 
 Two phases. At first all trains keep their base stations, so that there is something to compare with; then they change
 from one to the next as they move, and now and then something fails. In the end everything is drained and every result
@@ -45,10 +45,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """How the demo runs."""
+    """The options of the demo."""
 
     seconds: float | None = None
-    """None: until somebody interrupts it."""
+    """The run time; None: until it is interrupted."""
     trains: int = 24
     port: int = 8420
     host: str = "127.0.0.1"
@@ -61,7 +61,7 @@ class DemoOptions:
 
 @dataclass
 class DemoReport:
-    """What the demo came to."""
+    """The result of the demo."""
 
     first_result_s: float | None = None
     handovers: int = 0
@@ -232,7 +232,7 @@ class Demo:
         self.say(incident.text)
 
     def _apply(self, coordinator: Coordinator, events: list[dict[str, Any]]) -> bool:
-        """Somebody at the page may have been faster: then the world is looked at again at the next tick."""
+        """Applies events. A user at the page may have been faster: then the world is read again at the next tick."""
         try:
             coordinator.events(events)
         except InputError as error:
@@ -258,7 +258,7 @@ class Demo:
         )
 
     def _since(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """What was done after everything ran for the first time: putting the queries there is no change."""
+        """The totals since everything ran for the first time: adding the queries is no change."""
         return {**summary, **{k: summary[k] - self._at_first.get(k, 0) for k in COUNTED}}
 
     # ---------------------------------------------------------------- the end

@@ -69,7 +69,7 @@ def gateway_of(number: int) -> str:
 
 
 def first_bases(trains: int) -> list[int]:
-    """Where trains begin: evenly spread, each linked to the station that is nearest, or nearly so."""
+    """The first positions of trains: evenly spread, each linked to the station that is nearest, or nearly so."""
     return [round(i * STATIONS / trains) % STATIONS for i in range(trains)]
 
 

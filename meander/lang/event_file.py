@@ -2,8 +2,8 @@
 
     {"at_ms": 1000, "event": "link_removed", "source": "train-1", "target": "station-1"}
 
-The fields of an event are those of its class in `model.events`, with a node or link written flat. A query is written
-by its name and its SQL (`sql`, or `file` with a path beside the events); whoever reads the file says how to plan it.
+The fields of an event are those of its class in `model.events`, with a node or link written flat. A query is written by
+its name and its SQL (`sql`, or `file` with a path beside the events); the caller passes the function that plans it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ Resolver = Callable[[str | None, str], Expression]
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """Where an expression stands: what its names mean, and whether aggregates are allowed (then over which names)."""
+    """The position of an expression: the meaning of its names, and whether aggregates are allowed (then over which
+    names)."""
 
     names: Resolver
     aggregated: Resolver | None = None
@@ -286,7 +287,7 @@ def _cast(arg: Expression, type_: DataType) -> Expression:
 
 
 def _temporal_type(args: Sequence[Expression]) -> DataType | None:
-    """What string literals among these are read as: a timestamp or a date, when one stands beside them."""
+    """The type as which string literals among these are read: a timestamp or a date, when one stands beside them."""
     kinds = {a.type.kind for a in args}
     return TIMESTAMP if Kind.TIMESTAMP in kinds else DATE if Kind.DATE in kinds else None
 

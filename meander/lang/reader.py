@@ -39,7 +39,7 @@ class Reader:
 
     @property
     def offset(self) -> int:
-        """Where the next token is; after the last one, where the text ends."""
+        """The offset of the next token; after the last one, the end of the text."""
         if self.token is not None:
             return self.token.start
         return self.tokens[-1].end + 1 if self.tokens else 0

@@ -36,7 +36,7 @@ from meander.model.windows import PairWindow
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What an operator emits. `event_time` is the column that holds the tuples' time, if one does."""
+    """The output of an operator. `event_time` is the column that holds the tuples' time, if there is one."""
 
     operator: Operator
     inputs: tuple[Relation, ...]
@@ -50,7 +50,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How close the two tuples of a pair must be, and how late a tuple may come."""
+    """The bounds of a pair: the distance of its tuples in time, and the lateness of a tuple."""
 
     window: PairWindow
     lateness_ms: int = 0

@@ -23,7 +23,7 @@ from meander.place.mechanisms import mechanism
 
 @dataclass(frozen=True)
 class Touched:
-    """What one moment's events lead to."""
+    """The effect of one moment's events."""
 
     moved: tuple[OperatorId, ...]
     reconfigurations: tuple[Reconfiguration, ...]

@@ -48,12 +48,12 @@ class LocalPlan:
     installation: Installation
     sink_bindings: tuple[SinkBinding, ...]
     late: tuple[SinkBinding, ...] = ()
-    """Outlets for tuples that came too late, where somebody asked for them."""
+    """Sink bindings for late tuples, where a query asks for them."""
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run did; `checks` compare each sink binding with the oracle, or say why they could not."""
+    """The result of a run; `checks` compare each sink binding with the oracle, or say why they could not."""
 
     seconds: float
     drained: bool
@@ -64,7 +64,7 @@ class RunReport:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What was asked for and did not happen, in sentences; nothing if the run did all of it."""
+        """Requests that were not fulfilled, in sentences; none if the run did all of them."""
         taken_in = self.status.ingest.rows if self.status.ingest else 0
         lost, double = (sum(getattr(c, name) for c in self.checks.values()) for name in ("lost", "double"))
         found = [
@@ -130,7 +130,7 @@ def _target(catalog: Catalog, sink: OperatorId) -> SinkTarget:
 
 
 def late_targets(catalog: Catalog, folder: Path | None = None) -> dict[OperatorId, SinkTarget]:
-    """Where the late tuples of a sink's query go. A query with several sinks sends them once to each place."""
+    """The sinks of late tuples, by sink of their query. A query with several sinks sends them once to each place."""
     found: dict[OperatorId, SinkTarget] = {}
     for running in catalog.plan.queries.values():
         places: set[str] = set()

@@ -42,17 +42,17 @@ class JoinWorld:
     space: CostSpace
     matrix_ms: Floats
     capacity_tps: Floats | None
-    """What the topology says; None where it says nothing."""
+    """The capacities in the topology; None where it has none."""
     sources: Ints
-    """Nodes that can be sources when nobody says who is."""
+    """The nodes that can be sources, unless they are named."""
     notes: tuple[str, ...] = ()
     topology: Topology | None = None
-    """Where latencies come from, if from paths."""
+    """The origin of latencies, if they come from paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the joins are, and how they are drawn if no table says it."""
+    """The wanted joins, and the parameters of drawing them without a table."""
 
     joins: Path | None = None
     sink: str | None = None

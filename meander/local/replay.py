@@ -1,4 +1,4 @@
-"""What `meander replay` does: queries run on Spark while the topology changes in real time, and all is measured.
+"""The replay of `meander replay`: queries run on Spark while the topology changes in real time, and all is measured.
 
 Three phases: quiet, changes, quiet again. In the end everything is drained and compared with the oracle.
 """
@@ -39,13 +39,13 @@ from meander.run.oracle.recording import RecordedSink, Recording
 PHASES = ("before", "during", "after")
 POLL_S = 0.01
 WARM_UP_S = 60.0
-"""How long the slots may take to make their first step."""
+"""The time that slots may take for their first step."""
 GENERATED = {"connector": "random", "range.id": "0..100", "range.value": "0..100"}
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How a replay runs."""
+    """The options of a replay."""
 
     mechanism: str = "bottom_up"
     protocol: str = "isqd"
@@ -66,7 +66,7 @@ class ReplayOptions:
     adapt: bool = False
     """Whether queries switch mechanisms when their demands are not met; `mechanism` is the first one then."""
     detour: float | None = None
-    """How long a detour may be before operators follow; None for what the topology says."""
+    """The longest detour before operators follow; None for that of the topology."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What a replay came to."""
+    """The result of a replay."""
 
     changes: tuple[Changed, ...]
     unfinished: int
@@ -115,7 +115,7 @@ class ReplayReport:
     """Whether the slots' streaming queries are the ones that the run began with."""
     notes: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    """What the adaptation loop decided, if there was one."""
+    """The decisions of the adaptation loop, if there was one."""
 
     def quantile(self, name: str, share: float) -> float:
         values = [getattr(c, name) for c in self.changes]
@@ -123,7 +123,7 @@ class ReplayReport:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What was asked for and did not happen, in sentences; nothing if the replay did all of it."""
+        """Requests that were not fulfilled, in sentences; none if the replay did all of them."""
         taken_in = self.status.ingest.rows if self.status.ingest else 0
         given = self.status.delivery.rows if self.status.delivery else 0
         unknown = set(self.status.delivery.sink_bindings if self.status.delivery else ()) - set(self.checks)
@@ -155,7 +155,7 @@ class _Timeline:
 
     groups: list[tuple[float, list[ChangeEvent]]]
     applied: list[tuple[float, str, Applied]] = field(default_factory=list)
-    """When each was due, the protocol, and how it went."""
+    """The changes: due time, protocol, and outcome of each."""
     refused: list[str] = field(default_factory=list)
 
 

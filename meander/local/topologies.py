@@ -30,7 +30,7 @@ MS_PER_KM = 0.01
 
 @dataclass(frozen=True, slots=True)
 class TopologyShape:
-    """What all generators share: slots by kind, the range latencies are drawn from, bandwidth and the seed."""
+    """The common shape of all generators: slots by kind, the range latencies are drawn from, bandwidth and the seed."""
 
     slots: Mapping[NodeKind, int] = field(default_factory=lambda: dict(DEFAULT_SLOTS))
     latency_ms: tuple[float, float] = (1.0, 10.0)

@@ -1,13 +1,13 @@
 """A site's membership, kept alive: joins, sends heartbeats, joins again after a loss, leaves.
 
-    client = Client(Asking(url, token), description, Fence(directory / "fence.json"), listener)
+    client = MembershipClient(CoordinatorClient(url, token), description, Fence(directory / "fence.json"), listener)
     client.start()
     client.wait_joined(60)      # raises if the coordinator refused
     ...
     client.leave()
 
-It has one thread. What the coordinator says about others arrives at the listener, from that thread. A site goes on with
-what it runs whatever happens here; only a refusal that nobody but a person can change ends the attempts.
+It has one thread. News about other sites arrives at the listener, from that thread. A site goes on with its fragments
+whatever happens here; only a refusal that takes a person to change ends the attempts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SLOW_S = 0.5
 
 
 class Listener:
-    """What a site wants to know. Override what is of interest; a call should return soon."""
+    """The listener of a site. Override the methods of interest; a call should return soon."""
 
     def joined(self, membership: Admission) -> None:
         """The coordinator knows this site, for the first time or again."""
@@ -45,13 +45,13 @@ class Listener:
         """The coordinator said no, and will say so again."""
 
     def peers(self, peers: Mapping[str, Peer]) -> None:
-        """Who runs which node, after it changed."""
+        """Called with the owners of all nodes, after they changed."""
 
     def heard(self, answer: Mapping[str, Any]) -> None:
         """A heartbeat was answered."""
 
     def measures(self) -> SiteMeasures:
-        """What the next heartbeat tells."""
+        """The measures for the next heartbeat."""
         return SiteMeasures()
 
 
@@ -93,7 +93,7 @@ class MembershipClient:
 
     @property
     def membership(self) -> Admission | None:
-        """What holds now; None while the coordinator does not know this site."""
+        """The present admission; None while the coordinator does not know this site."""
         return self._membership
 
     def wait_joined(self, timeout_s: float) -> Admission:

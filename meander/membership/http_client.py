@@ -28,7 +28,7 @@ _CODES = {
 
 
 class UnreachableError(Exception):
-    """Nobody answers, or somebody who is no coordinator."""
+    """No answer at the address, or no coordinator."""
 
 
 class RefusedError(InputError):
@@ -43,7 +43,7 @@ class CoordinatorClient:
     """One coordinator, from any thread."""
 
     def __init__(self, url: str, token: str, ca: Path | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """`ca` is the certificate of whoever signed the coordinator's; without it, those of the system count."""
+        """`ca` is the certificate that signed the coordinator's; without it, those of the system count."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"{url!r} is no address of a coordinator; write one such as https://hub:8420")
@@ -116,7 +116,7 @@ class CoordinatorClient:
 
 
 def trusting(ca: Path | None) -> ssl.SSLContext:
-    """What a client needs to believe a certificate that this authority signed."""
+    """The TLS context that trusts certificates signed by this authority."""
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError) as error:

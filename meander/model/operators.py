@@ -189,7 +189,7 @@ def arity(operator: Operator) -> tuple[int, int | None]:
 
 
 def output_schema(operator: Operator, inputs: tuple[Schema, ...]) -> Schema:
-    """What the operator emits, given what it reads; raises when the inputs do not fit it."""
+    """The schema of an operator's output, given its inputs; raises when the inputs do not fit it."""
     match operator:
         case Source(schema=schema) | UserFunction(output=schema):
             return schema

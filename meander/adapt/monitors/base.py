@@ -1,4 +1,4 @@
-"""What a monitor is. Adding one: a new file with a subclass, and one line in the table beside it."""
+"""The interface of monitors. Adding one: a new file with a subclass, and one line in the table beside it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Latency: a percentile of the event-time latency of results, so that a few slow results do not hide.
 
 A query that gives nothing has no results to measure, so its silence counts: while a tuple is on its way and not
-processed, whatever comes of it is at least as late as the tuple has waited. A query whose sources are quiet, and one
-whose filter lets nothing through, has no such tuple.
+processed, its result is at least as late as the tuple has waited. A query whose sources are quiet, and one whose filter
+lets nothing through, has no such tuple.
 """
 
 from __future__ import annotations

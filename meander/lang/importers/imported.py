@@ -1,4 +1,4 @@
-"""What every importer returns, and how it opens files: plain or gzipped, with one sentence when that fails."""
+"""The result of importers, and the opening of files: plain or gzipped, with one sentence when that fails."""
 
 from __future__ import annotations
 

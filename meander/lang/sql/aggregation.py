@@ -28,7 +28,7 @@ _MARK = "\0"
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What a windowed SELECT says besides its list."""
+    """The parts of a windowed SELECT besides its list."""
 
     window: Window
     lateness_ms: int = 0

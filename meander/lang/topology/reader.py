@@ -34,7 +34,7 @@ _KINDS = {kind.name.lower(): kind for kind in NodeKind}
 
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
-    """What a topology file holds: the graph, and what enters and leaves it."""
+    """The content of a topology file: the graph, its streams and its sinks."""
 
     topology: Topology
     streams: dict[str, Stream]

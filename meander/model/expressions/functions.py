@@ -29,7 +29,7 @@ Result = Callable[[tuple[DataType, ...]], DataType]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function takes: one letter an argument, `?` after optional ones, `*` repeats the last.
+    """The arguments of a function: one letter each, `?` after optional ones, `*` repeats the last.
 
     n numeric, i integral, b boolean, s string, t timestamp or date, a array, c comparable, x anything.
     """
