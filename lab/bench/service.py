@@ -105,7 +105,7 @@ def _loaded(coordinator: Coordinator, seconds: float) -> Felt:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the coordinator holds at the end."""
+    """The state of the coordinator at the end."""
 
     applied: int
     """Events whose outcome it knows."""

@@ -73,7 +73,7 @@ ON p.region = h.region WINDOW TUMBLING({WINDOW_MS} ms) INTO results;"""
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Where everything is."""
+    """The positions of all nodes."""
 
     topology: Topology
     streams: dict[str, Stream]
@@ -124,7 +124,7 @@ def world(rate_tps: float = 1000.0, seed: int = 0) -> World:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What one way of placing decided: parts, and the way between two nodes where it is not the straight one."""
+    """A decision of one algorithm: parts, and the way between two nodes where it is not the straight one."""
 
     name: str
     parts: tuple[JoinPart, ...]
@@ -134,7 +134,7 @@ class Placed:
 
 
 def ways_of_placing(problem: JoinProblem, improve_s: float = 0.5) -> list[Placed]:
-    """Nova and every baseline; those that overload nobody come first."""
+    """Nova and every baseline; those without overload come first."""
     joins = place(problem, Settings(improve_s=improve_s))
     if len(joins.unplaced):
         raise InputError(f"{len(joins.unplaced)} joins of the experiment fit nowhere")
@@ -187,7 +187,7 @@ class TreePaths(Paths):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one way of placing came to, in virtual time."""
+    """The result of one algorithm, in virtual time."""
 
     name: str
     overloaded: int
@@ -197,7 +197,7 @@ class Measured:
     """Results that arrived at the sink, per second."""
     latency: Percentiles
     switch_ms: int
-    """How long it took to cut the running join like this."""
+    """The time that cutting the running join like this took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class Outcome:
     measured: tuple[Measured, ...]
     check: Comparison
     wanted_tps: float
-    """Results per second if nobody falls behind."""
+    """The results per second if no node falls behind."""
 
 
 def run(

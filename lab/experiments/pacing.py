@@ -31,7 +31,7 @@ class Server:
     """Whether everything that waited was allowed to be taken then: time is not saved up."""
 
     def allowed(self, consumed: int, waiting: int, now: float) -> int:
-        """How many tuples it has had time for by now."""
+        """The number of tuples that it has had time for by now."""
         taken = consumed - self.consumed
         if taken > 0:
             self.credit = 0.0 if self.drained else max(self.credit - taken, 0.0)

@@ -29,11 +29,11 @@ TICK_S = TICK_MS / 1000
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What steps take; calibrated with steps of a real host."""
+    """The costs of steps; calibrated with steps of a real host."""
 
     step_s: float = 0.03
     job_s: float = 0.015
-    """A frame, whatever is in it."""
+    """A frame, for any content."""
     project_s: float = 2e-6
     """A tuple in a query's first fragment."""
     kind_s: Mapping[str, float] = field(default_factory=lambda: {"count": 1e-5, "average": 2e-5, "top": 1e-4})
@@ -256,7 +256,7 @@ class Model:
         moves.clear()
 
     def _lift(self, now: float) -> None:
-        """Everybody is at the barrier: the binding changes, and all go on."""
+        """Lifts the barrier when all slots have reached it: the binding changes, and all go on."""
         if self._barrier is None:
             return
         self._apply(self._barrier)

@@ -80,7 +80,7 @@ def queries(demands: Demands | None = None) -> list[Query]:
 
 
 def demands_of(latency_ms: float, usage_bytes: float, overhead_bytes: float) -> tuple[str, ...]:
-    """What a query asks for: latency in rush hours, network usage otherwise, overhead always."""
+    """The demands of a query: latency in rush hours, network usage otherwise, overhead always."""
     rush = f"latency < {latency_ms:g} ms"
     hours = f"WHEN hour BETWEEN 7 AND 9 THEN {rush} WHEN hour BETWEEN 16 AND 18 THEN {rush}"
     return f"{hours} OTHERWISE network_usage < {usage_bytes:g} B", f"overhead < {overhead_bytes:g} B"

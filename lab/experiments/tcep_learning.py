@@ -36,7 +36,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was run in each round, and whether the demand was met."""
+    """The mechanism of each round, and whether the demand was met."""
 
     chosen: list[int] = field(default_factory=list)
     met: list[bool] = field(default_factory=list)

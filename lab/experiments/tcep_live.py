@@ -48,7 +48,7 @@ TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """How many queries, how long their windows are, and between which mechanisms they switch."""
+    """The scene: number of queries, length of their windows, and the mechanisms between which they switch."""
 
     queries: int = 10
     window_ms: int = 1_000
@@ -146,7 +146,7 @@ class Switched:
 
     @property
     def windows_s(self) -> float:
-        """The longest that a query had to wait for windows that had begun, whatever it did."""
+        """The longest time that a query had to wait for windows that had begun."""
         return max(c.windows_s for c in self.costs)
 
 

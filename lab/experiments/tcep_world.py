@@ -41,7 +41,7 @@ STATE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """How a part of the day is."""
+    """The traffic of a part of the day."""
 
     rate_tps: float
     handovers_per_minute: float

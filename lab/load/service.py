@@ -34,7 +34,7 @@ _ID = re.compile(rb"id: [0-9a-z]+-(\d+)\n")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to do to whom."""
+    """The requests to make, and their targets."""
 
     address: str
     token: str
@@ -50,7 +50,7 @@ class Load:
 
 @dataclass(slots=True)
 class Felt:
-    """What came back."""
+    """The answers."""
 
     sent_events: int = 0
     refused: list[str] = field(default_factory=list)

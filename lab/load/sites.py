@@ -22,12 +22,12 @@ from meander.membership.protocol import PROTOCOL
 CONNECTIONS = 64
 HEARTBEAT_S = 1.0
 ENDING_S = 60.0
-"""How long the last answers may take."""
+"""The time that the last answers may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to do to whom."""
+    """The requests to make, and their targets."""
 
     address: str
     tokens: dict[str, str]
@@ -41,7 +41,7 @@ class Load:
 
 @dataclass(slots=True)
 class Felt:
-    """What came back."""
+    """The answers."""
 
     join_ms: list[float] = field(default_factory=list)
     leave_ms: list[float] = field(default_factory=list)

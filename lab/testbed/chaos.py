@@ -29,27 +29,27 @@ from meander.lang.topology.reader import load
 
 ROWS_PER_S = 50.0
 BRIEF_S, LONG_S = 2.0, 60.0
-"""How long a brief schedule and a long one are, unless somebody says otherwise."""
+"""The length of a brief schedule and of a long one, unless configured."""
 COMPARED = 25
 """After so many brief schedules everything is brought back and compared."""
 READY_S, FINISH_S = 600.0, 600.0
-"""How long everything may take to come up, and results may take without a new one before they count as lost."""
+"""The time that starting everything may take, and the time without a new result after which results count as lost."""
 TICK_S = 0.05
 SLOW_MBPS = 1.0
 LOOK_S, SETTLED_S = 0.5, 2.0
 UP_S = 120.0
-"""How long trouble that ends a process, or fills its disk, waits for that process to be up."""
+"""The time for which trouble that ends a process, or fills its disk, waits for that process to be up."""
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one or several schedules."""
+    """The outcome of one or several schedules."""
 
     seeds: list[int]
     rows: int = 0
     done: Counter[str] = field(default_factory=Counter)
-    """How often each kind of trouble was made."""
+    """The number of troubles of each kind."""
     refused: int = 0
     """Moves and links that the coordinator could not take at that moment."""
     verdict: world.Verdict = field(default_factory=lambda: world.Verdict(0, 0, 0, 0))
@@ -77,10 +77,10 @@ class Chaos:
         self.test_bed, self.rows, self.progress = found, rows, progress
         self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=found.disks is not None)
         self._undo: list[tuple[float, int, Callable[[], bool]]] = []
-        """When what is brought back, which says whether that worked."""
+        """The times of repairs, each with a function that returns whether it worked."""
         self._numbers = itertools.count()
         self._askers = ThreadPoolExecutor(8, "chaos")
-        """Whoever asks a coordinator that is paused waits; trouble does not wait for that."""
+        """Threads for requests: one to a paused coordinator waits, and trouble does not wait for it."""
         self._asked_for: list[Future[bool]] = []
 
     def run(self, seed: int, plan: Sequence[Trouble], seconds: float, outcome: Outcome) -> None:
@@ -207,7 +207,7 @@ class Chaos:
         heapq.heappush(self._undo, (time.monotonic() + after_s, next(self._numbers), what))
 
     def _bring_back(self, now: float) -> None:
-        """What is due; what does not work yet is tried again."""
+        """Makes the repairs that are due; failed ones are tried again."""
         again = []
         while self._undo and self._undo[0][0] <= now:
             entry = heapq.heappop(self._undo)
@@ -254,12 +254,12 @@ def _done(what: Callable[[], None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which schedules run on one bed, and how."""
+    """The schedules that run on one test bed, and their parameters."""
 
     seeds: Sequence[int]
     seconds: float
     every_s: float | None = None
-    """How often something happens in a long schedule; None for brief ones."""
+    """The interval of trouble in a long schedule; None for brief ones."""
     compared: int = COMPARED
 
     def of(self, seed: int, chances: Chances) -> list[Trouble]:

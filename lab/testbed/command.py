@@ -228,7 +228,7 @@ def _written(contents: TopologyFile) -> Iterator[Path]:
 
 
 def _sites(text: str, topology: Topology, trains: int | None) -> dict[str, list[str]]:
-    """Which site has which nodes; `trains` if it is the demo's line."""
+    """The nodes of each site; `trains` if it is the demo's line."""
     from lab.testbed.layout import read_sites, suggested
     from meander.demo import line as demo_line
 
@@ -238,7 +238,7 @@ def _sites(text: str, topology: Topology, trains: int | None) -> dict[str, list[
 
 
 def _network(mode: str) -> Can:
-    """What the network can imitate; says so when that is not everything."""
+    """The emulation that the network here allows; prints the missing parts."""
     if mode not in ("auto", "namespaces", "processes"):
         raise InputError(f"no mode {mode!r}; known modes: auto, namespaces, processes")
     if mode == "processes":

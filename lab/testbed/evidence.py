@@ -1,6 +1,6 @@
-"""What is left of a test bed on which something went wrong, for somebody to look at: answers, logs and stores.
+"""The evidence of a test bed on which something went wrong, for later inspection: answers, logs and stores.
 
-It has to be taken while the bed is up: the disks of its sites go with it.
+It has to be taken while the test bed is up: the disks of its sites go with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Which process runs which nodes, and which are neighbours: from a topology to hosts and the wires between them."""
+"""The layout of a test bed: the nodes of each process, and its neighbours: from a topology to hosts and the links
+between them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LEAST_BURST = 16_000
 
 
 class Can(Flag):
-    """What the network here can imitate."""
+    """The emulation that the network here allows."""
 
     NOTHING = 0
     CUT = auto()
@@ -50,7 +50,7 @@ def _run(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 
 
 def capabilities() -> tuple[Can, str]:
-    """What can be done here, and why not more."""
+    """The possible emulation here, and the reasons for its limits."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return Can.NOTHING, "network namespaces need root on Linux"
     if shutil.which("ip") is None:

@@ -1,11 +1,11 @@
 """A test bed: a coordinator and its sites, each a process, in namespaces of their own or side by side.
 
-with bed(directory, topology, layout, can) as found:
+with process_test_bed(directory, topology, layout, can) as found:
     found.wait_ready(120)
     found.ask("POST", "/queries", {"text": "SELECT ...", "name": "slow"})
     found.processes["site-1"].kill()
 
-Whatever ends the block, a signal included, no process, namespace or disk is left.
+When the block ends, by a signal included, no process, namespace or disk is left.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProcessTestBedError(Exception):
 
 @dataclass(slots=True)
 class ProcessTestBed:
-    """What runs. Use `process_test_bed`."""
+    """The running processes. Use `process_test_bed`."""
 
     directory: Path
     layout: Layout
@@ -70,7 +70,7 @@ class ProcessTestBed:
         return Tokens.load(self.home.tokens).operator
 
     def results(self, host: str) -> Path:
-        """Where the sinks of a host write."""
+        """The directory of a host's sinks."""
         return self.home.results if host == HOME else self.directory / host / "results"
 
     def fill(self, site: str) -> None:
@@ -110,7 +110,7 @@ class ProcessTestBed:
             connection.close()
 
     def get(self, path: str) -> Any:
-        """What the coordinator says, or None when it does not."""
+        """The coordinator's answer, or None without one."""
         try:
             status, body = self.ask("GET", path)
         except (OSError, HTTPException, ValueError):
@@ -157,7 +157,7 @@ class ProcessTestBed:
         return found is not None and all(o["fragment"] is not None for o in found["dag"]["operators"])
 
     def _changes(self) -> bool:
-        """Whether something is on its way, or nobody knows."""
+        """Whether a change is in flight, or that is unknown."""
         found = self.get("/reconfigurations?limit=1000")
         return not found or any(change["status"] == "under_way" for change in found)
 
@@ -192,7 +192,7 @@ class ProcessTestBed:
         (self.directory / "bed.json").unlink(missing_ok=True)
 
     def shown(self) -> dict[str, Any]:
-        """What runs where, for people and programs."""
+        """The processes and their nodes, for people and programs."""
         return {
             "address": self.url,
             "page": f"{self.url}/#token={self.token}",

@@ -17,7 +17,7 @@ from lab.testbed.links import Can
 FIRST_S, CALM_S = 2.0, 5.0
 """Nothing happens at the very beginning, nor in the last seconds, when everything comes back."""
 SHORT_S, LONG_S = 0.3, 9.0
-"""How long trouble lasts: some of it is over before anybody has noticed, some makes nodes leave."""
+"""The duration of trouble: some of it is over before it is noticed, some makes nodes leave."""
 
 
 BRIEF_S, LASTING_S = (0.2, 1.2), (3.0, 6.0)
@@ -29,7 +29,7 @@ SHIFT_MS = 800
 
 
 class Kind(StrEnum):
-    """What can happen."""
+    """The kinds of trouble."""
 
     KILL = "kill"
     """SIGKILL, and a new start."""
@@ -71,7 +71,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """What may happen in a test bed."""
+    """The possible troubles of a test bed."""
 
     hosts: tuple[str, ...]
     host_links: tuple[tuple[str, str], ...]
@@ -98,7 +98,7 @@ class Chances:
 
     @property
     def kinds(self) -> list[Kind]:
-        """What can happen here."""
+        """The kinds of trouble that are possible here."""
         found = [Kind.KILL, Kind.RESTART, Kind.PAUSE, Kind.SHIFT, Kind.MOVE]
         found += [Kind.CUT, Kind.SLOW] if self.host_links else []
         found += [Kind.RELINK] if self.links else []
@@ -119,7 +119,7 @@ class Chances:
 
 
 def deck(number: int, chances: Chances) -> list[tuple[Kind, tuple[str, ...]]]:
-    """Trouble for as many brief schedules as it has cards, so that each kind happens whatever the seeds are."""
+    """Trouble for as many brief schedules as it has cards, so that each kind happens for any seeds."""
     rng = random.Random(f"deck {number}")
     kinds = [kind if kind in chances.kinds else Kind.PAUSE for kind, count in CARDS.items() for _ in range(count)]
     cards = [(kind, chances.target(kind, rng)) for kind in kinds]

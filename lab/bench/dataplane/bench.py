@@ -22,7 +22,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured."""
+    """The extent of the measurement."""
 
     sizes: tuple[int, ...]
     """Tuples a batch."""
@@ -33,7 +33,7 @@ class Extent:
     plain_queries: tuple[int, ...]
     rates_tps: tuple[float, ...]
     seconds: float
-    """How long latency is measured, and each rate."""
+    """The time of measuring latency, and each rate."""
     latency_repeats: int
     memory_s: float | None
     executors: tuple[int, ...] = ()

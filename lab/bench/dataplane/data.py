@@ -1,4 +1,5 @@
-"""What the data-plane experiments run: three queries, their input at any size, and a place where all of it runs."""
+"""The workloads of the data-plane experiments: three queries, their input at any size, and a place where all of it
+runs."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ CARS = Schema.of(ts="timestamp", id="bigint", road="string", speed="double")
 RAIN = Schema.of(ts="timestamp", id="bigint", mm="double")
 ROADS = 100
 BATCH_SPAN_MS = 10_000
-"""Event time that a batch covers, whatever its size: windows and spans hold the same share of it."""
+"""The event time of a batch of any size: windows and spans hold the same share of it."""
 START_MS = 1_700_000_000_000
 SEED = 7
 ROW_GROUP = 100_000

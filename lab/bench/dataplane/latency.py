@@ -75,7 +75,7 @@ def _figures(kind: Kind, found: dict[str, list[list[float]]]) -> list[Figure]:
 
 
 class Lines:
-    """Sends lines of a stream to whoever is connected, while it is switched on."""
+    """Sends lines of a stream to its client, while it is switched on."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -153,7 +153,7 @@ class Socket:
         return Polled(pa.table([times, *others], schema=schema), np.zeros(len(times), np.int64), self._taken)
 
     def committed(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing: no sender waits for it."""
 
     def close(self) -> None:
         if self._socket is not None:
@@ -239,7 +239,7 @@ class Plain:
 
 
 def _warm(latencies: list[float], seconds: float) -> list[float]:
-    """What is added to the list within the seconds, once results have come for a while; at least one result."""
+    """The results that are added within the seconds, once results have come for a while; at least one result."""
     deadline = time.monotonic() + 60 + seconds
     while not latencies and time.monotonic() < deadline:
         time.sleep(0.1)

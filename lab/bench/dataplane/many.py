@@ -26,7 +26,7 @@ from meander.run.host import Host, HostOptions
 SOURCES, EDGES, QUERIES = 160, 10, 10
 WARM_S = 4.0
 START_S = 60.0
-"""How long to wait for the first result."""
+"""The waiting time for the first result."""
 FLAT = 1.1
 CARS = Schema.of(ts="timestamp", id="bigint", road="string", speed="double")
 RAIN = Schema.of(ts="timestamp", id="bigint", mm="double")
@@ -96,7 +96,7 @@ def measure_memory(
 
 
 def jvm_heap_mb(spark: SparkSession) -> float:
-    """What the JVM's heap holds after a collection."""
+    """The JVM's heap after a collection."""
     jvm = cast(Any, spark._jvm)
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()

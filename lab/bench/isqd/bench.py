@@ -37,13 +37,13 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured."""
+    """The extent of the measurement."""
 
     shapes: tuple[DeviceShape, ...]
     published: tuple[str, ...]
     """Scenarios of which each is replayed at the shortest period, if they are at hand."""
     changes_s: float
-    """How long changes come in each replay."""
+    """The time of changes in each replay."""
     quiet_s: float
     makespans: tuple[DeviceShape, ...]
     rounds: int

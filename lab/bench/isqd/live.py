@@ -46,7 +46,7 @@ class Live:
     report: ReplayReport
 
     def growth_s(self) -> float:
-        """How much later changes are in effect in the last third of the run than in the first."""
+        """The growth of the time until changes are in effect, from the first third of the run to the last."""
         took = [c.in_effect_s for c in self.report.changes]
         third = max(1, len(took) // 3)
         return statistics.median(took[-third:]) - statistics.median(took[:third]) if took else float("nan")
@@ -80,7 +80,7 @@ class Live:
 def measure(
     spark: SparkSession, directory: Path, cases: Sequence[Case], quiet_s: float, progress: Progress
 ) -> list[Live]:
-    """Every case once, after a short one that nobody counts: code that never ran is slow the first time."""
+    """Runs every case once, after a short one that does not count: code that never ran is slow the first time."""
     warm = DeviceShape(queries=2, sources=2, mobile=2, stateful=any(c.shape.stateful for c in cases), changes=4)
     found: list[Live] = []
     for number, case in enumerate([Case(warm), *cases]):

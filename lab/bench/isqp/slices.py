@@ -22,7 +22,7 @@ Change = Sequence[ChangeEvent]
 
 @dataclass(slots=True)
 class Slices:
-    """What an approach took, slice by slice, in microseconds per change."""
+    """The cost of an approach, slice by slice, in microseconds per change."""
 
     wall_us: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Runner:
 
 
 def _ended(runners: Sequence[Runner]) -> dict[str, Slices]:
-    """What all took, after a check that all they left is valid."""
+    """The figures of all approaches, after a check that their placements are valid."""
     for runner in runners:
         runner.engine.close()
         catalog = runner.catalog

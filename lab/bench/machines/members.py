@@ -21,7 +21,7 @@ from meander.api.coordinator import Coordinator, running
 from meander.coordinator.options import CoordinatorOptions
 
 GOAL_PER_S, PER_S = 50.0, 60.0
-"""What is to be kept up with, and what is offered."""
+"""The required rate, and the offered one."""
 SECONDS, QUICK_SECONDS = 30.0, 8.0
 SITES, STATIONS = 200, 10
 SHOWN = 5

@@ -208,7 +208,7 @@ class Outcome:
     measuring: float
     """Time for measuring and deciding, to the time of steps."""
     behind_s: float
-    """How late the input was at most: this process did not get the cores in time."""
+    """The greatest delay of the input: this process did not get the cores in time."""
     problems: tuple[str, ...]
 
     @property
@@ -220,13 +220,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class RateProfile:
-    """How long a run takes. All of the load counts, from its first moment."""
+    """The course of a run's load. All of the load counts, from its first moment."""
 
     quiet_s: float
     """With few vehicles, once everything is warm."""
     loaded_s: float
     tail_s: float = 5.0
-    """How long what came last is waited for, so that it has as much time as what came first."""
+    """The waiting time after the last input, so that it has as much time as the first."""
 
 
 def drive(

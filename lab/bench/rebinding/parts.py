@@ -46,7 +46,7 @@ QUIET_S = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured."""
+    """The extent of the measurement."""
 
     model_s: float
     ramp_s: float
@@ -55,7 +55,7 @@ class Extent:
     real: tuple[str, ...]
     repeats: int
     real_ramp_s: float
-    """How long the load rises on the real host; not at all if zero."""
+    """The time of the rising load on the real host; not at all if zero."""
 
 
 FULL = Extent(120.0, 120.0, (2, 4, 8, 16, 24, 32, 64), 25.0, tuple(SETTINGS), 2, 40.0)

@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured."""
+    """The extent of the measurement."""
 
     queries: int
     window_ms: int
@@ -55,7 +55,7 @@ QUICK = Extent(3, 500, 500, ("sms_concurrent", "mfgs_sequential", "restart"), ro
 
 @dataclass
 class Found:
-    """All that was measured."""
+    """All measures."""
 
     extent: Extent
     operators: int
@@ -122,7 +122,7 @@ def _switch(stage: Stage, extent: Extent, progress: Progress) -> Found:
 
 
 def figures(found: Found) -> Iterator[Figure]:
-    """What is reported, targets first."""
+    """The reported figures, targets first."""
     best = found.switched[BEST]
     beyond = [s.seconds - s.waiting_s for s in best]
     name = f"{found.extent.queries} congestion queries, {found.operators} operators"
