@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "from meander.cli import app; app()")
+COMMAND = (sys.executable, "-c", "from meander.cli.main import app; app()")
 """The command of this program, under any name on the path."""
 ENDING_S = 60.0
 

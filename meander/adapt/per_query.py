@@ -80,7 +80,7 @@ def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:
     movable = [o for o in plan.serving(query) if plan[o].pin is None]
     chosen.assign(movable, mechanism)
     if not chosen.metadata.needs_cost_space:
-        engine.catalog.space = None  # nobody would keep it up to date
+        engine.catalog.space = None  # it would not be kept up to date
     return movable
 
 

@@ -97,7 +97,7 @@ class _Plan:
         case, added = self.case, self.case.watched.added
         for metric in (ADDED & case.read.keys() & predicted.keys()) - case.unsettled:
             added.setdefault(metric, {})[case.current] = max(0.0, case.read[metric] - predicted[metric])
-        usual = dict.fromkeys(case.unsettled, 0.0)  # what stands still here need not stand still elsewhere
+        usual = dict.fromkeys(case.unsettled, 0.0)  # a query that stands still here need not stand still elsewhere
         return Correction(case.read, predicted, usual | {metric: min(seen.values()) for metric, seen in added.items()})
 
     def _consider(self, name: str, *, forecast: bool) -> None:

@@ -18,7 +18,9 @@ def try_changes(core: Core, changes: Changes) -> dict[str, Any]:
     """Moves, with their causes, and fragments that would change."""
     engine, board = core.loop.engine, core.publisher.board
     running = (engine.catalog, engine.log, engine.mechanism, core.loop.deployer.deployment)
-    former: dict[int, Any] = {id(engine.catalog.plan.former): {}}  # what runs is not needed, and not to be copied
+    former: dict[int, Any] = {
+        id(engine.catalog.plan.former): {}
+    }  # running fragments are not needed, and not to be copied
     catalog, log, mechanism, deployment = deepcopy(running, former)
     trial = Engine(catalog, mechanism, seed=engine.seed)
     trial.log, trial.applicator = log, Applicator(catalog, log)

@@ -105,7 +105,7 @@ class OperatorQuarantine:
                 continue
             number_of = min(failing or group)
             for operator in (o for o in fragment.operators if o in self.deployer.placed.plan.operators):
-                # What is healthy must not join others before the fragment is split: that one cannot be drained.
+                # Healthy operators must not join others before the fragment is split: that one cannot be drained.
                 name = f"{FAILED if operator in group else BESIDE} {number_of}"
                 if apart.get(operator, FAILED).startswith((FAILED, BESIDE)) and apart.get(operator) != name:
                     apart[operator] = name

@@ -253,7 +253,7 @@ class _Redeployment:
         touched: set[FragmentId] = set()
         starts: dict[OperatorId, None] = {}
         stack = list(seeds)
-        while stack:  # what waits for a seed may begin with it
+        while stack:  # operators that wait for a seed may begin with it
             record = plan.operators.get(stack.pop())
             fresh = [r for r in record.readers if r not in deployment.owner and r not in seeds] if record else []
             seeds.update(fresh)

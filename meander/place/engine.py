@@ -222,8 +222,8 @@ class Engine:
         if self._pool is None or len(shared) < 2:
             return [self._amend_alone(delta) for delta in found]
         first = set(range(len(found))).difference(shared)
-        done = {at: self._amend_alone(found[at]) for at in sorted(first)}  # while nobody else is at work
-        shared.sort(key=lambda at: -len(found[at].operators))  # what may take longest begins
+        done = {at: self._amend_alone(found[at]) for at in sorted(first)}  # while no other amender is at work
+        shared.sort(key=lambda at: -len(found[at].operators))  # the longest ones begin
         done.update(zip(shared, self._pool.map(self._amend, [found[at] for at in shared]), strict=True))
         return [done[at] for at in range(len(found))]
 

@@ -329,7 +329,7 @@ class Host:
             with ExitStack() as stack:
                 for slot in slots:
                     stack.enter_context(self.slots[slot].step_lock)
-                if set(self.routing.slots_of(wanted)) <= set(slots):  # nobody moved while this waited
+                if set(self.routing.slots_of(wanted)) <= set(slots):  # no fragment moved while this waited
                     yield slots
                     return
 

@@ -110,7 +110,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-COMMAND = (sys.executable, "-c", "from meander.cli import app; app()")
+COMMAND = (sys.executable, "-c", "from meander.cli.main import app; app()")
 
 
 @dataclass

@@ -76,7 +76,7 @@ def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]
     _follow_queries(found, ledger, set(running))
     _restore_demands(found.catalog, ledger)
     _restore_placements(found, ledger.placements())
-    found.catalog.difference()  # what was there before is no news
+    found.catalog.difference()  # earlier ones are no news
     return found
 
 

@@ -69,10 +69,12 @@ class Retention:
         for operator in arrival.used - arrival.made:
             keeper = self._makers[operator]
             yield keeper
-            while self._until(keeper) < arrival.batch:  # what goes in a batch can still be had by all of that batch
+            while (
+                self._until(keeper) < arrival.batch
+            ):  # a query that goes in a batch can still be used by all of that batch
                 others = [u for u in self._users[operator] if u.batch <= self._until(keeper)]
                 last = max(others, key=self._until)
-                if self._until(last) <= self._until(keeper):  # nobody known kept it: then nobody is forgotten
+                if self._until(last) <= self._until(keeper):  # no known query kept it: then none is forgotten
                     yield from (u for u in self._users[operator] if u.position < arrival.position)
                     break
                 keeper = last

@@ -160,7 +160,7 @@ class MembershipStore:
     def pass_of(self, token: str) -> Pass | None:
         """The rights of a token. It is found by its hash, so the time that takes says nothing about the token."""
         query = "SELECT site, nodes, made_ms FROM site_tokens WHERE digest = ?"
-        with self._looking:  # a connection of its own: nobody who asks waits for somebody who writes
+        with self._looking:  # a connection of its own: readers do not wait for writers
             row = self._looker.execute(query, (digest(token),)).fetchone()
         return None if row is None else Pass(row[0], tuple(json.loads(row[1])), row[2])
 

@@ -76,7 +76,7 @@ class Hub:
         self._woken = True
         try:
             loop.call_soon_threadsafe(self._wake_all)
-        except RuntimeError:  # the loop was closed meanwhile: nobody watches
+        except RuntimeError:  # the loop was closed meanwhile: there are no watchers
             self._woken = False
 
     def _wake_all(self) -> None:

@@ -93,7 +93,7 @@ class SinkTask:
         finally:
             self._began = None
             self._turn.release()
-            if self._closed:  # meanwhile, and nobody could close the sink
+            if self._closed:  # meanwhile, and the sink could not be closed
                 self.close()
 
     def _deliver(self, most_rows: int) -> int:
@@ -137,7 +137,7 @@ class SinkTask:
                 self.sink.open(self.binding, self._visible(chunk.table.slice(0, 0)).schema, SourcePosition(rows, note))
                 self._open = True
             note = self.sink.write(self._visible(chunk.table), rows)
-        if self._closed:  # meanwhile: whoever goes on with this sink binding writes it again from here
+        if self._closed:  # meanwhile: the next task of this sink binding writes it again from here
             raise InputError(f"sink binding {self.binding.name!r} was closed before its sink came back")
         self._store.commit(
             Commit(

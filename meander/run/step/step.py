@@ -328,7 +328,7 @@ class Stepper:
         self, group: Group, bounds: Mapping[int, tuple[Int64s, Int64s]], barriers: Barriers, work: Work
     ) -> Int64s:
         """Places of the fragments that have something to do."""
-        nothing = np.zeros(len(group.fragments), np.bool_)  # also of fragments that nobody reads, which have no ports
+        nothing = np.zeros(len(group.fragments), np.bool_)  # also of fragments without readers, which have no ports
         waits = np.any([nothing, *(ends > starts for starts, ends in bounds.values())], axis=0)
         fresh, handed = self.routing.fresh, work.handed
         if not waits.all() and (fresh or handed or barriers.markers or self.idle_timeout.is_limited):

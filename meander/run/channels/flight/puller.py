@@ -90,7 +90,7 @@ class Pulling:
 
     def refresh(self) -> None:
         """Looks again which channels come from where; call it after that has changed."""
-        with self._lock:  # whoever looks later sees more: what it found must not be replaced by less
+        with self._lock:  # a later reading sees more: its result must not be replaced by less
             found: dict[Route, list[ChannelId]] = {}
             for key, route in self.store.notes("copy ").items():
                 if route:

@@ -51,7 +51,7 @@ PRODUCER = {
     "delivery.timeout.ms": "20000",
 }
 CONSUMER = {
-    # Under a name that stays the same Spark keeps the consumer for the next read; nobody else uses the group.
+    # Under a name that stays the same Spark keeps the consumer for the next read; no other reader uses the group.
     "group.id": "meander",
     "request.timeout.ms": "8000",
     "default.api.timeout.ms": "10000",
