@@ -63,8 +63,8 @@ class Assembly:
         """Lets what is under way take effect, so that tuples find fragments that run; shows what there is."""
         publisher = self.core.publisher
         publisher.reconfigurations(self.loop.settle(SETTLE_S), self.core.clock())
-        publisher.board.show_operators(self.loop.catalog.plan.operators)
-        publisher.board.show_deployment(None)
+        publisher.read_model.show_operators(self.loop.catalog.plan.operators)
+        publisher.read_model.show_deployment(None)
         publisher.queries(list(publisher.texts))
 
     def close(self) -> None:
@@ -134,9 +134,9 @@ def assemble(
     knowledge = ledger_path.with_name(KNOWLEDGE)
     adaptation = _adaptation(loop, knowledge, options)
     sink_bindings = SinkBindings(loop, host, ledger, around, options.sink_of)
-    board = ReadModel(loop)
-    board.memory = ledger
-    publisher = Publisher(loop, adaptation, ledger, board, sink_bindings, hub)
+    read_model = ReadModel(loop)
+    read_model.memory = ledger
+    publisher = Publisher(loop, adaptation, ledger, read_model, sink_bindings, hub)
     publisher.traces = traces_from_environment()
     core = Core(publisher)
     core.validates = options.validate
@@ -165,14 +165,14 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
     host's store."""
     loop, publisher, ledger = core.loop, core.publisher, core.ledger
     engine, plan, now = loop.engine, loop.catalog.plan, core.clock()
-    publisher.board.why.update(recovered.why)
+    publisher.read_model.why.update(recovered.why)
     publisher.texts.update((str(q), text) for q, text in recovered.texts.items())
     for query, running in plan.queries.items():
         name = knowledge_of.get(query, core.adaptation.chosen.fallback)
         if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
             assign(engine, query, name)
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
-        publisher.board.show_query(query)
+        publisher.read_model.show_query(query)
     publisher.mechanisms = dict(core.adaptation.mechanisms())
     core.restore()
     history = EventHistory(ledger.path)
@@ -182,7 +182,7 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
     core.adaptation.restore()
     loop.recover(recovered.ghosts)
     core.adaptation.resume()
-    publisher.board.show_whole_topology()
+    publisher.read_model.show_whole_topology()
 
 
 def _take_up_sink_bindings(core: Core) -> None:

@@ -391,7 +391,7 @@ class Core:
                     self.ledger.save_demands(query.id, None)  # those of a former query of this name
                     self.publisher.texts[query.id] = texts[query.id]
                     self.sink_bindings.expect(query.id)
-                    self.publisher.board.show_query(query.id)
+                    self.publisher.read_model.show_query(query.id)
                 case QueryRemoved(query=name):
                     self.sink_bindings.stop(name)
                     self.ledger.save_demands(name, None)
@@ -403,7 +403,7 @@ class Core:
 
     def _save_placements(self, by_hand: Iterable[OperatorId] = ()) -> None:
         """Writes down the places of operators that moved, and of those that a user moved or released."""
-        why = self.publisher.board.why
+        why = self.publisher.read_model.why
         changed: dict[OperatorId, Placing | None] = {}
         for operator in (*self._unsaved, *by_hand):
             placing = self._placing(operator)

@@ -93,6 +93,15 @@ class OperatorQuarantine:
 
     # ---------------------------------------------------------------- setting apart
 
+    def struck(self, number: FragmentId, pause: Pause) -> set[OperatorId]:
+        """Operators of a paused fragment that wait for a failure of theirs or of what they read: the others are only
+        beside it."""
+        fragment = self._running(number)
+        if fragment is None:
+            return set()
+        failing = pause.operators & set(fragment.operators)
+        return self._with_followers(fragment, failing or frozenset(fragment.operators))
+
     def _set_apart(self, pauses: Mapping[FragmentId, Pause]) -> set[OperatorId]:
         apart, changed = self.deployer.placed.apart, set[OperatorId]()
         for number, pause in pauses.items():

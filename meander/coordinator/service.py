@@ -56,7 +56,7 @@ ResumeElsewhere = Callable[[str | None, Sequence[OperatorId]], Mapping[str, list
 
 
 class Service:
-    """Answers from the board; passes commands on to the core once it is there."""
+    """Answers from the read model; passes commands on to the core once it is there."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Service:
 
     @property
     def views(self) -> PlacementViews:
-        return self.core.publisher.board.views
+        return self.core.publisher.read_model.views
 
     # ---------------------------------------------------------------- looking
 
@@ -155,7 +155,7 @@ class Service:
 
     def _stages(self) -> dict[str, Any] | None:
         """The use of Spark by the stages of the coordinator's own host."""
-        measured = self._core.publisher.board.views.measured if self._core is not None else None
+        measured = self._core.publisher.read_model.views.measured if self._core is not None else None
         use = measured.status.stages if measured is not None else None
         return None if use is None else {"stages": dict(use.stages), "refused": dict(use.refused)}
 
@@ -163,7 +163,7 @@ class Service:
         core, sites, problems = self._core, self._sites, list[str]()
         queries: dict[str, Condition] = {}
         if core is not None:
-            views = core.publisher.board.views
+            views = core.publisher.read_model.views
             problems += views.measured.status.problems if views.measured else ()
             problems += core.recent_failures()
             queries = conditions(views.queries.values())

@@ -176,6 +176,11 @@ class Engine:
         self._pool = ThreadPoolExecutor(self.amenders, "amender") if self.amenders > 1 else None
         self._batch = 0
 
+    @property
+    def batches(self) -> int:
+        """How many batches it has run: with the seed, what chance decides in the next one."""
+        return self._batch
+
     def close(self) -> None:
         if self._pool:
             self._pool.shutdown()

@@ -411,7 +411,11 @@ class Reconfigurator:
                 _log.warning("a sender of fragment %d is cut off: its state moves as it is", handover.source)
                 strategy = MIGRATION_QUERY
             job = replace(job, replay=kept)
-        return strategy.begin(job, background=self._background)
+        return strategy.begin(job, clock_ms=self._clock_ms, background=self._background)
+
+    def _clock_ms(self) -> float:
+        """State takes its time by the same clock as all else."""
+        return self._clock() * 1000
 
     # ---------------------------------------------------------------- ending
 

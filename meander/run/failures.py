@@ -146,6 +146,10 @@ SIGNS: tuple[Sign, ...] = (
         "Connection reset|Broken pipe|Failed to connect to|Connection refused|Connection from .* closed",
         "No space left on device|Disk quota exceeded|Too many open files|Input/output error",
         "All masters are unresponsive|Master removed our application",
+        "cannot run anywhere due to (node and executor|task excluded|executor)",
+        "Could not recover from a failed barrier|stage with indeterminate output was failed",
+        "Could not execute broadcast in|Futures timed out after",
+        "Max number of executor failures|Failed to (fetch|get) (remote )?block",
         "[Bb]lock manager",
     ),
 )

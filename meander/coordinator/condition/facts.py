@@ -91,21 +91,30 @@ def _paused_streams(loop: PlacementLoop, operators: Sequence[OperatorId], report
 def _paused_fragments(
     loop: PlacementLoop, operators: Iterable[OperatorId], reports: Reports
 ) -> tuple[list[str], list[str]]:
-    """Reasons of fragments whose node is gone or that are tried again by themselves, and of those that failed."""
-    here, owner = loop.host.routing.paused, loop.deployer.deployment.owner
+    """Reasons of fragments whose node is gone or that are tried again by themselves, and of those that failed.
+
+    A query that only shares a fragment with what failed has not failed: it waits until that is set apart.
+    """
+    here, owner, quarantine = loop.host.routing.paused, loop.deployer.deployment.owner, loop.quarantine
+    mine: dict[FragmentId, list[OperatorId]] = {}
+    for operator in operators:
+        if operator in owner:
+            mine.setdefault(owner[operator], []).append(operator)
     gone: list[str] = []
     failed: list[str] = []
-    told: set[FragmentId] = set()
-    for operator in operators:
-        fragment = owner.get(operator)
-        if fragment is None or fragment in told:
-            continue
+    for fragment, inside in mine.items():
         reasons = [("", str(here[fragment]))] if fragment in here else []
         sites = ((site, report) for site, report in reports.items() if site != HOME)
         reasons += [(_at(site), r.fragments[fragment]) for site, r in sites if fragment in r.fragments]
         for where, reason in reasons[:1]:
-            told.add(fragment)
-            pause = loop.quarantine.pauses.get(fragment)
+            pause = loop.host.routing.pauses.get(fragment) or quarantine.pauses.get(fragment)
+            struck = set(inside)
+            if pause is not None and pause.sets_apart:
+                struck &= quarantine.struck(fragment, pause)
+            operator = next((o for o in inside if o in struck), inside[0])
+            if not struck:
+                gone.append(f"operator {operator}{where}: it waits until what failed beside it is set apart: {reason}")
+                continue
             waits = reason.startswith(GONE) or (pause is not None and not pause.is_for_good)
             (gone if waits else failed).append(f"operator {operator}{where}: {reason}")
     return gone, failed

@@ -64,12 +64,12 @@ class Publisher:
         loop: PlacementLoop,
         adaptation: Adaptation,
         ledger: Ledger,
-        board: ReadModel,
+        read_model: ReadModel,
         sink_bindings: SinkBindings,
         hub: Hub,
     ) -> None:
         self.loop, self.adaptation, self.ledger = loop, adaptation, ledger
-        self.board, self.sink_bindings, self.hub = board, sink_bindings, hub
+        self.read_model, self.sink_bindings, self.hub = read_model, sink_bindings, hub
         self.change_history = ChangeHistory(loop, self._cause)
         self.totals = Totals()
         self.traces: Traces = NoTraces()
@@ -90,8 +90,8 @@ class Publisher:
         found: list[Json] = []
         for move in report.moves:
             if move.target is not None:
-                self.board.why[move.operator] = self._reason(move.operator, move.cause)
-            queries = self.board.queries_of(move.operator)
+                self.read_model.why[move.operator] = self._reason(move.operator, move.cause)
+            queries = self.read_model.queries_of(move.operator)
             found.append(
                 {
                     "operator": int(move.operator),
@@ -108,8 +108,8 @@ class Publisher:
     def by_hand(self, operators: Sequence[OperatorId]) -> None:
         """Marks operators that a user moved or released, also those that stay where they were."""
         for operator in operators:
-            self.board.why[operator] = self._reason(operator, f"operator {operator} released")
-        self.board.show_operators(operators)
+            self.read_model.why[operator] = self._reason(operator, f"operator {operator} released")
+        self.read_model.show_operators(operators)
 
     def _reason(self, operator: OperatorId, cause: str) -> str:
         record, chosen = self.loop.catalog.plan.operators.get(operator), self.loop.engine.mechanism
@@ -131,12 +131,12 @@ class Publisher:
 
     def placed(self, moves: Sequence[Json], nodes: Iterable[NodeId], pairs: Iterable[Pair]) -> None:
         """Operators moved, nodes and links changed."""
-        changed = self.board.show_topology(nodes, pairs)
+        changed = self.read_model.show_topology(nodes, pairs)
         if changed is not None:
             self.hub.publish("topology", changed)
         operators = [OperatorId(m["operator"]) for m in moves]
-        self.board.show_operators(operators)
-        self.queries({q for o in operators for q in self.board.queries_of(o)})
+        self.read_model.show_operators(operators)
+        self.queries({q for o in operators for q in self.read_model.queries_of(o)})
 
     # ---------------------------------------------------------------- reconfigurations and decisions
 
@@ -157,12 +157,12 @@ class Publisher:
         for record in (*ended, *begun):
             self.hub.publish("reconfiguration", record)
         self._count(ended)
-        self.board.show_operators(operators)
-        self.board.show_deployment(self.measured)
-        self.queries({q for o in operators for q in self.board.queries_of(o)})
+        self.read_model.show_operators(operators)
+        self.read_model.show_deployment(self.measured)
+        self.queries({q for o in operators for q in self.read_model.queries_of(o)})
 
     def _move(self, move: Json, number: int) -> Json:
-        queries = self.board.queries_of(OperatorId(move["operator"]))
+        queries = self.read_model.queries_of(OperatorId(move["operator"]))
         return {**move, "query": queries[0] if queries else None, "queries": queries, "reconfiguration": number}
 
     def _count(self, ended: Iterable[Json]) -> None:
@@ -193,8 +193,8 @@ class Publisher:
     # ---------------------------------------------------------------- queries
 
     def queries(self, names: Iterable[str]) -> None:
-        """Brings queries up to date on the board; publishes those of which more than the numbers changed."""
-        shown = dict(self.board.views.queries)
+        """Brings queries up to date on the read model; publishes those of which more than the numbers changed."""
+        shown = dict(self.read_model.views.queries)
         changed: list[Json] = []
         for name in names:
             if name in self.texts:
@@ -202,20 +202,20 @@ class Publisher:
                 shown[name] = found
                 if before is None or _lasting(found) != _lasting(before):
                     changed.append(found)
-        self.board.show(queries=shown)
+        self.read_model.show(queries=shown)
         for found in changed:
             self.hub.publish("query", found)
 
     def gone(self, name: QueryId) -> None:
         """A query that was stopped is freed."""
         self.texts.pop(name, None)
-        self.board.drop_query(name)
+        self.read_model.drop_query(name)
         self.hub.publish("query_removed", {"id": name})
 
     def query(self, name: str) -> Json:
         """A query as people see it."""
         query = QueryId(name)
-        shape = self.board.views.shapes.get(name)
+        shape = self.read_model.views.shapes.get(name)
         operators = shape.operators if shape else ()
         sink_bindings = self.sink_bindings.names(name)
         watched = self.adaptation.mapek.knowledge.queries.get(query)
@@ -289,7 +289,7 @@ class Publisher:
 
     def held(self, query: QueryId) -> str:
         """The reason why a query is paused; empty when it is not: no placement would help it."""
-        shown = self.board.views.queries.get(query, {})
+        shown = self.read_model.views.queries.get(query, {})
         return str(shown.get("reason", "")) if shown.get("status") == Status.PAUSED else ""
 
     # ---------------------------------------------------------------- measures
@@ -298,10 +298,10 @@ class Publisher:
         """Once a second: how everything is doing."""
         self.measured = measured
         self.still = self._progress.read(measured.at_ms, self._watermarks(measured))
-        self.board.show(measured=measured)
-        self.board.show_deployment(measured)
+        self.read_model.show(measured=measured)
+        self.read_model.show_deployment(measured)
         self.queries(list(self.texts))
-        status, views = measured.status, self.board.views
+        status, views = measured.status, self.read_model.views
         shown = {
             name: {key: found[key] for key in ("rate_tps", "latency_ms", "results")}
             | {"queue": self._queue(name), "status": found["status"], "reason": found.get("reason")}
@@ -317,11 +317,11 @@ class Publisher:
             "steps_per_s": round(measured.steps_per_s, 2),
             "slots": [{"name": f"slot {n}", "busy": round(measured.busy, 3)} for n in range(len(status.slots))],
         }
-        links = self.board.link_rates(measured)
+        links = self.read_model.link_rates(measured)
         self.hub.publish("metrics", {"at_ms": measured.at_ms, "queries": shown, "host": host, "links": links})
 
     def _watermarks(self, measured: Measured) -> dict[QueryId, SourceWatermarks]:
-        plan, shapes = self.loop.catalog.plan, self.board.views.shapes
+        plan, shapes = self.loop.catalog.plan, self.read_model.views.shapes
         found = {
             QueryId(name): source_watermarks(plan, shape.operators, measured.counters) for name, shape in shapes.items()
         }
@@ -329,7 +329,7 @@ class Publisher:
 
     def _queue(self, name: str) -> int:
         """Tuples that wait before fragments of the query."""
-        shape, counters = self.board.views.shapes.get(name), self.measured.counters if self.measured else {}
+        shape, counters = self.read_model.views.shapes.get(name), self.measured.counters if self.measured else {}
         owner, routing = self.loop.deployer.deployment.owner, self.loop.host.routing.fragments
         fragments = {owner[o] for o in (shape.operators if shape else ()) if o in owner}
         ports = {p for f in fragments if f in routing for p in routing[f].ports}

@@ -33,7 +33,7 @@ class QueryShape:
 
 @dataclass(frozen=True, slots=True)
 class PlacementViews:
-    """One moment of the board."""
+    """One moment of the read model."""
 
     version: int = 0
     """Of the topology."""
