@@ -28,7 +28,7 @@ from meander.place.amenders.escalation import Escalation
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog, Delta, Entry, deltas
-from meander.place.costspace.upkeep import follow
+from meander.place.costspace.maintenance import follow
 from meander.place.difference import Difference
 from meander.place.mechanisms.base import Mechanism
 from meander.place.room import Room

@@ -24,7 +24,7 @@ from meander.model.events import (
 )
 from meander.model.ids import NodeId
 from meander.model.plan import Query
-from meander.place.costspace.upkeep import follow
+from meander.place.costspace.maintenance import follow
 from meander.place.nova.improvement.bandwidth import respect_links
 from meander.place.nova.improvement.links import LinkLoad, link_loads
 from meander.place.nova.place import place

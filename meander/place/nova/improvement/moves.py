@@ -104,7 +104,7 @@ def improve_one(
 
 
 @njit(cache=True, nogil=True)
-def ways_of(board: PlacedColumns, rows: Ints, total: Floats, count: Ints, detour: Floats) -> None:
+def latencies_of(board: PlacedColumns, rows: Ints, total: Floats, count: Ints, detour: Floats) -> None:
     """Per join and side the sum of its replicas' ways from source to sink, their number, and per row its detour."""
     for i in range(rows.shape[0]):
         join, node = board.replicas[rows[i]].join, board.replicas[rows[i]].node

@@ -48,8 +48,8 @@ def cost_of(joins: Joins, sink_weight: float = 1.0) -> float:
         share = len(r.left) * len(r.right) / (r.left_parts * r.right_parts)
         nodes, sink = np.array([r.node]), np.array([board.joins["sink"][r.join]])
         onward = 2 * sink_weight * float(joins.latency_ms(nodes, sink)[0])
-        ways = sum(float(joins.latency_ms(np.array([end]), nodes)[0]) for end in (left, right))
-        total += share * (ways + onward)
+        latencies = sum(float(joins.latency_ms(np.array([end]), nodes)[0]) for end in (left, right))
+        total += share * (latencies + onward)
     return total
 
 

@@ -48,7 +48,7 @@ class Quality:
         return self.mean_ms - self.direct_mean_ms
 
 
-def ways(joins: Joins, by: TupleLatencies) -> tuple[Floats, Floats]:
+def latencies(joins: Joins, by: TupleLatencies) -> tuple[Floats, Floats]:
     """Per side of each placed join (all lefts, then all rights) its latency through its replicas, and directly."""
     board, rows = joins.board, joins.rows()
     owner, node = board.replicas["join"][rows], board.replicas["node"][rows]
@@ -67,7 +67,7 @@ def ways(joins: Joins, by: TupleLatencies) -> tuple[Floats, Floats]:
 
 def judge(joins: Joins, by: TupleLatencies | None = None) -> Quality:
     """A verdict by the latencies the joins were placed by, or by others, such as a problem with a measured matrix."""
-    through, direct = ways(joins, joins if by is None else by)
+    through, direct = latencies(joins, joins if by is None else by)
     in_use = np.flatnonzero(joins.board.nodes["load"] > 0)
     over = np.intersect1d(joins.overloaded(), in_use)
     return verdict(

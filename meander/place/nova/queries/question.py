@@ -12,7 +12,7 @@ from meander.model.ids import NodeId
 from meander.model.operators import Map, WindowJoin
 from meander.model.streams import Stream
 from meander.place.catalog import Catalog
-from meander.place.costspace.upkeep import follow
+from meander.place.costspace.maintenance import follow
 from meander.place.nova.problem import JoinProblem, all_pairs, pairs_by_key
 from meander.place.nova.queries.shape import JoinShape, Side
 from meander.place.nova.queries.split import slots_of
