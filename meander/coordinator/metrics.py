@@ -127,7 +127,7 @@ class _Collector(Collector):
 def _stages(use: StageUse | None) -> Iterator[Metric]:
     if use is None:
         return
-    stages = GaugeMetricFamily("meander_stages", "Stages of fragments, by how their next batch runs.", labels=["way"])
+    stages = GaugeMetricFamily("meander_stages", "Stages of fragments, by how their next batch runs.", labels=["mode"])
     for mode, count in use.stages.items():
         stages.add_metric([mode], count)
     refused = GaugeMetricFamily(
@@ -135,7 +135,7 @@ def _stages(use: StageUse | None) -> Iterator[Metric]:
     )
     for reason, count in use.refused.items():
         refused.add_metric([reason], count)
-    runs = CounterMetricFamily("meander_stage_runs", "Plans that ran, by how.", labels=["way"])
+    runs = CounterMetricFamily("meander_stage_runs", "Plans that ran, by how.", labels=["mode"])
     for mode, count in use.runs.items():
         runs.add_metric([mode], count)
     yield from (stages, refused, runs)

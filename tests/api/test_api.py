@@ -352,8 +352,8 @@ def test_a_stage_that_goes_the_slow_way_was_not_to_be_seen_anywhere(
     assert set(use) == {"prepared", "in_pieces", "plain", "refused"}
     assert sum(use.values()) > 0
     text = operator.ask("GET", "/metrics").body.decode()
-    assert all(f'meander_stages{{way="{way}"}}' in text for way in use)
-    assert 'meander_stage_runs_total{way="prepared"}' in text
+    assert all(f'meander_stages{{mode="{mode}"}}' in text for mode in use)
+    assert 'meander_stage_runs_total{mode="prepared"}' in text
     assert "\n  stages: " in CliRunner().invoke(app, ["status", str(coordinator.home.directory)]).output
 
 
