@@ -42,7 +42,7 @@ SINK_OPTIONS = (
     ),
     ConnectorOption("retries", "how often a write that failed is tried again before the sink binding is paused", "5"),
     ConnectorOption("backoff", "how long the first of these waits; each one waits twice as long", "200 ms"),
-    ConnectorOption("late", "another sink, which gets the tuples that came too late for the query's windows", "nobody"),
+    ConnectorOption("late", "another sink, which gets the tuples that came too late for the query's windows", "none"),
 )
 """Options that every sink has."""
 
