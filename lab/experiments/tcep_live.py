@@ -122,7 +122,7 @@ class TimedSink:
 
 
 @dataclass(frozen=True)
-class Switched:
+class SwitchedQueries:
     """All queries switched by one protocol."""
 
     protocol: str
@@ -151,7 +151,7 @@ class Switched:
 
 
 @dataclass
-class Stage:
+class LiveStage:
     """The running queries."""
 
     scene: Scene
@@ -175,7 +175,7 @@ class Stage:
         self.loop.poll()
         self.loop.host.store.wait(seen, WAIT_S)
 
-    def switch(self, protocol: str, *, back: bool = False) -> Switched:
+    def switch(self, protocol: str, *, back: bool = False) -> SwitchedQueries:
         """All queries switch at the same time."""
         ends = (self.scene.source, self.scene.target)
         source, target = reversed(ends) if back else ends
@@ -197,7 +197,7 @@ class Stage:
         ended = max(arrived.values(), default=time.perf_counter())
         gap = max(self.sinks[o.name].longest_gap_s(started, ended) for o in self.sink_bindings)
         costs = tuple(transitions.costs[q] for q in arrived)
-        return Switched(protocol, started, ended, costs, tuple(failures), gap)
+        return SwitchedQueries(protocol, started, ended, costs, tuple(failures), gap)
 
     def quiet_gap_s(self) -> float:
         """The longest time in which a query gave nothing while nothing changed."""
@@ -220,7 +220,7 @@ class Stage:
 
 
 @contextmanager
-def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool = True) -> Iterator[Stage]:
+def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool = True) -> Iterator[LiveStage]:
     """Starts the queries with the first mechanism, and stops them in the end."""
     catalog = Catalog(road.topology(ROOM), scene.streams(), dict(road.SINKS))
     library = {name: mechanism(name) for name in dict.fromkeys((scene.source, scene.target, "bottom_up"))}
@@ -245,7 +245,7 @@ def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool 
         recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in catalog.streams.items()}
         host.deliver(sink_bindings, around, sinks)
         host.feed(catalog.streams.values(), around, recordings)
-        stage = Stage(scene, loop, sinks, kept, recordings, list(sink_bindings))
+        stage = LiveStage(scene, loop, sinks, kept, recordings, list(sink_bindings))
         _wait_for_results(stage)
         yield stage
     finally:
@@ -253,7 +253,7 @@ def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool 
         engine.close()
 
 
-def _wait_for_results(stage: Stage) -> None:
+def _wait_for_results(stage: LiveStage) -> None:
     deadline = time.perf_counter() + TIMEOUT_S
     while time.perf_counter() < deadline and not all(s.times for s in stage.sinks.values()):
         stage._carry_on()

@@ -24,7 +24,7 @@ from lab.testbed.layout import layout
 from lab.testbed.links import Can
 from lab.testbed.process import ENDING_S
 from lab.testbed.process_test_bed import ProcessTestBed, ProcessTestBedError, process_test_bed
-from lab.testbed.schedule import Chances, Kind, Trouble, brief, schedule
+from lab.testbed.schedule import Chances, Trouble, TroubleKind, brief, schedule
 from meander.lang.topology.reader import load
 
 ROWS_PER_S = 50.0
@@ -43,7 +43,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScheduleOutcome:
     """The outcome of one or several schedules."""
 
     seeds: list[int]
@@ -73,7 +73,7 @@ class Outcome:
 class Chaos:
     """A test bed with the world in it, on which schedules can be let loose one after the other."""
 
-    def __init__(self, found: ProcessTestBed, rows: world.Rows, can: Can, progress: Progress) -> None:
+    def __init__(self, found: ProcessTestBed, rows: world.SensorRows, can: Can, progress: Progress) -> None:
         self.test_bed, self.rows, self.progress = found, rows, progress
         self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=found.disks is not None)
         self._undo: list[tuple[float, int, Callable[[], bool]]] = []
@@ -83,7 +83,7 @@ class Chaos:
         """Threads for requests: one to a paused coordinator waits, and trouble does not wait for it."""
         self._asked_for: list[Future[bool]] = []
 
-    def run(self, seed: int, plan: Sequence[Trouble], seconds: float, outcome: Outcome) -> None:
+    def run(self, seed: int, plan: Sequence[Trouble], seconds: float, outcome: ScheduleOutcome) -> None:
         """Lets a schedule happen while rows come in. What it broke is brought back in its time, or by `calm`."""
         waiting = list(plan)
         outcome.seeds.append(seed)
@@ -103,7 +103,7 @@ class Chaos:
             time.sleep(TICK_S)
         outcome.rows = self.rows.count
 
-    def calm(self, outcome: Outcome) -> None:
+    def calm(self, outcome: ScheduleOutcome) -> None:
         """Brings everything back."""
         while self._undo:
             self._bring_back(float("inf"))
@@ -111,7 +111,7 @@ class Chaos:
         outcome.refused += sum(not asked.result() for asked in self._asked_for)
         self._asked_for.clear()
 
-    def compare(self, outcome: Outcome, *, ended: bool) -> None:
+    def compare(self, outcome: ScheduleOutcome, *, ended: bool) -> None:
         """Waits until every result is there that has to be, and compares. With `ended` no more rows come."""
         begun = moved = time.monotonic()
         if ended:
@@ -151,41 +151,44 @@ class Chaos:
         found, links, host = self.test_bed, self.test_bed.links, trouble.target[0]
         process = found.processes.get(host)
         match trouble.kind:
-            case Kind.KILL | Kind.RESTART if process is not None:
+            case TroubleKind.KILL | TroubleKind.RESTART if process is not None:
                 if not found.is_up(host):
                     return False
-                process.kill() if trouble.kind is Kind.KILL else process.terminate()
+                process.kill() if trouble.kind is TroubleKind.KILL else process.terminate()
                 deadline = time.monotonic() + ENDING_S
                 self._later(trouble.lasts_s, lambda: self._start(host, deadline))
-            case Kind.PAUSE if process is not None:
+            case TroubleKind.PAUSE if process is not None:
                 process.pause()
                 self._later(trouble.lasts_s, lambda: _done(process.resume))
-            case Kind.SHIFT:
+            case TroubleKind.SHIFT:
                 found.shift(host, trouble.shift_ms)
                 self._later(trouble.lasts_s, lambda: _done(lambda: found.shift(host, 0)))
-            case Kind.FULL:
+            case TroubleKind.FULL:
                 if not found.is_up(host):
                     return False
                 found.fill(host)
                 self._later(trouble.lasts_s, lambda: _done(lambda: found.empty(host)))
-            case Kind.CUT if links is not None:
+            case TroubleKind.CUT if links is not None:
                 a, b = trouble.target
                 links.cut(a, b)
                 self._later(trouble.lasts_s, lambda: _done(lambda: links.mend(a, b)))
-            case Kind.SLOW if links is not None:
+            case TroubleKind.SLOW if links is not None:
                 a, b = trouble.target
                 links.slow(a, b, SLOW_MBPS)
                 self._later(trouble.lasts_s, lambda: _done(lambda: links.slow(a, b, None)))
-            case Kind.MOVE:
+            case TroubleKind.MOVE:
                 self._asked_for.append(self._askers.submit(self._move, host))
-            case Kind.RELINK:
+            case TroubleKind.RELINK:
                 self._asked_for.append(self._askers.submit(self._relink, *trouble.target))
         return True
 
     def _wait_for_target(self, trouble: Trouble) -> float:
         """Lets a process come up that is to be ended: otherwise it might never get to run. Gives for how long."""
         begun = time.monotonic()
-        while trouble.kind in (Kind.KILL, Kind.RESTART, Kind.FULL) and time.monotonic() - begun < UP_S:
+        while (
+            trouble.kind in (TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.FULL)
+            and time.monotonic() - begun < UP_S
+        ):
             if self.test_bed.is_up(trouble.target[0]):
                 break
             self._bring_back(time.monotonic())
@@ -270,7 +273,7 @@ class Plan:
 
 def run(
     directory: Path, plan: Plan, can: Can, progress: Progress, *, session_timeout_ms: int = 3_000, disks: bool = False
-) -> list[Outcome]:
+) -> list[ScheduleOutcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
 
     It ends with the first one that is not good: what comes after it would say nothing. What is there then is kept.
@@ -287,12 +290,12 @@ def run(
                 raise ProcessTestBedError(f"query {name!r} was not taken: {body}")
         progress("deploying")
         found.wait_settled(world.QUERIES, READY_S)
-        chaos = Chaos(found, world.Rows(directory), can, progress)
-        outcomes: list[Outcome] = []
+        chaos = Chaos(found, world.SensorRows(directory), can, progress)
+        outcomes: list[ScheduleOutcome] = []
         begun = time.monotonic()
         for first in range(0, len(plan.seeds), plan.compared):
             seeds = plan.seeds[first : first + plan.compared]
-            outcomes.append(outcome := Outcome([]))
+            outcomes.append(outcome := ScheduleOutcome([]))
             for seed in seeds:
                 progress(f"seed {seed}, {time.monotonic() - begun:.0f} s after the beginning")
                 chaos.run(seed, plan.of(seed, chaos.chances), plan.seconds, outcome)

@@ -61,7 +61,7 @@ def write_world(directory: Path) -> Path:
     return path
 
 
-class Rows:
+class SensorRows:
     """Rows for the sensors in turn, one every 20 ms of event time."""
 
     def __init__(self, directory: Path) -> None:

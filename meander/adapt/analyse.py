@@ -10,7 +10,7 @@ from meander.adapt.decisions import Trigger
 from meander.adapt.history import MeasureHistory
 from meander.adapt.knowledge import Watched
 from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
-from meander.adapt.settings import Settings
+from meander.adapt.settings import AdaptationSettings
 from meander.model.conditions import Fact
 from meander.model.demands import Demand, Metric
 from meander.model.ids import QueryId
@@ -91,7 +91,7 @@ def violated(active: Iterable[Demand], found: Mapping[Metric, float]) -> list[De
 
 
 def trigger_of(
-    watched: Watched, active: tuple[Demand, ...], context: str, now_ms: int, settings: Settings
+    watched: Watched, active: tuple[Demand, ...], context: str, now_ms: int, settings: AdaptationSettings
 ) -> Trigger | None:
     """The reason why this query should be planned now, or None. `watched` still holds the result of the last round."""
     if watched.active is not None and watched.active != active:

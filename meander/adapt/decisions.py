@@ -20,7 +20,7 @@ class Trigger(Enum):
     ASKED = "asked for"
 
 
-class Action(Enum):
+class DecisionAction(Enum):
     """The action of a decision."""
 
     SWITCH = "switch"
@@ -47,7 +47,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TransitionOutcome:
     """The outcome of a transition. When it failed, the old placement is still running.
 
     The reason says why it failed, or where it differed from the protocol.
@@ -66,7 +66,7 @@ class Decision:
     at_ms: int
     query: QueryId
     trigger: Trigger
-    action: Action
+    action: DecisionAction
     mechanism: str
     reason: str
     target: str | None = None

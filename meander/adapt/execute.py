@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from meander.adapt.decisions import Decision, Outcome, Transition
+from meander.adapt.decisions import Decision, Transition, TransitionOutcome
 from meander.adapt.measures import Measures
 from meander.model.ids import QueryId
 
@@ -19,7 +19,7 @@ class Executor(Protocol):
     def start(self, transition: Transition) -> None:
         """Begins a transition. Raises when it cannot; then nothing has changed."""
 
-    def poll(self) -> Mapping[QueryId, Outcome]:
+    def poll(self) -> Mapping[QueryId, TransitionOutcome]:
         """Transitions that ended since the last call, each told once."""
 
 
@@ -36,5 +36,7 @@ def begin(loop: AdaptationLoop, executor: Executor, now_ms: int, decisions: list
         try:
             executor.start(decision.transition)
         except Exception as error:  # the query goes on as it was
-            decisions.append(loop.ended(now_ms, decision.query, Outcome(False, f"it could not be started: {error}")))
+            decisions.append(
+                loop.ended(now_ms, decision.query, TransitionOutcome(False, f"it could not be started: {error}"))
+            )
     return decisions

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meander.adapt.measures import Measures, QueryMeasures, World
+from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures
 from meander.model.errors import InputError
 from meander.model.ids import NodeId, QueryId
 
@@ -27,7 +27,7 @@ class WorldSpan:
 
     at_ms: int
     span_ms: int
-    world: World
+    world: EnvironmentMeasures
 
 
 class MeasureHistory:

@@ -9,7 +9,7 @@ from meander.model.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AdaptationSettings:
     """All times in ms."""
 
     stay_ms: int = 60_000

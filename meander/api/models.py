@@ -18,7 +18,7 @@ class Input(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Problem(BaseModel):
+class ProblemDetails(BaseModel):
     type: str
     title: str
     status: int
@@ -155,7 +155,7 @@ class Demand(BaseModel):
     unit: str | None = None
 
 
-class Latency(BaseModel):
+class LatencyPercentiles(BaseModel):
     p50: float | None
     p95: float | None
     p99: float | None
@@ -174,7 +174,7 @@ class Query(BaseModel):
     fragments: int
     results: int = Field(description="Rows that its sink has taken.")
     rate_tps: float
-    latency_ms: Latency = Field(description="Event-time latency of the last seconds.")
+    latency_ms: LatencyPercentiles = Field(description="Event-time latency of the last seconds.")
 
 
 class Operator(BaseModel):

@@ -18,7 +18,7 @@ from meander.model.plan import Query
 from meander.model.resilience import check_detour
 from meander.model.streams import SinkTarget, Stream
 from meander.place.catalog import Catalog
-from meander.place.forecast import Forecast, forecast
+from meander.place.forecast import RouteForecast, forecast
 from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.mechanisms.base import Mechanism
 
@@ -70,7 +70,7 @@ def explain(
 
 def _forecast(
     contents: TopologyFile, script: Script, query: Query, chosen: Mechanism, detour: float | None
-) -> Forecast:
+) -> RouteForecast:
     streams, sinks = {**contents.streams, **script.streams}, {**contents.sinks, **script.sinks}
     limit = contents.resilience.detour if detour is None else detour
     return forecast(Catalog(contents.topology, streams, sinks, detour=limit), query, chosen)

@@ -107,7 +107,7 @@ class Command:
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class CoreTask:
     """Something for the core's thread to do that is no change event."""
 
     run: Callable[[Core], Answer]

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from meander.adapt.decisions import Decision
-from meander.coordinator.commands import Answer, Command, CommandBatch, Task
+from meander.coordinator.commands import Answer, Command, CommandBatch, CoreTask
 from meander.coordinator.epochs import SteppedDownError
 from meander.coordinator.ledger.departed import Departure
 from meander.coordinator.ledger.ledger import Placing
@@ -89,7 +89,7 @@ class Core:
         """Told when another coordinator has taken over."""
         self.on_measured: Callable[[], None] = lambda: None
         """Called after new measures were shown."""
-        self._queue: queue.SimpleQueue[Command | Task | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Command | CoreTask | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self._placed: dict[OperatorId, tuple[NodeId, bool]] = {}
         """The node of each operator as the ledger has it, and whether it was put there by hand."""
@@ -120,7 +120,7 @@ class Core:
         self._stopping.set()
         self._queue.put(None)
 
-    def ask(self, command: Command | Task) -> Future[Answer]:
+    def ask(self, command: Command | CoreTask) -> Future[Answer]:
         """Puts a command into the queue, from any thread."""
         self._queue.put(command)
         if not self._thread.is_alive() and self._stopping.is_set():
@@ -163,9 +163,9 @@ class Core:
         since = time.monotonic() - FAILURE_SHOWN_S
         return [what for what, at in list(self.failures.items()) if at >= since]
 
-    def _gather(self) -> list[Command | Task]:
+    def _gather(self) -> list[Command | CoreTask]:
         """Takes all waiting commands and tasks from the queue; sleeps for a moment when there are none."""
-        found: list[Command | Task] = []
+        found: list[Command | CoreTask] = []
         busy = self.loop.pending or self.loop.deployer.under_way or self.adaptation.transitions.under_way
         try:
             command = self._queue.get(timeout=BUSY_S if busy else IDLE_S)
@@ -190,11 +190,11 @@ class Core:
 
     # ---------------------------------------------------------------- commands
 
-    def take(self, commands: Sequence[Command | Task]) -> None:
+    def take(self, commands: Sequence[Command | CoreTask]) -> None:
         """Carries commands out, in their order; changes that follow each other become one batch."""
         group: list[Command] = []
         for command in commands:
-            if isinstance(command, Task):
+            if isinstance(command, CoreTask):
                 self._change(group)
                 group = []
                 self._run_task(command)
@@ -207,7 +207,7 @@ class Core:
                 group.append(command)
         self._change(group)
 
-    def _seen_before(self, command: Command | Task) -> bool:
+    def _seen_before(self, command: Command | CoreTask) -> bool:
         """Answers a request that was carried out before as it was answered then."""
         key = command.key
         seen = self.ledger.answer_to(key.key) if key is not None else None
@@ -225,7 +225,7 @@ class Core:
             command.answer.set_result((seen.status, seen.body))
         return True
 
-    def _run_task(self, task: Task) -> None:
+    def _run_task(self, task: CoreTask) -> None:
         if self._seen_before(task):
             return
         try:

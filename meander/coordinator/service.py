@@ -10,11 +10,11 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
-from meander.adapt.decisions import Action, Decision, Transition, Trigger
+from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
 from meander.adapt.foresight import Refusal
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.change_reader import ChangeReader, Changes, check_name
-from meander.coordinator.commands import Answer, Command, CommandKind, Key, Response, Task
+from meander.coordinator.commands import Answer, Command, CommandKind, CoreTask, Key, Response
 from meander.coordinator.condition.condition import (
     Condition,
     ServiceCondition,
@@ -249,7 +249,7 @@ class Service:
     def dry_run(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> Future[Answer]:
         """Works out the effect of events, without applying them."""
         changes = self.reader.read(events)
-        return self.core.ask(Task(lambda core: (HTTPStatus.OK, try_changes(core, changes))))
+        return self.core.ask(CoreTask(lambda core: (HTTPStatus.OK, try_changes(core, changes))))
 
     def restore(self, nodes: Sequence[str], key: Key | None = None, *, dry_run: bool = False) -> Future[Answer]:
         """Brings removed nodes back as they were, with the links whose other end is there by then."""
@@ -263,7 +263,7 @@ class Service:
             core.take([command])
             return command.answer.result()
 
-        return self.core.ask(Task(run, key))
+        return self.core.ask(CoreTask(run, key))
 
     def forget(self, nodes: Sequence[str], key: Key | None = None) -> Future[Answer]:
         """Removed nodes are not wanted back: what is remembered of them goes."""
@@ -276,7 +276,7 @@ class Service:
             core.publisher.placed((), {topology.known_id(name) for name in touched}, ())
             return HTTPStatus.OK, {"forgotten": list(dict.fromkeys(nodes))}
 
-        return self.core.ask(Task(run, key))
+        return self.core.ask(CoreTask(run, key))
 
     def _check_owners(self, nodes: Sequence[str]) -> None:
         """Raises for a node that comes back with its site, and only with it."""
@@ -341,7 +341,7 @@ class Service:
 
         def once() -> Examination:
             elsewhere = self.inventories()
-            answer = self.core.ask(Task(lambda core: (HTTPStatus.OK, examine(core, elsewhere)))).result(ANSWER_S)
+            answer = self.core.ask(CoreTask(lambda core: (HTTPStatus.OK, examine(core, elsewhere)))).result(ANSWER_S)
             found: Examination = answer[1]
             return found
 
@@ -349,7 +349,7 @@ class Service:
 
     def switch(self, query: str, mechanism: str, protocol: str | None, key: Key | None = None) -> Future[Answer]:
         """Lets another mechanism place a query, which moves while it runs."""
-        return self.core.ask(Task(lambda core: _switch(core, QueryId(query), mechanism, protocol), key))
+        return self.core.ask(CoreTask(lambda core: _switch(core, QueryId(query), mechanism, protocol), key))
 
 
 def submission(reader: ChangeReader, text: str, name: str) -> Command:
@@ -434,7 +434,9 @@ def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) ->
         adaptation.transitions.protocol = usual
     watched.transition = transition
     reason = f"somebody asked for it; {forecast.moves} operators move"
-    decision = Decision(now, query, Trigger.ASKED, Action.SWITCH, watched.mechanism, reason, mechanism, transition)
+    decision = Decision(
+        now, query, Trigger.ASKED, DecisionAction.SWITCH, watched.mechanism, reason, mechanism, transition
+    )
     core.follow()
     core.publisher.decisions([decision])
     shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves}

@@ -28,7 +28,7 @@ Resolver = Callable[[str | None, str], Expression]
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class ExpressionContext:
     """The position of an expression: the meaning of its names, and whether aggregates are allowed (then over which
     names)."""
 
@@ -76,7 +76,7 @@ _REMEDIES: dict[type[exp.Expr], str] = {
 }
 
 
-def parse(phrase: Phrase, clause: Clause) -> Expression:
+def parse(phrase: Phrase, clause: ExpressionContext) -> Expression:
     """The typed expression, or an error at the place in the query where it goes wrong."""
     if not phrase.tokens:
         raise phrase.error("an expression is missing here")
@@ -118,7 +118,7 @@ def _syntax_error(phrase: Phrase, error: ParseError) -> InputError:
 class _Converter:
     """Turns one sqlglot tree into our expression, with a place for every error."""
 
-    def __init__(self, phrase: Phrase, clause: Clause) -> None:
+    def __init__(self, phrase: Phrase, clause: ExpressionContext) -> None:
         self.phrase = phrase
         self.clause = clause
         self.names = clause.names

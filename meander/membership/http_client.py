@@ -1,6 +1,6 @@
 """Requests of a site to its coordinator: HTTP with JSON, one connection that is kept, errors told apart.
 
-A coordinator that cannot be reached is `UnreachableError`; one that says no is `RefusedError` with its code.
+A coordinator that cannot be reached is `UnreachableError`; one that says no is `RequestRefusedError` with its code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnreachableError(Exception):
     """No answer at the address, or no coordinator."""
 
 
-class RefusedError(InputError):
+class RequestRefusedError(InputError):
     """The coordinator said no."""
 
     def __init__(self, code: Code, message: str) -> None:
@@ -112,7 +112,7 @@ class CoordinatorClient:
             raise UnreachableError(f"the coordinator at {self.url} failed: {found['detail']}")
         code = found.get("code")
         known = Code(code) if code in set(Code) else _CODES.get(HTTPStatus(status), Code.INPUT)
-        raise RefusedError(known, str(found["detail"]))
+        raise RequestRefusedError(known, str(found["detail"]))
 
 
 def trusting(ca: Path | None) -> ssl.SSLContext:

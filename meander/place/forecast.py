@@ -19,7 +19,7 @@ from meander.place.mechanisms.base import Mechanism
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class RouteForecast:
     """Routes from producers to consumers, by the names of their nodes, and operators that would wait."""
 
     mechanism: str
@@ -69,13 +69,13 @@ class Forecast:
         }
 
 
-def forecast(catalog: Catalog, query: Query, mechanism: Mechanism) -> Forecast:
+def forecast(catalog: Catalog, query: Query, mechanism: Mechanism) -> RouteForecast:
     """Places the query on a catalog on which nothing runs."""
     engine = Engine(catalog, mechanism)
     try:
         report = engine.run([QueryAdded(0, query)])
     except InputError as error:
-        return Forecast(mechanism.name, catalog.detour, refused=error.message)
+        return RouteForecast(mechanism.name, catalog.detour, refused=error.message)
     finally:
         engine.close()
     plan, placed, name = catalog.plan, catalog.placement.nodes, catalog.topology.name
@@ -88,4 +88,4 @@ def forecast(catalog: Catalog, query: Query, mechanism: Mechanism) -> Forecast:
                 ends = name(route.start), name(route.goal)
                 if ends not in found or found[ends].through_ms < route.through_ms:
                     found[ends] = route
-    return Forecast(mechanism.name, catalog.detour, found, dict(report.unplaced))
+    return RouteForecast(mechanism.name, catalog.detour, found, dict(report.unplaced))

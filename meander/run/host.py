@@ -90,7 +90,7 @@ class HostOptions:
 
 
 @dataclass(slots=True)
-class Totals:
+class StepTotals:
     """Steps added up."""
 
     steps: int = 0
@@ -123,7 +123,7 @@ class HostStatus:
     """The ids of the streaming queries: they stay the same while fragments come and go."""
     fragments: int
     paused: Mapping[FragmentId, str]
-    totals: Totals
+    totals: StepTotals
     pending_tuples: int
     state_bytes: int
     store: StoreStats
@@ -169,7 +169,7 @@ class Host:
         self.bindings = Bindings(self.store, self.routing)
         self.bindings.is_kept &= self.rebinder is None or not self.rebinder.policy.pulls
         self.stepper.bindings = self.bindings
-        self.totals = Totals()
+        self.totals = StepTotals()
         self.ingest: Ingest | None = None
         self.delivery: Delivery | None = None
         self.troubles: list[Callable[[], Iterable[str]]] = []

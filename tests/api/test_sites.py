@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lab.load.sites import Felt, Load
+from lab.load.sites import SiteAnswers, SitesLoad
 from meander.api.coordinator import Coordinator
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.membership.detector import Detector
@@ -21,9 +21,9 @@ from meander.coordinator.membership.events import MembershipEvents
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.records import Heartbeat, MemberState
 from meander.coordinator.membership.refusals import SiteRefusedError
-from meander.membership.client import Listener, MembershipClient
+from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence
-from meander.membership.http_client import CoordinatorClient, RefusedError, UnreachableError
+from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import PROTOCOL, Code, Description, Epoch, Peer, SiteMeasures
 from meander.membership.protocol import Admission as Joined
 from meander.model.clock import wall_clock_ms
@@ -86,7 +86,7 @@ def audit(operator: Browser, who: str) -> list[tuple[str, str]]:
 
 
 @dataclass
-class Heard(Listener):
+class Heard(MembershipListener):
     """Writes down what a client is told."""
 
     known: dict[str, Peer] = field(default_factory=dict)
@@ -217,7 +217,7 @@ def test_a_revoked_token_ends_the_membership_at_both_ends(
     assert operator.ask("DELETE", f"/site-tokens/{site}").status == 204
     assert not is_alive(reader, name)
     until(lambda: client.membership is None)
-    with pytest.raises(RefusedError, match="this token is not known") as refused:
+    with pytest.raises(RequestRefusedError, match="this token is not known") as refused:
         client.wait_joined(90)
     assert refused.value.code is Code.TOKEN
     assert ("revoke token", "done") in audit(operator, "operator")
@@ -371,12 +371,12 @@ def test_who_was_about_to_leave_when_the_coordinator_ended_has_left_when_it_is_b
 def test_simulated_sites_speak_the_protocol(operator: Browser, coordinator: Coordinator) -> None:
     names = [fresh("simulated") for _ in range(2)]
     tokens = {name: token_for(operator, name, name) for name in names}
-    load = Load(coordinator.address, tokens, ["e0"], 1.0, 4.0)
+    load = SitesLoad(coordinator.address, tokens, ["e0"], 1.0, 4.0)
     done = subprocess.run(
         [sys.executable, "-m", "lab.load.sites"],
         input=json.dumps(asdict(load)), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    felt = Felt(**json.loads(done.stdout))
+    felt = SiteAnswers(**json.loads(done.stdout))
     assert felt.refused == []
     assert felt.join_ms
 
@@ -388,13 +388,13 @@ def test_a_node_is_claimed_by_one_site_until_that_leaves_or_is_released(
     tokens = {site: token_for(operator, site, name) for site in (first, second)}
     client_of(tokens[first], first, {"name": name, **NEW})[0].wait_joined(90)
     late, heard = client_of(tokens[second], second, {"name": name, **NEW})
-    with pytest.raises(RefusedError, match=f"claimed by site '{first}', which is here") as refused:
+    with pytest.raises(RequestRefusedError, match=f"claimed by site '{first}', which is here") as refused:
         late.wait_joined(90)
     assert refused.value.code is Code.CLAIMED
     assert heard.joins == []
     assert any("claimed by site" in outcome for _, outcome in audit(operator, second))
     twin, _ = client_of(tokens[first], first, {"name": name, **NEW}, instance="another directory")
-    with pytest.raises(RefusedError, match="is here already, at grpc://") as twice:
+    with pytest.raises(RequestRefusedError, match="is here already, at grpc://") as twice:
         twin.wait_joined(90)
     assert twice.value.code is Code.TWICE
     assert coordinator.membership_service.membership.owner(name) == first

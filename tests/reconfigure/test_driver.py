@@ -33,7 +33,7 @@ from meander.reconfigure.driver import Driver
 from meander.reconfigure.part import Part
 from meander.reconfigure.reconfigurator import ReconfigurationOutcome
 from meander.run.channels.base import ChannelSpec
-from meander.run.channels.flight.client import FlightClient, RefusedError
+from meander.run.channels.flight.client import FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, key_of, proof
 from meander.run.connectors.base import Surroundings
 from meander.run.execution.prepared import PreparedRunner
@@ -95,9 +95,9 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         plane.crash()
         check(plane)
         old = FlightClient(PeerAddress(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
-        with pytest.raises(RefusedError, match="has taken over"):
+        with pytest.raises(PeerRefusedError, match="has taken over"):
             old.order("abort", {"protocol": PROTOCOL, **before.as_json(), "number": 1})
-        with pytest.raises(RefusedError, match="speaks version 1 of the protocol, this site 2; update one"):
+        with pytest.raises(PeerRefusedError, match="speaks version 1 of the protocol, this site 2; update one"):
             old.order("abort", {**before.as_json(), "number": 1})
     finally:
         plane.close()

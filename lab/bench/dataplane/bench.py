@@ -21,7 +21,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class DataplaneExtent:
     """The extent of the measurement."""
 
     sizes: tuple[int, ...]
@@ -40,7 +40,7 @@ class Extent:
     """Tuples a batch that executors fetch themselves."""
 
 
-FULL = Extent(
+FULL = DataplaneExtent(
     sizes=(1_000, 10_000, 100_000, 1_000_000),
     repeats=5,
     batches=8,
@@ -52,7 +52,7 @@ FULL = Extent(
     memory_s=600.0,
     executors=(100_000, 1_000_000),
 )
-QUICK = Extent(
+QUICK = DataplaneExtent(
     sizes=(1_000, 100_000),
     repeats=3,
     batches=1,
@@ -106,7 +106,7 @@ QUICK_NOTES = (
 )
 
 
-def measure(spark: SparkSession, work: Path, extent: Extent, progress: Progress) -> list[Figure]:
+def measure(spark: SparkSession, work: Path, extent: DataplaneExtent, progress: Progress) -> list[Figure]:
     """Every figure, part after part."""
     from lab.bench.dataplane import executors, fragments, latency, many, throughput
 

@@ -24,7 +24,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReplayCase:
     """One replay: a shape or a published scenario at a period."""
 
     shape: DeviceShape
@@ -42,7 +42,7 @@ class Case:
 class Live:
     """A case with what came of it."""
 
-    case: Case
+    case: ReplayCase
     report: ReplayReport
 
     def growth_s(self) -> float:
@@ -78,12 +78,12 @@ class Live:
 
 
 def measure(
-    spark: SparkSession, directory: Path, cases: Sequence[Case], quiet_s: float, progress: Progress
+    spark: SparkSession, directory: Path, cases: Sequence[ReplayCase], quiet_s: float, progress: Progress
 ) -> list[Live]:
     """Runs every case once, after a short one that does not count: code that never ran is slow the first time."""
     warm = DeviceShape(queries=2, sources=2, mobile=2, stateful=any(c.shape.stateful for c in cases), changes=4)
     found: list[Live] = []
-    for number, case in enumerate([Case(warm), *cases]):
+    for number, case in enumerate([ReplayCase(warm), *cases]):
         progress(f"{case.title} ({number} of {len(cases)})" if number else "warming up")
         work = directory / f"live {number}"
         work.mkdir(parents=True)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lab.experiments.rebinding_model import Latencies, Setting
+from lab.experiments.rebinding_model import BindingSetting, LatencySamples
 from lab.workloads.traffic import KINDS, REPLICAS, TICK_MS, Traffic, stream_of, traffic_world
 from meander.local.embedded import LocalPlan, plan_queries
 from meander.model.ids import FragmentId
@@ -191,12 +191,12 @@ class Streets(threading.Thread):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """One run."""
 
-    unloaded: Latencies
+    unloaded: LatencySamples
     """Before the load came."""
-    latencies: Latencies
+    latencies: LatencySamples
     """Since it came."""
     load_tps: NDArray[np.float64]
     """Tuples in each second of that."""
@@ -233,12 +233,12 @@ def drive(
     prepared: PreparedRunner,
     directory: Path,
     queries: Queries,
-    setting: Setting,
+    setting: BindingSetting,
     quiet: Traffic,
     full: Traffic,
     kind_s: Mapping[str, float],
     profile: RateProfile,
-) -> Outcome:
+) -> RunOutcome:
     """Runs the queries for a while under one way of binding; fragments are dealt out in the order of queries."""
     paced = Paced(prepared, {f: kind_s[kind] for f, kind in queries.seconds.items()}, queries.fragments)
     options = RebindingOptions(setting.policy, setting.period_s, setting.installing, setting.seed)
@@ -279,7 +279,7 @@ def drive(
         host.stop()
     took = totals.seconds - before.seconds
     rounds = max(1, totals.rounds - before.rounds)
-    return Outcome(
+    return RunOutcome(
         _latencies(found, streets, rested, began, 0, profile.tail_s),
         _latencies(found, streets, began, ended, moves, profile.tail_s),
         np.array([streets.vehicles[s].sum() * len(KINDS) for s in _seconds(began, ended)], np.float64),
@@ -299,7 +299,7 @@ def _seconds(began: float, ended: float) -> range:
 
 def _latencies(
     found: Mapping[str, Mapping[int, float]], streets: Streets, began: float, ended: float, moves: int, tail_s: float
-) -> Latencies:
+) -> LatencySamples:
     """One entry for each query and second in which its district had vehicles; what never came took for ever."""
     at: list[float] = []
     latency: list[float] = []
@@ -308,4 +308,4 @@ def _latencies(
             for kind in KINDS:
                 at.append(second - int(np.ceil(began)))
                 latency.append(found[stream_of(kind, district)].get(second, np.inf))
-    return Latencies(np.array(at), np.array(latency), moves, ended - began + tail_s)
+    return LatencySamples(np.array(at), np.array(latency), moves, ended - began + tail_s)

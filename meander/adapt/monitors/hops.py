@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meander.adapt.history import Span
-from meander.adapt.measures import Channel
+from meander.adapt.measures import MeasuredChannel
 from meander.adapt.monitors.base import Monitor
 from meander.model.demands import Metric
 from meander.model.ids import OperatorId
@@ -22,9 +22,9 @@ class Hops(Monitor):
         return float(longest_route(channels)) if channels else None
 
 
-def longest_route(channels: Sequence[Channel]) -> int:
+def longest_route(channels: Sequence[MeasuredChannel]) -> int:
     """Most links on a way through the channels."""
-    into: dict[OperatorId, list[Channel]] = {}
+    into: dict[OperatorId, list[MeasuredChannel]] = {}
     for channel in channels:
         into.setdefault(channel.upstream, [])
         into.setdefault(channel.reader, []).append(channel)

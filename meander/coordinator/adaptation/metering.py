@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from meander.adapt.measures import Measures, QueryMeasures, World, channels_of
+from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures, channels_of
 from meander.coordinator.flows import query_channels
 from meander.coordinator.loop import PlacementLoop
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
@@ -82,7 +82,7 @@ class Meter:
         total = sum(received.values()) or 1
         loads = {node: busy * count / total for node, count in received.items()}
         mobile = int(np.count_nonzero(loop.catalog.topology.nodes.mobile & loop.catalog.topology.nodes.alive))
-        world = World(self._changes, self._handovers, mobile, tuples - self._taken)
+        world = EnvironmentMeasures(self._changes, self._handovers, mobile, tuples - self._taken)
         self._busy_s, self._taken, self._changes, self._handovers = host.totals.seconds, tuples, 0, 0
         return Measures(at_ms, span_ms, queries, loads, world)
 

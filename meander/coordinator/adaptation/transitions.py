@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from meander.adapt.decisions import Outcome, Transition
+from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import assign, place_again
 from meander.coordinator.adaptation.costs import Cost
 from meander.coordinator.adaptation.transition_records import PREFIX, TransitionProgress, from_json, note_of, to_json
@@ -211,13 +211,13 @@ class Transitions:
             deployer.placed.apart.pop(operator, None)
             deployer.special.pop(operator, None)
 
-    def poll(self) -> Mapping[QueryId, Outcome]:
+    def poll(self) -> Mapping[QueryId, TransitionOutcome]:
         """Transitions that ended since the last call, each told once. The loop is polled by its owner."""
         with self.together():
             return self._poll()
 
-    def _poll(self) -> Mapping[QueryId, Outcome]:
-        ended: dict[QueryId, Outcome] = {}
+    def _poll(self) -> Mapping[QueryId, TransitionOutcome]:
+        ended: dict[QueryId, TransitionOutcome] = {}
         for query, running in list(self._running.items()):
             applied = running.applied
             assert applied is not None
@@ -319,7 +319,7 @@ class Transitions:
             with_state = {o: SURROUNDED for outcome in done for o in outcome.operators if o in kinds}
             running.cost.reasons = {**running.cost.reasons, **with_state}
 
-    def _ended(self, query: QueryId, running: _RunningTransition) -> Outcome:
+    def _ended(self, query: QueryId, running: _RunningTransition) -> TransitionOutcome:
         del self._running[query]
         self.loop.host.store.commit(Commit(notes={note_of(query): None}))
         if running.arrived is not None:
@@ -329,4 +329,4 @@ class Transitions:
         running.cost.reasons = {**running.itinerary.reasons, **running.cost.reasons}
         self.costs[query] = running.cost
         done = running.returning is None
-        return Outcome(done, running.returning or running.cost.remark, seconds, float(running.cost.bytes))
+        return TransitionOutcome(done, running.returning or running.cost.remark, seconds, float(running.cost.bytes))

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any
 
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.commands import Answer, Command, CommandKind, Response, Task
+from meander.coordinator.commands import Answer, Command, CommandKind, CoreTask, Response
 from meander.coordinator.core import Core
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.membership.topology_projection import TopologyProjection, Value
@@ -57,7 +57,7 @@ class MembershipEvents:
             first = not self._waiting
             self._waiting.append(change)
         if first:
-            change_topology = Task(self._decide)
+            change_topology = CoreTask(self._decide)
             change_topology.answer.add_done_callback(self._ended)
             core.ask(change_topology)
         return change.done

@@ -32,7 +32,7 @@ from meander.place.nova.queries.question import Pairs, pairs_of_query, parts_of,
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.wiring import JoinPart, Wiring
 from meander.place.nova.running.reoptimise import Reoptimiser
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from meander.place.rates import row_bytes
 
 
@@ -40,7 +40,7 @@ class NovaQuery:
     """One query on one loop."""
 
     def __init__(
-        self, loop: PlacementLoop, query: Query, settings: Settings | None = None, pairs: Pairs | None = None
+        self, loop: PlacementLoop, query: Query, settings: NovaSettings | None = None, pairs: Pairs | None = None
     ) -> None:
         """Places the join; raises when it is no join of two streams, or does not fit. Nothing runs yet."""
         catalog = loop.catalog
@@ -48,7 +48,7 @@ class NovaQuery:
         self.shape = shape_of(query, catalog.streams, catalog.sinks)
         chosen = pairs_of_query(self.shape, catalog.streams) if pairs is None else list(pairs)
         problem = problem_of_query(catalog, self.shape, chosen)
-        joins = place(problem, settings or Settings())
+        joins = place(problem, settings or NovaSettings())
         self.reoptimiser = Reoptimiser(joins)
         self._row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
         self._respect_links()

@@ -41,7 +41,7 @@ SHARES = ("p50", "p95", "p99")
 
 
 @dataclass(slots=True)
-class Totals:
+class ServiceTotals:
     """The totals since the process began."""
 
     batches: int = 0
@@ -71,7 +71,7 @@ class Publisher:
         self.loop, self.adaptation, self.ledger = loop, adaptation, ledger
         self.read_model, self.sink_bindings, self.hub = read_model, sink_bindings, hub
         self.change_history = ChangeHistory(loop, self._cause)
-        self.totals = Totals()
+        self.totals = ServiceTotals()
         self.traces: Traces = NoTraces()
         self.texts: dict[str, str] = {}
         """The queries there are, as people wrote them."""

@@ -25,7 +25,7 @@ from meander.place.mechanisms.objective import cost_at, weight
 from meander.place.mechanisms.one_by_one import Spot, downstream
 from meander.place.mechanisms.packing import packed
 from meander.place.mechanisms.question import (
-    Part,
+    FreePart,
     by_goal,
     chosen,
     connect,
@@ -104,7 +104,7 @@ class Ilp(Mechanism):
     def _optimum(
         self,
         problem: Problem,
-        found: list[Part],
+        found: list[FreePart],
         candidates: list[list[NodeId]],
         latencies: Latencies,
         spent: Proposal,
@@ -162,7 +162,7 @@ class Ilp(Mechanism):
         return answer
 
     @staticmethod
-    def _more(problem: Problem, part: Part, latencies: Latencies) -> list[NodeId]:
+    def _more(problem: Problem, part: FreePart, latencies: Latencies) -> list[NodeId]:
         """Nodes with room around a part, for when its own candidates are full."""
         least = min((problem.free[o] for o in part.operators), key=lambda n: (n.slots, n.load_tps))
         found: dict[NodeId, None] = {}

@@ -22,7 +22,7 @@ class Overload(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class NovaSettings:
     """The settings of Nova. The defaults place joins near the latency bound and overload no node."""
 
     sigma: float | None = SIGMA

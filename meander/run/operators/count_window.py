@@ -21,11 +21,11 @@ from meander.run.frames import AFTER, BEGIN, BUCKET, FRAGMENT, NEWEST, TAG, TS, 
 from meander.run.operators.partials import Aggregation, kept
 from meander.run.operators.state import (
     Cut,
-    Move,
     Post,
     Ranges,
     StateColumn,
     StateTable,
+    StepProgress,
     floor,
     npt_bool,
     nulls_for,
@@ -126,7 +126,7 @@ class CountWindow:
     def is_late(self, times: Longs, watermarks: Longs) -> npt_bool:
         return times + self.lag_ms < watermarks
 
-    def needed(self, table: int, move: Move) -> Ranges:
+    def needed(self, table: int, move: StepProgress) -> Ranges:
         """The tuples that the watermark has passed, and with them the windows of all keys."""
         first = np.full(len(move.after), BEGIN)
         last = floor(move.after - self.lag_ms - 1, BUCKET_MS) if table == 0 else np.zeros(len(first), np.int64)

@@ -20,11 +20,11 @@ from meander.run.expressions import spark_sql, type_text
 from meander.run.frames import BUCKET, FRAGMENT, HIDDEN, NEWEST, TAG, TS, WM, Longs, arrow_type, positions
 from meander.run.operators.state import (
     Cut,
-    Move,
     Post,
     Ranges,
     StateColumn,
     StateTable,
+    StepProgress,
     floor,
     npt_bool,
     nulls_for,
@@ -181,7 +181,7 @@ class Pairs:
         own = floor(times, self.matching.width_ms) if self.matching.windows else times
         return own + self.lag_ms <= watermarks
 
-    def needed(self, table: int, move: Move) -> Ranges:
+    def needed(self, table: int, move: StepProgress) -> Ranges:
         """The range of buckets that new tuples can reach."""
         reach, width = self.matching.reach_ms, self.matching.width_ms
         ranges = floor(move.oldest - reach, width), floor(move.newest + reach, width)

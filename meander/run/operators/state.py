@@ -69,7 +69,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Move:
+class StepProgress:
     """The progress of each fragment in a step: its watermark before and after, and the event times of its new tuples.
 
     A fragment without new tuples has `oldest` > `newest`. Watermarks are those that the operator sees.
@@ -113,7 +113,7 @@ class Stateful(Protocol):
 
     def is_late(self, times: Longs, watermarks: Longs) -> npt_bool: ...
 
-    def needed(self, table: int, move: Move) -> Ranges: ...
+    def needed(self, table: int, move: StepProgress) -> Ranges: ...
 
     def expired(self, table: int, after: Longs) -> Longs:
         """Buckets below this one are not needed any more."""
@@ -122,7 +122,7 @@ class Stateful(Protocol):
 npt_bool = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-def nothing(move: Move) -> Ranges:
+def nothing(move: StepProgress) -> Ranges:
     """No bucket for any fragment."""
     return np.full(len(move.after), END), np.full(len(move.after), BEGIN)
 

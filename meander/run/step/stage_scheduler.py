@@ -19,7 +19,7 @@ from meander.run.fragments.routing import Group
 from meander.run.fragments.stage_nodes import StageEdge, rows_of
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS
-from meander.run.operators.state import Move
+from meander.run.operators.state import StepProgress
 from meander.run.step.late import emit_late
 from meander.run.step.work import GroupBatch, StepReport, Work
 from meander.run.store.commit import StateAppend, StateDrop
@@ -162,7 +162,7 @@ class StageScheduler:
         return found
 
     @staticmethod
-    def _move(batch: GroupBatch, stage: Stage, tables: Sequence[pa.Table]) -> Move:
+    def _move(batch: GroupBatch, stage: Stage, tables: Sequence[pa.Table]) -> StepProgress:
         oldest = np.full(len(batch.numbers), END, np.int64)
         newest = np.full(len(batch.numbers), BEGIN, np.int64)
         for table in tables:
@@ -170,7 +170,7 @@ class StageScheduler:
             np.minimum.at(oldest, rows, times)
             np.maximum.at(newest, rows, times)
         before, after = batch.passed(batch.template.feeding[stage.number])
-        return Move(before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
+        return StepProgress(before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
 
 
 def _state_append(rows: pa.Table, key: int) -> StateAppend:

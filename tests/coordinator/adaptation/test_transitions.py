@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.adapt.decisions import Outcome, Transition
+from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import PerQuery
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import MOST_RETRIES, PROTOCOLS, Transitions
@@ -199,7 +199,7 @@ def test_a_transition_that_is_taken_back_again_and_again_returns_to_the_old_mech
         (number, *_) = plane.loop.deployer.under_way
         plane.loop._take_note(abort(number, "out of luck"))
         plane.loop._begin()
-    ended: dict[QueryId, Outcome] = {}
+    ended: dict[QueryId, TransitionOutcome] = {}
     for moment in range(1, 12):
         plane.feed(rng, moment * 500)
         ended |= transitions.poll()

@@ -18,7 +18,7 @@ from lab.testbed.chaos import Plan, run
 from lab.testbed.disks import can_be_full
 from lab.testbed.layout import HOME, layout
 from lab.testbed.links import Can, capabilities
-from lab.testbed.schedule import CHANGES, Chances, Kind, brief
+from lab.testbed.schedule import CHANGES, Chances, TroubleKind, brief
 from meander.lang.topology.reader import read
 from meander.run.session import usable_cores
 
@@ -29,7 +29,7 @@ SESSION_TIMEOUT_MS = 8_000
 BUSIEST = 6.0
 """Processes that want a core, for each core: with more than that Spark's ten seconds for a Python process to start are
 over before it has, and nothing here runs at all."""
-RARE = (Kind.KILL, Kind.RESTART, Kind.FULL)
+RARE = (TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.FULL)
 """Not made while a process is still starting, so how often depends on the machine."""
 
 
@@ -64,8 +64,8 @@ def test_fifty_brief_schedules_have_every_kind_of_trouble_several_times(can: Can
     for plan in plans.values():
         assert sum(t.kind in CHANGES for t in plan) == 1
         assert all(t.at_s < SECONDS for t in plan)
-    assert count[Kind.KILL] + count[Kind.RESTART] < 20  # each takes as long as several schedules
-    killed = {t.target[0] for plan in plans.values() for t in plan if t.kind is Kind.KILL}
+    assert count[TroubleKind.KILL] + count[TroubleKind.RESTART] < 20  # each takes as long as several schedules
+    killed = {t.target[0] for plan in plans.values() for t in plan if t.kind is TroubleKind.KILL}
     assert killed == {HOME, *world.SITES}
 
 

@@ -7,7 +7,7 @@ import pytest
 from lab.testbed import world
 from lab.testbed.layout import HOME, Layout, LayoutLink, layout, read_sites, suggested
 from lab.testbed.links import Can
-from lab.testbed.schedule import CALM_S, Chances, Kind, schedule
+from lab.testbed.schedule import CALM_S, Chances, TroubleKind, schedule
 from meander.lang.topology.reader import read
 from meander.model.errors import InputError
 from meander.model.topology.graph import Topology
@@ -95,12 +95,19 @@ def test_a_seed_gives_one_schedule_and_another_seed_another(places: Layout) -> N
     chances = Chances.of(places, Can.CUT | Can.BANDWIDTH, world.MOVABLE, world.RELINKED, disks=True)
     assert schedule(1, 60, chances) == schedule(1, 60, chances) != schedule(2, 60, chances)
     many = [t for seed in range(40) for t in schedule(seed, 60, chances)]
-    assert {t.kind for t in many} == set(Kind)
-    assert {t.target[0] for t in many if t.kind is Kind.KILL} == {HOME, "west", "east"}
+    assert {t.kind for t in many} == set(TroubleKind)
+    assert {t.target[0] for t in many if t.kind is TroubleKind.KILL} == {HOME, "west", "east"}
     assert all(t.at_s + t.lasts_s <= 60 - CALM_S + 1 for t in many)
 
 
 def test_without_namespaces_nothing_is_cut(places: Layout) -> None:
     chances = Chances.of(places, Can.NOTHING, world.MOVABLE, world.RELINKED)
     kinds = {t.kind for seed in range(40) for t in schedule(seed, 60, chances)}
-    assert kinds == {Kind.KILL, Kind.RESTART, Kind.PAUSE, Kind.SHIFT, Kind.MOVE, Kind.RELINK}
+    assert kinds == {
+        TroubleKind.KILL,
+        TroubleKind.RESTART,
+        TroubleKind.PAUSE,
+        TroubleKind.SHIFT,
+        TroubleKind.MOVE,
+        TroubleKind.RELINK,
+    }

@@ -22,7 +22,7 @@ from meander.place.nova.queries.question import pairs_of_query, parts_of, proble
 from meander.place.nova.queries.shape import JoinShape, shape_of
 from meander.place.nova.queries.wiring import JoinPart, Wiring
 from meander.place.nova.running.joins import Joins
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from meander.place.rates import row_bytes
 from meander.place.room import in_steps
 
@@ -48,7 +48,7 @@ def add_joined(catalog: Catalog, log: ChangeLog, query: Query, name: str) -> Wir
 
 
 def _by_nova(catalog: Catalog, shape: JoinShape, problem: JoinProblem) -> Joins:
-    joins = place(problem, Settings(improve_s=IMPROVE_S))
+    joins = place(problem, NovaSettings(improve_s=IMPROVE_S))
     if np.isfinite(catalog.topology.arcs.bandwidth_mbps[: catalog.topology.arcs.count]).any():
         widest = max(row_bytes(side.schema) for side in (shape.left, shape.right))
         respect_links(joins, catalog.topology, widest)

@@ -27,7 +27,7 @@ from meander.place.nova.running.columns import (
     Rows,
     use_all,
 )
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,7 +58,7 @@ class Joins:
 
     board: PlacedColumns
     tree: Tree
-    settings: Settings
+    settings: NovaSettings
     rules: Rules
     taste: Taste
     alive: NDArray[np.bool_]
@@ -76,7 +76,7 @@ class Joins:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def none_placed(problem: JoinProblem, settings: Settings, virtual: Floats) -> Joins:
+    def none_placed(problem: JoinProblem, settings: NovaSettings, virtual: Floats) -> Joins:
         """All joins of a problem, none of them placed yet."""
         board = board_of(problem, settings.sigma)
         alive = np.asarray(~np.isnan(board.points).any(axis=1))
@@ -206,7 +206,7 @@ def index_of(board: PlacedColumns, alive: NDArray[np.bool_]) -> Tree:
     return trees.build(board.points, board.nodes["height"], board.nodes["capacity"] - board.nodes["load"], alive)
 
 
-def taste_of(problem: JoinProblem, settings: Settings) -> Taste:
+def taste_of(problem: JoinProblem, settings: NovaSettings) -> Taste:
     """The taste that settings leave open, decided by the problem."""
     weight, slack = settings.sink_weight, settings.slack
     if weight is None:

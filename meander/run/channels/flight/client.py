@@ -30,7 +30,7 @@ class AwayError(Exception):
     """No answer from the other site; asking again later may help."""
 
 
-class RefusedError(InputError):
+class PeerRefusedError(InputError):
     """The other side said no, and why."""
 
 
@@ -101,12 +101,12 @@ class FlightClient:
     def _understood(self, error: Exception, client: Any) -> Exception:
         """Translates an error; a connection that may be broken is given up."""
         if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
-            return RefusedError(_first_line(error))
+            return PeerRefusedError(_first_line(error))
         if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | flight.FlightCancelledError):
             self._give_up(client)
             return AwayError(f"no answer from {self.peer.address}: {_first_line(error)}")
         if isinstance(error, flight.FlightServerError):
-            return RefusedError(_first_line(error))
+            return PeerRefusedError(_first_line(error))
         if isinstance(error, flight.FlightError | pa.ArrowException | OSError):
             self._give_up(client)
             return AwayError(f"no answer from {self.peer.address}: {_first_line(error)}")

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
-from meander.run.channels.flight.client import AwayError, FlightClient, RefusedError, get_along
+from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError, get_along
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch
 from meander.run.store.commit import Commit, CommitConflictError
 from meander.run.store.journal import JournalError
@@ -133,7 +133,7 @@ class Pulling:
                 self.pull(route, channels)
                 failures = 0
                 self.problems.pop(route, None)
-            except (AwayError, RefusedError, DamagedError, JournalError) as error:
+            except (AwayError, PeerRefusedError, DamagedError, JournalError) as error:
                 self._failed(route, error, failures)
                 self._stopping.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
                 failures += 1
@@ -201,7 +201,7 @@ class Pulling:
                 appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
                 self.store.commit(Commit(appends=appends, notes=notes or {}))
             except (InputError, CommitConflictError) as error:
-                raise RefusedError(f"records that came do not fit: {error}") from error
+                raise PeerRefusedError(f"records that came do not fit: {error}") from error
         came = sum(found.stop - found.start for found in fresh)
         self.metrics.records += came
         self.metrics.ranges += len(fresh)

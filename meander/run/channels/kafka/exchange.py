@@ -14,8 +14,8 @@ from meander.run.channels.flight.proof import PeerAddress, proof
 from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.server import PullRequest
 from meander.run.channels.kafka.broker import Broker
-from meander.run.channels.kafka.listener import Listener
-from meander.run.channels.kafka.publisher import Publisher
+from meander.run.channels.kafka.listener import TopicListener
+from meander.run.channels.kafka.publisher import TopicPublisher
 from meander.run.channels.kafka.records import TopicLink
 
 
@@ -25,8 +25,8 @@ class KafkaExchange:
     def __init__(self, broker: Broker, me: str, key: str, address_of: Callable[[str], PeerAddress | None]) -> None:
         """`key` is what proofs of those who ask here are made with; `address_of` what is known of another site."""
         self.broker, self._me, self._key, self._address_of = broker, me, key, address_of
-        self.publishing: Publisher | None = None
-        self.listening: Listener | None = None
+        self.publishing: TopicPublisher | None = None
+        self.listening: TopicListener | None = None
 
     def shares(self, site: str) -> bool:
         """Whether a site uses the same broker."""
@@ -47,8 +47,8 @@ class KafkaExchange:
         return TopicLink.between(sender, self._me, address.proof)
 
     def start(self, pulling: Pulling, may_pull: Callable[[str, str, ChannelId], bool]) -> None:
-        self.publishing = Publisher(pulling.store, self.broker, self.to, may_pull)
-        self.listening = Listener(pulling, self.broker, self.arriving)
+        self.publishing = TopicPublisher(pulling.store, self.broker, self.to, may_pull)
+        self.listening = TopicListener(pulling, self.broker, self.arriving)
         self.publishing.rounds.start()
         self.listening.rounds.start()
 

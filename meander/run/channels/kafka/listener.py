@@ -30,7 +30,7 @@ def offset_note(topic: str) -> str:
     return f"offset {topic}"
 
 
-class Listener:
+class TopicListener:
     """The receiver of all records for one site over a broker."""
 
     def __init__(self, pulling: Pulling, broker: Broker, link: Callable[[str], TopicLink | None]) -> None:

@@ -45,7 +45,7 @@ def topic_note(topic: str) -> str:
     return f"topic {topic}"
 
 
-class Publisher:
+class TopicPublisher:
     """The publisher of all records of one site over a broker."""
 
     def __init__(

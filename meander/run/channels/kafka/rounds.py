@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from meander.run.channels.flight.client import AwayError, RefusedError
+from meander.run.channels.flight.client import AwayError, PeerRefusedError
 from meander.run.channels.flight.puller import PAUSES_S
 from meander.run.store.journal import JournalError
 
@@ -40,7 +40,7 @@ class Rounds:
                 failures, self.problem = 0, None
                 if was_idle:
                     self._rest()
-            except (AwayError, RefusedError, JournalError) as error:
+            except (AwayError, PeerRefusedError, JournalError) as error:
                 self._failed(error, failures)
                 failures += 1
             except Exception as error:  # nothing that goes wrong with one round may end all

@@ -25,8 +25,8 @@ from meander.run.channels.kafka import broker as kafka_broker
 from meander.run.channels.kafka.address import client_settings
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.exchange import KafkaExchange
-from meander.run.channels.kafka.listener import Listener
-from meander.run.channels.kafka.publisher import Publisher, topic_note
+from meander.run.channels.kafka.listener import TopicListener
+from meander.run.channels.kafka.publisher import TopicPublisher, topic_note
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
@@ -81,7 +81,7 @@ class Ends:
         """As after a start: what was published is not remembered."""
         place, kafka = self.sender, self.sender.kafka
         assert kafka is not None
-        self.publishing = Publisher(place.store, kafka.broker, kafka.to, place.may_pull)
+        self.publishing = TopicPublisher(place.store, kafka.broker, kafka.to, place.may_pull)
         kafka.publishing = self.publishing
 
     def read_at(self, reader: Place, position: int) -> None:
@@ -99,7 +99,9 @@ class Ends:
         assert reader.kafka is not None
         self.pulling = Pulling(reader.store, reader.asker, broker=reader.kafka)
         self.pulling._routes = {("sender",): (LOG,)}
-        self.listening = reader.kafka.listening = Listener(self.pulling, reader.kafka.broker, reader.kafka.arriving)
+        self.listening = reader.kafka.listening = TopicListener(
+            self.pulling, reader.kafka.broker, reader.kafka.arriving
+        )
         self.copy = reader
 
     def ask(self) -> None:
