@@ -1,4 +1,4 @@
-"""From measures to findings: what each metric reads, what the environment is like, and which trigger fires."""
+"""From measures to findings: the reading of each metric, the state of the environment, and the trigger that fires."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def unsettled(
 def facts_at(
     environment: Iterable[EnvironmentMonitor], history: MeasureHistory, now_ms: int, zone: str
 ) -> dict[Fact, float]:
-    """The time and what the environment is like."""
+    """The time and the facts of the environment."""
     clock = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(zone))
     found = {Fact.HOUR: float(clock.hour), Fact.WEEKDAY: float(clock.isoweekday())}
     for monitor in environment:

@@ -24,12 +24,12 @@ class Executor(Protocol):
 
 
 def drive(loop: AdaptationLoop, executor: Executor, now_ms: int, measures: Measures) -> list[Decision]:
-    """One round: hear what ended, decide, start what was decided."""
+    """One round: report ended transitions, decide, start new ones."""
     return begin(loop, executor, now_ms, loop.step(now_ms, measures, executor.poll()))
 
 
 def begin(loop: AdaptationLoop, executor: Executor, now_ms: int, decisions: list[Decision]) -> list[Decision]:
-    """Starts what was decided; says what could not be started behind it."""
+    """Starts the decided transitions; those that could not be started follow as failures."""
     for decision in list(decisions):
         if decision.transition is None:
             continue

@@ -52,7 +52,7 @@ class Watched:
     added: dict[Metric, dict[str, float]] = field(default_factory=dict)
     """By metric and mechanism, how much more was read than predicted in the present environment."""
     seen: dict[str, dict[Metric, float]] = field(default_factory=dict)
-    """By mechanism, what was last read in the present environment."""
+    """By mechanism, the last readings in the present environment."""
     told: tuple[str, str] = ("", "")
     """The last decision that was logged, so that it is not repeated every round."""
 
@@ -137,7 +137,7 @@ class Knowledge:
         return known
 
     def save(self, path: Path) -> None:
-        """The path holds either all of it or what it held before."""
+        """The path holds either all of it or its former content."""
         fresh = path.with_name(path.name + ".new")
         with fresh.open("w", encoding="utf-8") as file:
             json.dump(self.as_json(), file, indent=1)

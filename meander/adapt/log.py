@@ -15,7 +15,7 @@ NEEDED = ("at_ms", "query", "trigger", "action", "mechanism", "reason")
 
 
 def entry(decision: Decision) -> dict[str, Any]:
-    """A decision as plain data; what is empty is left out."""
+    """A decision as plain data; empty fields are left out."""
     moves = {} if decision.transition is None else {"moves": decision.transition.moves}
     optional = {
         "target": decision.target,

@@ -1,8 +1,8 @@
 """The MAPE-K loop: measures and a clock in, decisions out. No I/O, no own clock, randomness by seed and round.
 
-Monitor reads the measures; analyse finds what changed; plan chooses; execute (outside, see `execute.drive`) carries it
-out; knowledge is what they share. A query has at most one transition at a time, and none while a query with which it
-shares operators has one.
+Monitor reads the measures; analyse finds changes; plan chooses; execute (outside, see `execute.drive`) carries it out;
+knowledge is shared by all. A query has at most one transition at a time, and none while a query with which it shares
+operators has one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AdaptationLoop:
     # ---------------------------------------------------------------- which queries
 
     def watch(self, query: QueryId, demands: Sequence[Demand], mechanism: str, now_ms: int) -> None:
-        """Looks after a query from now on. What is known about it from earlier is used."""
+        """Looks after a query from now on. Earlier knowledge about it is used."""
         check_consistent(demands)
         known = self.knowledge.queries.get(query)
         if known is None or known.mechanism != mechanism:

@@ -20,7 +20,7 @@ BYTES_PER_MBIT = 125_000.0
 
 @dataclass(frozen=True, slots=True)
 class MeasuredChannel:
-    """An edge of a query as it is deployed, and what was sent over it in the span."""
+    """An edge of a query as it is deployed, and the traffic over it in the span."""
 
     upstream: OperatorId
     reader: OperatorId

@@ -35,7 +35,7 @@ class PlanningCase:
     context: str
     now_ms: int
     unsettled: frozenset[Metric] = frozenset()
-    """Metrics that are read from what waits, not from what came of it: the truth may be worse."""
+    """Metrics that are read from waiting tuples, not from results: the truth may be worse."""
     excuse: str = ""
     """The reason why demands are missed under every mechanism, if all missed ones have one."""
 
@@ -86,7 +86,7 @@ class _Plan:
     # ---------------------------------------------------------------- options
 
     def _predicted(self) -> dict[Metric, float]:
-        """Predictions for where the query runs; what placing it costs is asked of its own mechanism."""
+        """Predictions for where the query runs; the cost of placing it is asked of its own mechanism."""
         found = dict(self.foresight.now(self.case.query).values)
         if any(d.metric is Metric.OVERHEAD for d in self.case.active) and self.case.current in self.known:
             own = self.foresight.forecast(self.case.query, self.case.current)

@@ -1,4 +1,4 @@
-"""The HTTP API: thin routers over the service. `docs/reference/http.md` is made from what is declared here."""
+"""The HTTP API: thin routers over the service. `docs/reference/http.md` is made from the declarations here."""
 
 from __future__ import annotations
 

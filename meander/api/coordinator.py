@@ -123,7 +123,7 @@ class Coordinator:
         return self._parts
 
     def stop(self) -> None:
-        """Stops at once; what was taken in goes on at the next start."""
+        """Stops at once; tuples that were taken in go on at the next start."""
         self.service.stopping()
         self.membership_service.stop()
         if self._parts is not None:
@@ -145,7 +145,7 @@ class Coordinator:
             self._spark.stop()
 
     def _join(self, loop: PlacementLoop, host: Host) -> None:
-        """Lets sites take part in what the loop does."""
+        """Lets sites take part in the loop's changes."""
         options, tls = self.options, self.options.tls
         pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
         listen = options.rpc_listen or f"{options.host}:0"
@@ -181,7 +181,7 @@ class Coordinator:
 
     @property
     def page(self) -> str:
-        """The page's address, with what it needs to change things."""
+        """The page's address, with the token that it needs to change things."""
         return f"{self.address}/#token={self.token}"
 
     @property
@@ -219,11 +219,11 @@ class Coordinator:
         return self.service.wait(self.service.stop(query))
 
     def events(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> dict[str, Any]:
-        """Applies change events as one batch; gives what came of it."""
+        """Applies change events as one batch; returns the result."""
         return self.service.wait(self.service.change(events))
 
     def restore(self, nodes: Sequence[str]) -> dict[str, Any]:
-        """Brings removed nodes back as they were; gives what came of it."""
+        """Brings removed nodes back as they were; returns the result."""
         return self.service.wait(self.service.restore(nodes))
 
     def forget(self, nodes: Sequence[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
 class Input(BaseModel):
-    """A body of a request: what is not known is an error."""
+    """A body of a request: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -98,7 +98,7 @@ def sites(service: ServiceOf) -> Response:
 
 @router.get("/sites/{site}", responses={200: {"model": models.SiteShown}}, response_class=Response)
 def site(service: ServiceOf, site: str) -> Response:
-    """One site, with what it measured last."""
+    """One site, with its last measures."""
     return shown(service.sites.site(site))
 
 

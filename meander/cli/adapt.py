@@ -42,7 +42,7 @@ def log(
     token: Token = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show in words what was decided, by a running coordinator or as a log file has it."""
+    """Show decisions in words, of a running coordinator or from a log file."""
     if action is not None and action not in [a.value for a in DecisionAction]:
         raise unknown("action", action, [a.value for a in DecisionAction])
     found = read(file) if file is not None else connect(directory, url, token).get("/decisions", limit=1000)

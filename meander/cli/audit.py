@@ -1,4 +1,4 @@
-"""`meander audit`: who did what to a coordinator, and who was not allowed to."""
+"""`meander audit`: the changes that were asked of a coordinator, and the refused ones."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class ServiceClient:
 
 
 def _fail(status: int, body: bytes) -> NoReturn:
-    """Says what the coordinator said."""
+    """Prints the coordinator's refusal."""
     try:
         detail = str(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):

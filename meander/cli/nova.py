@@ -95,7 +95,7 @@ def place(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Place joins: which node runs which part, what tuples then experience, and who is loaded how much."""
+    """Place joins: the node of each part, the latencies of tuples, and the load of nodes."""
     from meander.place.nova.improvement.bandwidth import respect_links
     from meander.place.nova.place import place as place_joins
     from meander.place.nova.quality import judge as judging
@@ -214,7 +214,7 @@ def reoptimise(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Place joins by coordinates, let random things happen, and say what each cost and how good the result still is."""
+    """Place joins by coordinates, apply random changes, and show the cost of each and the quality of the result."""
     from meander.local.join_events import replay
     from meander.place.nova.place import place as place_joins
     from meander.place.nova.quality.judge import judge

@@ -60,7 +60,8 @@ def replay(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Run queries on Spark while topology changes come in by their time; say what each change took and lost."""
+    """Run queries on Spark while topology changes come in by their time; show the time and the losses of each
+    change."""
     find_mechanism(mechanism)
     protocol(protocol_name)
     if detour is not None:

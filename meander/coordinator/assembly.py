@@ -60,7 +60,7 @@ class Assembly:
     started: float
 
     def settle(self) -> None:
-        """Lets what is under way take effect, so that tuples find fragments that run; shows what there is."""
+        """Lets changes in flight take effect, so that tuples find running fragments; then fills the read model."""
         publisher = self.core.publisher
         publisher.reconfigurations(self.loop.settle(SETTLE_S), self.core.clock())
         publisher.read_model.show_operators(self.loop.catalog.plan.operators)
@@ -112,7 +112,8 @@ def assemble(
     epoch: Epoch | None = None,
     join: Callable[[PlacementLoop, Host], None] = lambda loop, host: None,
 ) -> Assembly:
-    """Puts everything together; what the ledger and the host's store hold is taken up, after `join` has had its say."""
+    """Puts everything together; the contents of the ledger and of the host's store are taken up, after `join` was
+    called."""
     ledger = Ledger(ledger_path, epoch)
     fresh = not ledger.has_topology()
     recovered = rebuild(ledger, world, known_to(host.store))
@@ -226,7 +227,7 @@ def _finish(core: Core, reader: ChangeReader) -> None:
 
 
 def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
-    """Without what is about queries that left in the same batch: they are gone already, everything else has to come."""
+    """Leaves out events of queries that left in the same batch: they are gone already, everything else has to come."""
     found: list[ChangeEvent] = []
     for event in events:
         match event:

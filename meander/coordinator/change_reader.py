@@ -27,7 +27,7 @@ LARGEST_TIME = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Events that belong together, with what the ledger keeps of them."""
+    """Events that belong together, with their records for the ledger."""
 
     events: tuple[ChangeEvent, ...]
     values: tuple[dict[str, Any], ...]

@@ -1,4 +1,4 @@
-"""Commands: what clients want of the decision core, and how they are answered."""
+"""Commands: the requests of clients to the decision core, and the forms of their answers."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ GATHER_S = 0.02
 FAILURE_SHOWN_S = 60.0
 """For so long a failure inside is a problem that `GET /health` names."""
 VALIDATING = 0.05
-"""The share of its time that the core spends at most on comparing what runs with the catalog."""
+"""The share of its time that the core spends at most on comparing the running fragments with the catalog."""
 MOST_AT_ONCE = 1_000
 """Events in one batch at most."""
 
@@ -96,7 +96,7 @@ class Core:
         self._unsaved: dict[OperatorId, None] = {}
         """Operators that were placed, moved or removed since the ledger was last told."""
         self.validates = False
-        """Whether what runs is compared with the catalog after every change."""
+        """Whether the running fragments are compared with the catalog after every change."""
         self._validated, self._validates_at = (0, 0), 0.0
         self._changed = 0.0
         """The time at which the last batch was applied."""
@@ -109,7 +109,7 @@ class Core:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after what it is doing; commands that wait are refused."""
+        """Ends after the present command; commands that wait are refused."""
         self._stopping.set()
         self._queue.put(None)
         if self._thread.is_alive():
@@ -240,7 +240,7 @@ class Core:
         task.answer.set_result(answer)
 
     def _change(self, commands: Sequence[Command]) -> None:
-        """One batch: admitted, written down, applied, written down with what came of it, answered."""
+        """One batch: admitted, written down, applied, written down with its result, answered."""
         good = self._admitted(commands)
         if not good:
             return
@@ -320,7 +320,7 @@ class Core:
         return True
 
     def apply(self, number: int, events: Sequence[ChangeEvent], texts: Mapping[QueryId, str]) -> CommandBatch:
-        """Applies a batch that was accepted, and writes down what came of it; `begin` has to follow."""
+        """Applies a batch that was accepted, and writes down its result; `begin` has to follow."""
         topology, now = self.loop.catalog.topology, self.clock()
         names, links = self._touched(events)
         departure = Departure.of(topology, self.ledger, events)
@@ -440,7 +440,8 @@ class Core:
             self._validate()
 
     def _validate(self) -> None:
-        """Compares what runs with the catalog, once after each change, when nothing is on its way any more."""
+        """Compares the running fragments with the catalog, once after each change, when nothing is in flight any
+        more."""
         deployer, batches = self.loop.deployer, (self.publisher.totals.batches, self.loop.deployer.next_number)
         started = time.monotonic()
         if deployer.has_open_changes or batches == self._validated or started < self._validates_at:

@@ -1,4 +1,4 @@
-"""The doctor: compares what a running service has, here and at its sites, with what its catalog says.
+"""The doctor: compares the fragments of a running service, here and at its sites, with its catalog.
 
 A change that begins while others are asked makes things look different for a moment. So the examination is made several
 times, and only what every one of them found is told.
@@ -25,7 +25,7 @@ Inventories = Mapping[str, Inventory | str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One difference: where it was found, and what it is."""
+    """One difference: its place and its description."""
 
     where: str
     what: str

@@ -1,6 +1,6 @@
 """The loop: change events in, placements amended, running queries reconfigured, all on one site host.
 
-`apply` takes a batch of events; `poll` carries on what is under way. Both return at once: tuples keep flowing while a
+`apply` takes a batch of events; `poll` carries on changes in flight. Both return at once: tuples keep flowing while a
 change is on its way, and newer changes join those that wait.
 """
 
@@ -137,7 +137,7 @@ class PlacementLoop:
         return applied
 
     def begin(self, applied: Applied) -> None:
-        """Begins to deploy what was decided; waits for slots to be between two steps."""
+        """Begins to deploy the decisions; waits for slots to be between two steps."""
         applied.rerouted = self._begin()
 
     def decide(self, events: Sequence[ChangeEvent]) -> Applied:
@@ -234,7 +234,7 @@ class PlacementLoop:
     def expect(
         self, operators: Iterable[OperatorId], report: BatchReport, started: float, *, join: bool = False
     ) -> Applied:
-        """As `follow`, and `begin_expected` has to come; with `join` what has begun already belongs to it."""
+        """As `follow`, and `begin_expected` has to come; with `join` changes that have begun already belong to it."""
         moved = frozenset(operators)
         applied = Applied(report, started, self.clock() - started, moved | _touched(report))
         if join:
@@ -266,7 +266,7 @@ class PlacementLoop:
         return outcomes
 
     def _may_begin(self, found: Sequence[ReconfigurationOutcome], regrouped: bool) -> bool:
-        """Whether something has to begin now; what would fail again is tried less and less often."""
+        """Whether something has to begin now; changes that would fail again are tried less and less often."""
         if any(o.not_at_once for o in found):
             self._put_off()
         elif any(o.reason is None for o in found):

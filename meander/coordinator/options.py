@@ -60,7 +60,8 @@ class CoordinatorOptions:
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings of Kafka's clients."""
     validate: bool = False
-    """Whether what runs is compared with the catalog after every change; a difference is a problem in `health`."""
+    """Whether the running fragments are compared with the catalog after every change; a difference is a problem in
+    `health`."""
 
     def check(self) -> None:
         find_mechanism(self.mechanism)

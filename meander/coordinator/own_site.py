@@ -186,7 +186,7 @@ class OwnSite:
     def resume(
         self, sites: Sequence[str], name: str | None, operators: Sequence[OperatorId] = ()
     ) -> dict[str, list[str] | str]:
-        """Lets sites try again what is paused there; for each what that was, or why it could not be told."""
+        """Lets sites try paused parts again; for each their names, or the reason why the site could not be reached."""
         with ThreadPoolExecutor(AT_ONCE, "resuming") as pool:
             return dict(zip(sites, pool.map(lambda site: self._resume_at(site, name, operators), sites), strict=True))
 

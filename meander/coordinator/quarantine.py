@@ -44,7 +44,7 @@ class Remote:
 
 
 class OperatorQuarantine:
-    """Looks at what is paused; `tick` says which operators have to be grouped anew."""
+    """Examines pauses; `tick` names operators that have to be grouped anew."""
 
     def __init__(
         self,
@@ -94,8 +94,7 @@ class OperatorQuarantine:
     # ---------------------------------------------------------------- setting apart
 
     def struck(self, number: FragmentId, pause: Pause) -> set[OperatorId]:
-        """Operators of a paused fragment that wait for a failure of theirs or of what they read: the others are only
-        beside it."""
+        """Operators of a paused fragment that failed themselves, or read failed ones: the others are only beside it."""
         fragment = self._running(number)
         if fragment is None:
             return set()

@@ -74,7 +74,7 @@ class Service:
         self._history: EventHistory | None = None
         self._stopping = False
         self.resume_elsewhere: ResumeElsewhere = lambda name, operators: {}
-        """Lets sites try again what is paused there."""
+        """Lets sites try paused parts again."""
         self.inventories: Callable[[], Inventories] = dict
         """The inventories of all sites."""
         self._started = time.monotonic()
@@ -142,7 +142,7 @@ class Service:
     # ---------------------------------------------------------------- looking
 
     def health(self) -> dict[str, Any]:
-        """Whether everything is well, and what is not."""
+        """The health of the service, and its problems."""
         found = self._condition()
         return {
             "status": found.status,
@@ -266,7 +266,7 @@ class Service:
         return self.core.ask(CoreTask(run, key))
 
     def forget(self, nodes: Sequence[str], key: Key | None = None) -> Future[Answer]:
-        """Removed nodes are not wanted back: what is remembered of them goes."""
+        """Removed nodes are not wanted back: their records are dropped."""
 
         def run(core: Core) -> Answer:
             self._check_owners(nodes)
@@ -324,7 +324,7 @@ class Service:
         return self.core.ask(Command(changes, Response(CommandKind.MOVE), lambda core: _is_held(core, held), key))
 
     def resume(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Tries again what is paused because it failed, here and at all sites, or only what has a name."""
+        """Tries paused parts again, here and at all sites, or only those of a name."""
         loop = self.core.loop
         plan = loop.catalog.plan
         operators = plan.serving(QueryId(name)) if name is not None and QueryId(name) in plan.queries else []
@@ -337,7 +337,7 @@ class Service:
         ]  # fmt: skip
 
     def doctor(self) -> dict[str, Any]:
-        """Compares what runs, here and at all sites, with what the catalog says."""
+        """Compares the running fragments, here and at all sites, with the catalog."""
 
         def once() -> Examination:
             elsewhere = self.inventories()

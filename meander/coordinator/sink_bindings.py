@@ -92,7 +92,7 @@ class SinkBindings:
     # ---------------------------------------------------------------- keeping up
 
     def tick(self) -> list[QueryId]:
-        """Begins and ends what is due; gives the queries that are gone for good now."""
+        """Begins and ends sink bindings that are due; returns the queries that are gone for good now."""
         delivery = self.host.delivery
         if delivery is None or (len(self._delivering) == len(self.known) and not self.stopping):
             return []

@@ -47,7 +47,7 @@ class Tail:
 
 
 class TailedSink:
-    """A sink that also keeps a tail. What it is given again after a failure it shows again."""
+    """A sink that also keeps a tail. Rows that come again after a failure are shown again."""
 
     def __init__(self, sink: SinkConnector, tail: Tail) -> None:
         self.sink, self.tail = sink, tail

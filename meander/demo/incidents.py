@@ -75,7 +75,7 @@ class Incidents:
         return []
 
     def restores(self, incident: Incident, topology: Mapping[str, Any]) -> list[str]:
-        """Nodes that come back as they were: the coordinator remembers what they had."""
+        """Nodes that come back as they were: the coordinator keeps their records."""
         gone = [n["name"] for n in topology["nodes"] if not n["alive"]]
         return [name for name in gone if incident.over and name == incident.node]
 

@@ -57,5 +57,5 @@ def share_a_cycle(some: Collection[Cycle], one: DeploymentChange, other: Deploym
 
 
 def has_own_cycle(some: Collection[Cycle], change: DeploymentChange) -> bool:
-    """Whether what was before the change and what is after it would wait for each other if both ran."""
+    """Whether the fragments before and after the change would wait for each other if both ran."""
     return any(not c.isdisjoint(change.fragments_before) and not c.isdisjoint(change.fragments_after) for c in some)

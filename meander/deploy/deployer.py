@@ -1,4 +1,4 @@
-"""The deployer: knows what runs, what is in flight, and what should run; says which reconfigurations to begin.
+"""The deployer: knows the running, the in-flight and the wanted deployment; decides which reconfigurations begin.
 
 It reconciles: the changes since the last call are compared with the deployment after all reconfigurations in flight, so
 a change that had to wait is considered together with newer ones. Reconfigurations that touch the same fragments come
@@ -58,12 +58,12 @@ class Deployer:
 
     @property
     def has_waiting_changes(self) -> bool:
-        """Whether something waits for what is under way."""
+        """Whether a change waits for reconfigurations in flight."""
         return bool(self._moved or self._rerouted)
 
     @property
     def waiting(self) -> frozenset[OperatorId]:
-        """Operators whose changes wait for what is under way."""
+        """Operators whose changes wait for reconfigurations in flight."""
         return frozenset([*self._moved, *(o for edge in self._rerouted for o in edge)])
 
     @property
@@ -162,7 +162,7 @@ class Deployer:
 
     def _collides(self, change: DeploymentChange) -> bool:
         """Whether it changes a fragment that another one changes or leans on, leans on one that another changes, or
-        would wait in a cycle with what another changes."""
+        would wait in a cycle with the fragments of another."""
         if self._is_incomplete(change):
             return True
         mine, near = change.fragments, change.neighbours
@@ -198,7 +198,7 @@ class Deployer:
 
     @property
     def unsettled(self) -> frozenset[OperatorId]:
-        """Operators on their way to what the catalog says."""
+        """Operators whose deployment differs from the catalog for now."""
         return self.waiting.union(*(r.change.operators for r in self.under_way.values()))
 
     def validate(self) -> list[str]:

@@ -1,12 +1,12 @@
 """Fragments: what each node runs. A placement cut into maximal connected sets of operators on one node, and further
 where such sets would read from each other in a cycle (`components.py`).
 
-A fragment keeps its id as long as the set on its node overlaps with what it was; its version grows when its content
-changes. Where an edge of the plan leads from one fragment to another there is a channel: one for each operator and
-each fragment that reads it, however many operators inside that fragment do.
+A fragment keeps its id as long as the set on its node overlaps with the former one; its version grows when its content
+changes. Where an edge of the plan leads from one fragment to another there is a channel: one for each operator and each
+fragment that reads it, however many operators inside that fragment do.
 
-An operator that a change left without a place stays where it is as long as its node lives: it goes on with what
-reaches it, and what it cannot send waits, until it gets a place again.
+An operator that a change left without a place stays where it is as long as its node lives: it goes on with tuples that
+reach it, and its output waits, until it gets a place again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Channel:
     path: Path | None
     """None when both fragments are on one node, or when there is no way between their nodes: see `is_cut`."""
     is_cut: bool = False
-    """Whether there is no way at the moment: the sender keeps what it has to say."""
+    """Whether there is no way at the moment: the sender keeps its output."""
 
 
 ChannelKey = tuple[OperatorId, FragmentId]
@@ -56,7 +56,7 @@ ChannelKey = tuple[OperatorId, FragmentId]
 
 @dataclass(frozen=True)
 class DeploymentChange:
-    """Fragments that are not what they were, with all channels from and to them: before and after."""
+    """Fragments that change, with all channels from and to them: before and after."""
 
     fragments_before: Mapping[FragmentId, Fragment] = field(default_factory=dict)
     fragments_after: Mapping[FragmentId, Fragment] = field(default_factory=dict)
@@ -349,7 +349,7 @@ class _Redeployment:
     ) -> Channel:
         """A channel goes on for its reader, or for another reader of the same operator; otherwise it is new.
 
-        Best for one that has operators of the former reader: it knows what to do with what that had not consumed.
+        Best for one that has operators of the former reader: it takes over the unconsumed input.
         """
         upstream, receiver = key
         mine = set((after.get(receiver) or self.deployment.fragments[receiver]).operators)

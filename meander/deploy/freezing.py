@@ -39,7 +39,7 @@ def may_freeze(change: DeploymentChange, fragment: FragmentId) -> bool:
 
 
 def forks(change: DeploymentChange, frozen: Collection[FragmentId]) -> list[Fork]:
-    """Channels that have to begin with what waits in those of frozen fragments."""
+    """Channels that have to begin with the waiting tuples of frozen fragments."""
     known = {c.id for c in change.channels_before.values()}
     return [
         Fork(c.id, channel.id)

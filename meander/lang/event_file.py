@@ -110,7 +110,7 @@ def dump_events(events: Iterable[ChangeEvent], sql: Mapping[QueryId, str] | None
 
 
 def write_events(events: Iterable[ChangeEvent], path: Path, sql: Mapping[QueryId, str] | None = None) -> None:
-    """Writes an event file; the path holds either all of it or what it held before."""
+    """Writes an event file; the path holds either all of it or its former content."""
     write_whole(path, dump_events(events, sql))
 
 

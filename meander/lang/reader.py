@@ -26,7 +26,7 @@ RESERVED = STOPS | {"SELECT", "AND", "OR", "NOT", "CASE", "WHEN", "ELSE", "END",
 
 
 class Reader:
-    """Reads forward; every error names what was expected and what is there."""
+    """Reads forward; every error names the expected and the found text."""
 
     def __init__(self, text: Text) -> None:
         self.text = text

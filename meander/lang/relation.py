@@ -1,7 +1,7 @@
 """Relations: parts of a plan under construction. Both query languages build their plans here and nowhere else.
 
-A relation knows its last operator, what that operator emits, how its columns may be called, and which column is the
-event time. Every function returns a new relation; `plan` turns a finished one into a query plan.
+A relation knows its last operator, that operator's output, the names of its columns, and the column of the event time.
+Every function returns a new relation; `plan` turns a finished one into a query plan.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs queries on this machine from start to end: place, install, run for a while, drain, check against the oracle.
 
-It is the whole loop without changes of the infrastructure, in one process, and what `meander run` does.
+It is the whole loop without changes of the infrastructure, in one process: the engine of `meander run`.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ def check_results(
     recordings: Mapping[str, Recording],
     sinks: Mapping[str, RecordedSink],
 ) -> tuple[dict[str, Comparison], str | None]:
-    """Compares what sinks took with what the oracle makes of what sources gave; or says why that is not possible."""
+    """Compares the sinks' results with the oracle's, from the sources' tuples; or gives the reason why that is not
+    possible."""
     if not all(r.complete for r in recordings.values()):
         return {}, f"more than {MOST_CHECKED_ROWS:,} tuples of a stream: too many to check"
     inputs = {name: r.table() for name, r in recordings.items()}

@@ -1,4 +1,4 @@
-"""Join problems from files: a latency matrix or a topology says where nodes are, a table says who joins whom.
+"""Join problems from files: a latency matrix or a topology gives the places of nodes, a table the pairs that join.
 
 Without a table of joins the published instance is drawn: the first node (or `sink`) is the sink, 60% of the nodes (in a
 topology: its sensors) are sources that are paired in order, rates and capacities are random.
@@ -105,7 +105,7 @@ def _paths(topology: Topology) -> Floats:
 
 
 def problem_from(world: JoinWorld, wanted: Wanted) -> tuple[JoinProblem, list[str]]:
-    """The problem, and what was repaired."""
+    """The problem, and the list of repairs."""
     rng = np.random.default_rng(wanted.seed)
     nodes = len(world.names)
     sink = 0 if wanted.sink is None else _node(world, wanted.sink)

@@ -151,7 +151,7 @@ class ReplayReport:
 
 @dataclass(slots=True)
 class _Timeline:
-    """Events in groups, by when they are due, and what became of them."""
+    """Events in groups, by due time, and their outcomes."""
 
     groups: list[tuple[float, list[ChangeEvent]]]
     applied: list[tuple[float, str, Applied]] = field(default_factory=list)
@@ -196,7 +196,7 @@ def replay_live(
 
 
 def check_replay(setting: Setting, base: Path, options: ReplayOptions) -> None:
-    """Raises InputError for what could not be replayed, before Spark starts."""
+    """Raises InputError for a setting that cannot be replayed, before Spark starts."""
     mechanism(options.mechanism)
     for name in (options.protocol, *options.in_turn):
         protocol(name)
@@ -302,7 +302,7 @@ class _Run:
         self.sinks[binding.name] = RecordedSink(sink_for(binding, self.around))
 
     def _phase(self, name: str, seconds: float) -> None:
-        """Lets time pass; what is late from before is carried on."""
+        """Lets time pass; lateness from before is carried on."""
         self._note_latency()
         deadline = time.perf_counter() + seconds
         while time.perf_counter() < deadline:

@@ -1,4 +1,4 @@
-"""A topology in a few figures, for `meander topology`: what is in it, how it hangs together, how far it reaches."""
+"""A topology in a few figures, for `meander topology`: its contents, its connections, its extent."""
 
 from __future__ import annotations
 

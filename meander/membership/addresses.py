@@ -13,7 +13,7 @@ def is_everywhere(listen: str) -> bool:
 
 
 def check_listen(listen: str, setting: str) -> None:
-    """Raises InputError for what is no `host:port` to listen at.
+    """Raises InputError unless it is a `host:port` to listen at.
 
     >>> check_listen("0.0.0.0:7070", "rpc_listen")
     """

@@ -224,7 +224,7 @@ class MembershipClient:
         self._listener.heard(answer)
 
     def _compare_clocks(self, ahead_ms: int) -> None:
-        """Says once that the clock here is too far off; what a clock is good for goes wrong until it is set."""
+        """Says once that the clock here is too far off; times are wrong until it is set."""
         if abs(ahead_ms) <= CLOCK_MS:
             self._clock_told = False
         elif not self._clock_told:

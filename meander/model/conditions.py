@@ -1,4 +1,4 @@
-"""Conditions of demands: when a demand applies, by the time of day and by what the environment is like.
+"""Conditions of demands: when a demand applies, by the time of day and by the facts of the environment.
 
 A condition is a conjunction of tests on facts. `WHEN a THEN x WHEN b THEN y OTHERWISE z` becomes three demands, each
 with the clauses that must hold for it: x when a; y unless a, when b; z unless a, unless b.

@@ -2,7 +2,7 @@
 
 Adding operators joins the shared plans they touch, smaller into larger. Removing some may split a shared plan: that is
 only noted, and settled when the shared plans are asked for, by searching from all sides at once and stopping when one
-side is left. So a change costs what it adds or removes, however large the shared plan is.
+side is left. So the cost of a change grows with the operators it adds or removes, not with the shared plan.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The operators of a query plan: a closed union of frozen records, each with its input arity and output schema.
 
-Event time travels beside the columns, not in them: every tuple has one, and an operator says what its result's is.
-Operators with two inputs read both schemas side by side (`schema.beside`): left names stay, right names that are
-taken get a number.
+Event time travels beside the columns, not in them: every tuple has one, and an operator determines that of its results.
+Operators with two inputs read both schemas side by side (`schema.beside`): left names stay, right names that are taken
+get a number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A query plan: operators and who feeds whom. Plans are checked when they are made and never change."""
+"""A query plan: operators and their edges. Plans are checked when they are made and never change."""
 
 from __future__ import annotations
 

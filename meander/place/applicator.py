@@ -38,7 +38,7 @@ from meander.place.physical import Preparation
 from meander.place.sharing import add_query, estimate, remove_query
 
 MOST_JUDGED = 32
-"""Operators on a node that got a link whose routes are compared with what the link makes possible."""
+"""Operators on a node that got a link whose routes are compared with the new best ones."""
 
 
 @dataclass
@@ -174,7 +174,7 @@ class Applicator:
         return f"{cause}; {longest.described(detour, stays=True)}" if longest.ratio > 1.005 else cause
 
     def _shorten(self, routes: Routes) -> None:
-        """A device that got another link may reach what it feeds much faster: such edges are routed anew."""
+        """A device that got another link may reach its readers much faster: such edges are routed anew."""
         joined, self.joined = self.joined, {}
         catalog, detour = self.catalog, self.catalog.detour
         for node, cause in joined.items():

@@ -1,7 +1,7 @@
-"""The catalog: what is known about the world right now. One owner; amenders only read it.
+"""The catalog: the present state of the world. One owner; amenders only read it.
 
-It keeps three views of the same placement: operator to node and edge to path (the placement), node to operators and
-arc to edges (so that a change finds what it breaks without a scan), and how much of everything is used (the ledger).
+It keeps three views of the same placement: operator to node and edge to path (the placement), node to operators and arc
+to edges (so that a change finds broken routes without a scan), and how much of everything is used (the ledger).
 """
 
 from __future__ import annotations

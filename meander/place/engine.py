@@ -178,7 +178,7 @@ class Engine:
 
     @property
     def batches(self) -> int:
-        """How many batches it has run: with the seed, what chance decides in the next one."""
+        """How many batches it has run: with the seed, the random choices of the next one."""
         return self._batch
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Engine:
     def run(self, events: Sequence[ChangeEvent], *, escalates: bool = True) -> BatchReport:
         """One batch, start to end. Raises before anything changed when an event is bad.
 
-        Without `escalates`, what the mechanism does not place waits, as far as this batch is concerned.
+        Without `escalates`, operators that the mechanism does not place wait, as far as this batch is concerned.
         """
         report = BatchReport(len(events))
         started = time.perf_counter()
@@ -314,7 +314,7 @@ class Engine:
     # ---------------------------------------------------------------- noting
 
     def _note_all(self, amended: list[Amended], report: BatchReport) -> list[Entry]:
-        """Writes all outcomes down; returns what is worth another round at once."""
+        """Writes all outcomes down; returns the deltas that are worth another round at once."""
         gone: list[OperatorId] = []
         again: list[Entry] = []
         for each in amended:

@@ -110,7 +110,7 @@ class Problem:
         return True
 
     def disconnect(self, operators: Iterable[OperatorId]) -> None:
-        """Gives back what was taken for flows of these operators."""
+        """Gives back resources that were taken for flows of these operators."""
         for operator in operators:
             for flow in (*self.inputs[operator], *self.outputs[operator]):
                 path = self.routes.pop((flow.upstream, flow.reader), None)
@@ -132,7 +132,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Proposal:
-    """A mechanism's answer, with what finding it would have cost on a real network."""
+    """A mechanism's answer, with the messages that finding it would have taken on a real network."""
 
     nodes: dict[OperatorId, NodeId] = field(default_factory=dict)
     unplaced: dict[OperatorId, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Estimates of how many tuples flow and how much memory they take, from source rates and the kinds of operators.
 
-They are starting values until measured rates arrive; what matters to placement is their order, not their digits.
+They are starting values until measured rates arrive; placement depends on their order, not on their digits.
 """
 
 from __future__ import annotations

@@ -77,10 +77,10 @@ class CapacityLedger:
 
 
 class Room:
-    """A private view of the ledger: what it said when first asked about a node, plus what this view took or gave back.
+    """A private view of the ledger: the amounts when a node was first asked about, plus the changes of this view.
 
-    So a view does not change its mind about a node while others take from it; whether what it took is really there is
-    checked when it is charged.
+    So a view does not change its mind about a node while others take from it; whether the amounts are really there is
+    checked when they are charged.
     """
 
     def __init__(self, ledger: CapacityLedger) -> None:

@@ -53,7 +53,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A cause, and how it is recognised: by the name of an exception's class, or by what the message says."""
+    """A cause, and its signs: by the name of an exception's class, or by its message."""
 
     cause: Cause
     names: frozenset[str] = frozenset()
@@ -165,7 +165,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _chain(error: BaseException) -> Iterator[JavaError]:
-    """All exceptions behind an error, those of Python and those of Java; and what a task or a worker died of."""
+    """All exceptions behind an error, those of Python and those of Java; and those that ended a task or a worker."""
     seen: BaseException | None = error
     while seen is not None:
         java = causes(seen)

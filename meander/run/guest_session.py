@@ -48,7 +48,7 @@ class GuestSession(SparkSession):
     """A session beside a user's own; it never becomes the active one of a thread, nor the default."""
 
     limits: tuple[str, ...] = ()
-    """Settings that the user's context has otherwise, with what that costs."""
+    """Settings that the user's context has otherwise, with the costs."""
     to_frame: Any = None
     """The original conversion of the user's RDDs to frames."""
 
@@ -74,9 +74,9 @@ class GuestSession(SparkSession):
 
     @contextmanager
     def as_active(self) -> Iterator[None]:
-        """Inside, what this thread asks Spark for without naming a session (a type's text, say) is read by this one's
-        settings; Spark would take the user's. Python is told nothing: there the active session is one for all threads.
-        """
+        """Inside, requests of this thread to Spark that name no session (a type's text, say) use this one's
+        settings; Spark would take the user's. Python is told nothing: there the active session is one for all
+        threads."""
         sessions = SparkSession._get_j_spark_session_class(cast(Any, self._jvm))
         before = sessions.getActiveSession()
         sessions.setActiveSession(self._jsparkSession)
@@ -108,7 +108,8 @@ class GuestSession(SparkSession):
 
 
 def guest_of(user: SparkSession, wanted: Mapping[str, str]) -> GuestSession:
-    """A session beside the user's with these settings; what cannot be set any more is logged with what it costs."""
+    """A session beside the user's with these settings; settings that cannot be made any more are logged with their
+    costs."""
     if not hasattr(user, "_jsparkSession"):
         raise InputError(
             "Meander runs inside Spark's driver, and this session is one of Spark Connect; give a classic one"

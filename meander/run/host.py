@@ -242,7 +242,7 @@ class Host:
         self.prepare(self.routing.fragments.values())
 
     def prepare(self, fragments: Iterable[Installed]) -> None:
-        """Prepares the plans of fragments that are to come. What is prepared already costs nothing."""
+        """Prepares the plans of fragments that are to come. Prepared plans cost nothing."""
         self.stepper.runner.warm_up(stage for f in fragments for stage in f.bound.template.stages)
 
     def is_prepared(self, fragments: Iterable[Installed]) -> bool:
@@ -369,7 +369,7 @@ class Host:
         return not any(self.stepper.has_work(s.number) or s.step_lock.locked() for s in self.slots)
 
     def stop(self) -> None:
-        """Stops at once. What was taken in and not processed is there at the next start."""
+        """Stops at once. Tuples that were taken in and not processed are there at the next start."""
         self._stopping.set()
         if self._waker.is_alive():
             self._waker.join()

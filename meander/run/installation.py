@@ -1,4 +1,4 @@
-"""From a deployment to what a site host installs: channels in the store, fragments in the routing table.
+"""From a deployment to the installation on a site host: channels in the store, fragments in the routing table.
 
 Ports of sources get an ingest channel each, sinks a result channel each; the outside world is at their other end.
 Everything between fragments is named by position, so that fragments of one template write one table.

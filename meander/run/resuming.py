@@ -1,4 +1,4 @@
-"""Lets go on what was paused because something failed: streams, sink bindings and fragments."""
+"""Resumes parts that were paused because of a failure: streams, sink bindings and fragments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meander.run.host import Host
 
 
 def resume(host: Host, name: str | None = None, operators: Collection[OperatorId] = ()) -> list[str]:
-    """Tries again what is paused on a host, or only what has a name; says what that was.
+    """Tries paused parts of a host again, or only those of a name; returns their names.
 
     A name is that of a stream or of a query, whose sink bindings are meant and the fragments of its `operators`, or
     such as `fragment 7`. Fragments of nodes that are gone wait for their nodes.

@@ -147,8 +147,8 @@ def start_session(
 
 
 def _say_failures_once() -> None:
-    """PySpark writes a page to standard error for every failure of an expression, each time that is tried; what fails
-    is said by its query's condition, and in Meander's log."""
+    """PySpark writes a page to standard error for every failure of an expression, each time that is tried; the
+    query's condition and Meander's log show failures."""
     for name in QUERY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 

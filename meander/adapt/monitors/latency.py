@@ -37,7 +37,7 @@ class Latency(Monitor):
         return percentile(latencies, self.share) if latencies else None
 
     def _waits_ms(self, spans: Sequence[Span]) -> float | None:
-        """The age of what waits, if it says more than the results do."""
+        """The age of waiting tuples, if it is above the latency of results."""
         last, seen = spans[-1], self._seen(spans)
         waits_ms = last.query.waits_ms
         if not waits_ms or (seen is not None and waits_ms < max(seen, last.span_ms)):

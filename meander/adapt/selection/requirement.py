@@ -1,4 +1,4 @@
-"""Requirement-based selection: the mechanism that says it optimises what is demanded. Learns nothing.
+"""Requirement-based selection: the mechanism whose aims are the demanded qualities. Learns nothing.
 
 It also orders the candidates of the other selectors, so that their first choice is sensible when nothing is known.
 """

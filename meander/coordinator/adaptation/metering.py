@@ -1,4 +1,4 @@
-"""Measures for the adaptation loop, from what really runs: results, their latency, bytes sent, how busy slots are."""
+"""Measures for the adaptation loop, from the running system: results, their latency, bytes sent, how busy slots are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLES = np.linspace(0.005, 0.995, 100)
 
 @dataclass(slots=True)
 class Meter:
-    """Compares the running system with what it was at the last reading."""
+    """Compares the running system with the last reading."""
 
     loop: PlacementLoop
     flows: Callable[[], Mapping[ChannelId, ChannelFlow]] | None = None

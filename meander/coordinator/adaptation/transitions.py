@@ -1,8 +1,8 @@
 """Transitions on the running data plane: a query's operators move to where another mechanism wants them.
 
 The new mechanism places the query's operators; then they move, in the steps that the protocol orders. Only operators
-whose node changes are touched. When a step is taken back too often, the old mechanism places the query again, and what
-has moved moves back: the query runs throughout. How far a transition is, is written down before every step; after a
+whose node changes are touched. When a step is aborted too often, the old mechanism places the query again, and moved
+operators move back: the query runs throughout. How far a transition is, is written down before every step; after a
 crash it goes on from there.
 """
 
@@ -113,7 +113,8 @@ class Transitions:
                     _log.warning("transitions begin later: %s", error)  # the loop tries again
 
     def _give_back(self, transition: Transition, running: _RunningTransition) -> None:
-        """The old mechanism places the query again; where that differs from what runs, it moves as for any change."""
+        """The old mechanism places the query again; where that differs from the deployment, it moves as for any
+        change."""
         back = self._placed(transition, transition.source)
         self._release((*running.moved, *back.moved))
         self.loop.follow(back.moved, back.report, self.loop.clock())
@@ -158,7 +159,7 @@ class Transitions:
     # ---------------------------------------------------------------- steps
 
     def _begin(self, running: _RunningTransition) -> None:
-        """Operators that need it get fragments of their own; what moves with its state anyway moves along."""
+        """Operators that need it get fragments of their own; operators that move with their state anyway move along."""
         alone = dict(running.itinerary.apart)
         if not alone:
             self._next(running)
@@ -249,7 +250,7 @@ class Transitions:
     # ---------------------------------------------------------------- crashes
 
     def _remember(self, running: _RunningTransition) -> None:
-        """Writes down what is to be done next."""
+        """Writes down the next step."""
         held = self.loop.deployer.placed.held
         later = {o: held[o] for step in running.waiting for o in step.operators if o in held}
         progress = TransitionProgress(
@@ -265,7 +266,8 @@ class Transitions:
         self.loop.host.store.commit(Commit(notes={note_of(running.transition.query): to_json(progress)}))
 
     def restore(self) -> tuple[Transition, ...]:
-        """Takes up what was under way when the process ended. To be called before the loop recovers; then `resume`."""
+        """Takes up transitions that were in flight when the process ended. To be called before the loop recovers;
+        then `resume`."""
         loop = self.loop
         for key, data in loop.host.store.notes(PREFIX).items():
             query = QueryId(key[len(PREFIX) :])
@@ -292,7 +294,7 @@ class Transitions:
         return tuple(c.transition for c in self._running.values())
 
     def resume(self) -> None:
-        """Goes on with what was restored. To be called after the loop has recovered."""
+        """Goes on with restored transitions. To be called after the loop has recovered."""
         loop = self.loop
         for running in self._running.values():
             moving = running.step.operators if running.step is not None else ()

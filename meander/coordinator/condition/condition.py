@@ -1,8 +1,7 @@
 """The condition of a query and of the service: one definition, for the API, the page, the commands and the metrics.
 
-It is a function of plain facts: what is paused, what has no place or no route, what waits and is not taken, which
-demands are missed, and whether the sources give anything. `looking` gathers the facts; docs/operations.md has the same
-as a table.
+It is a function of plain facts: pauses, missing places and routes, waiting tuples, missed demands, and quiet sources.
+`looking` gathers the facts; docs/operations.md has the same as a table.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class QueryFacts:
     """The things that it waits for: a place, a route, a node, the end of a change."""
     stuck: tuple[Stuck, ...] = ()
     missed: tuple[tuple[Demand, float], ...] = ()
-    """Demands that apply now and are not met, with what is measured."""
+    """Demands that apply now and are not met, with the measured values."""
     waits_for: str | None = None
     """The source that its windows wait for, in words, if their time stands still although other sources go on."""
     pending: int = 0
@@ -173,7 +172,7 @@ def missed(demand: Demand, value: float) -> str:
 
 
 def span(ms: float) -> str:
-    """A time that has passed, in steps that grow: what is told again and again need not change every second.
+    """A time that has passed, in steps that grow: repeated messages need not change every second.
 
     >>> span(12_345), span(3_700_000)
     ('10 s', '1 h')

@@ -1,4 +1,4 @@
-"""Looking at a query: the facts of its condition, from the catalog, what is deployed and what hosts report."""
+"""Looking at a query: the facts of its condition, from the catalog, the deployment and the reports of hosts."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _paused_fragments(
 ) -> tuple[list[str], list[str]]:
     """Reasons of fragments whose node is gone or that are tried again by themselves, and of those that failed.
 
-    A query that only shares a fragment with what failed has not failed: it waits until that is set apart.
+    A query that only shares a fragment with failed operators has not failed: it waits until that is set apart.
     """
     here, owner, quarantine = loop.host.routing.paused, loop.deployer.deployment.owner, loop.quarantine
     mine: dict[FragmentId, list[OperatorId]] = {}

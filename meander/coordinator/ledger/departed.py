@@ -120,7 +120,7 @@ class Departure:
         return any({k.source, k.target} == pair for k in (*self.memory.arcs_of(name), *self.lost.values()))
 
     def note(self) -> set[str]:
-        """Writes down what it means, after the events were applied; gives nodes of which something else is known."""
+        """Writes down its effect, after the events were applied; gives nodes of which something else is known."""
         topology, memory = self.topology, self.memory
         kept = {ends: link for ends, link in self.lost.items() if any(topology.find(end) is None for end in ends)}
         if kept:

@@ -1,8 +1,8 @@
 """The ledger: the durable facts of a coordinator, in one SQLite file in WAL mode.
 
 A change is written twice: accepted before anything happens, and applied with its result. So a process that ends in
-between finds its unfinished work when it starts again. The host's store holds what runs; the ledger holds what should
-run, and the reasons. One thread writes and reads here; all other readers ask `history`.
+between finds its unfinished work when it starts again. The host's store holds the running fragments; the ledger holds
+the decisions, and their reasons. One thread writes and reads here; all other readers ask `history`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Placing:
 class QueryStep:
     """A query came (with its text) or went; steps of one batch happened at once.
 
-    Without a query, it only says from where on operators are counted: what was there before has been forgotten.
+    Without a query, it only says from where on operators are counted: earlier steps have been forgotten.
     """
 
     position: int
@@ -54,12 +54,12 @@ class QueryStep:
     query: str
     text: str | None
     first: int | None
-    """The number of the first operator that came with it; None: counted on from what was before."""
+    """The number of the first operator that came with it; None: counted on from the step before."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedAnswer:
-    """A request that was seen before, and what it was answered, once it was."""
+    """A request that was seen before, and its answer, once there is one."""
 
     fingerprint: str
     batch: int | None

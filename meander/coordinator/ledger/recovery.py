@@ -1,4 +1,4 @@
-"""Recovery: the catalog as it was, rebuilt from the ledger, so that its numbers mean what they meant.
+"""Recovery: the catalog as it was, rebuilt from the ledger, so that its numbers keep their meaning.
 
 Operators get their numbers in the order in which queries came and went, so the log of queries is followed step by step,
 without queries that left nothing in use. Placements are not decided again: every operator is put where the ledger says
@@ -37,7 +37,7 @@ FORGOTTEN_AT_ONCE = 50
 
 @dataclass(slots=True)
 class Recovered:
-    """A catalog that is what it was."""
+    """The catalog as it was before."""
 
     catalog: Catalog
     texts: dict[QueryId, str] = field(default_factory=dict)
@@ -182,7 +182,7 @@ def _restore_placements(found: Recovered, placements: Mapping[OperatorId, Placin
 
 
 def reopen(catalog: Catalog, log: ChangeLog) -> None:
-    """Writes down what has no place, or no route to its reader, so that the next batch places it."""
+    """Writes down operators without a place, or without a route to a reader, so that the next batch places them."""
     plan, placement = catalog.plan, catalog.placement
     homeless = {o for o, r in plan.operators.items() if r.state is OperatorState.TO_BE_PLACED}
     for operator, node in list(placement.nodes.items()):

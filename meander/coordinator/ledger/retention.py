@@ -51,7 +51,7 @@ class Retention:
     def needed(self, running: Collection[OperatorId]) -> Mapping[int, int | None]:
         """Positions that must stay, with the first number of those where a query came.
 
-        Needed are queries that are here, those that brought what runs, and those that needed ones depend on.
+        Needed are queries that are here, those whose operators run, and those that needed ones depend on.
         """
         stack = [self._arrivals[p] for p in self._here.values()]
         stack += [self._makers[o] for o in running if o in self._makers]

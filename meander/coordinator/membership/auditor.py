@@ -41,7 +41,7 @@ class Auditor:
             self._dropped += 1
 
     def flush(self) -> None:
-        """Writes what waits, now."""
+        """Writes all waiting entries, now."""
         with self._writing:
             found = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if self._dropped and found:

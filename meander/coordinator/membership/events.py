@@ -40,7 +40,7 @@ class MembershipEvents:
         self._waiting: list[_Change] = []
 
     def come(self, core: Core, nodes: Sequence[Mapping[str, Any]]) -> Done:
-        """Nodes are there from now on: new ones with what is said about them, others as they were."""
+        """Nodes are there from now on: new ones with their descriptions, others as they were."""
         return self._ask(core, lambda projection: projection.come(nodes))
 
     def go(self, core: Core, nodes: Sequence[str]) -> Done:

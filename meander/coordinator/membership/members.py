@@ -1,4 +1,4 @@
-"""Membership: which sites are there, and what each of them may say.
+"""Membership: the sites that are there, and the nodes that each of them runs.
 
 Sites register, send heartbeats and leave; those without a heartbeat for too long are away. Changes of the topology that
 follow go to the decision core as ordinary events. Durable facts are in the membership store; the times of heartbeats

@@ -22,7 +22,7 @@ STATUS = {
 
 
 class SiteRefusedError(ServiceRefusedError):
-    """A site cannot have what it asks for."""
+    """The request of a site is refused."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(STATUS[code], message)

@@ -165,7 +165,7 @@ class MembershipStore:
         return None if row is None else Pass(row[0], tuple(json.loads(row[1])), row[2])
 
     def digest_of(self, site: str) -> str | None:
-        """The hash of a site's token: what it and the coordinator both know."""
+        """The hash of a site's token: known to it and the coordinator."""
         with self._looking:
             row = self._looker.execute("SELECT digest FROM site_tokens WHERE site = ?", (site,)).fetchone()
         return None if row is None else str(row[0])
@@ -193,7 +193,7 @@ class MembershipStore:
             return dict(self._db.execute("SELECT node, site FROM claims ORDER BY node").fetchall())
 
     def claim(self, site: str, nodes: Iterable[str]) -> None:
-        """These are a site's nodes, and no others; what is known of those it had already stays."""
+        """These are a site's nodes, and no others; the records of those it had already stay."""
         kept = set(nodes)
         had = {n for (n,) in self._db.execute("SELECT node FROM claims WHERE site = ?", (site,))}
         self._db.executemany("DELETE FROM claims WHERE node = ?", [(n,) for n in had - kept])

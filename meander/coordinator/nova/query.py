@@ -64,12 +64,12 @@ class NovaQuery:
         return parts_of(self.reoptimiser.joins)
 
     def start(self) -> Applied:
-        """Adds the query to what runs."""
+        """Adds the query to the plan."""
         self._book()
         return self.repartitioning.start(self.parts)
 
     def apply(self, events: Sequence[ChangeEvent]) -> Applied:
-        """Applies events to the loop, and what follows for the join. Joins that fit nowhere now stay as they are."""
+        """Applies events to the loop, and their effects to the join. Joins that fit nowhere now stay as they are."""
         for event in events:
             self._foresee(event)
         applied = self._recut(events, ", ".join(type(e).__name__ for e in events))
@@ -79,7 +79,7 @@ class NovaQuery:
         return applied
 
     def poll(self) -> None:
-        """Lets go of what is of no use any more. The loop is polled by its owner."""
+        """Releases retired parts that are of no use any more. The loop is polled by its owner."""
         self.repartitioning.poll()
 
     @property

@@ -104,7 +104,7 @@ class Hub:
         return int(number)
 
     async def watch(self, last_seen: str | None = None, kinds: Collection[str] | None = None) -> AsyncIterator[bytes]:
-        """Frames from now on, or behind what was seen last; ends when the hub is closed."""
+        """Frames from now on, or behind the last one seen; ends when the hub is closed."""
         waker = asyncio.Event()
         self._wakers.add(waker)
         try:

@@ -248,7 +248,7 @@ class Publisher:
         }
 
     def _readings(self, query: QueryId, demands: Sequence[Demand]) -> list[tuple[Demand, float | None]]:
-        """Each demand with what is read of it now."""
+        """Each demand with its present reading."""
         mapek = self.adaptation.mapek
         watched = mapek.knowledge.queries.get(query)
         metrics = [d.metric for d in demands]
@@ -337,7 +337,7 @@ class Publisher:
 
 
 def _demand(demand: Demand, value: float | None) -> Json:
-    """A demand with what is read of it, and whether that is good enough."""
+    """A demand with its reading, and whether that meets it."""
     one: Json = {"text": str(demand), "met": None if value is None else demand.met(value)}
     if value is not None and math.isfinite(value):
         one |= {"value": float(f"{value:.4g}"), "unit": demand.show(1.0).removeprefix("1").strip()}
@@ -352,7 +352,7 @@ def _lasting(query: Json) -> Json:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no infinity: what is forecast without a way, say."""
+    """JSON has no infinity: such as the forecast without a route."""
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -25,7 +25,7 @@ Pair = tuple[NodeId, NodeId]
 
 @dataclass(frozen=True, slots=True)
 class QueryShape:
-    """The operators that serve a query, and who reads whom."""
+    """The operators that serve a query, and their edges."""
 
     operators: tuple[OperatorId, ...]
     edges: tuple[tuple[int, int], ...]
@@ -75,7 +75,7 @@ class ReadModel:
     # ---------------------------------------------------------------- topology
 
     def show_topology(self, nodes: Iterable[NodeId], pairs: Iterable[Pair]) -> Json | None:
-        """Brings entries up to date; gives what is different now, or None."""
+        """Brings entries up to date; returns the differences, or None."""
         shown, linked = dict(self.views.nodes), dict(self.views.links)
         changed: list[Json] = []
         removed: list[str] = []
@@ -223,7 +223,7 @@ class ReadModel:
     # ---------------------------------------------------------------- what runs
 
     def show_deployment(self, measured: Measured | None) -> None:
-        """Fragments and channels, with what was measured of them."""
+        """Fragments and channels, with their measures."""
         loop = self.loop
         topology, routing, deployment = loop.catalog.topology, loop.host.routing, loop.deployer.deployment
         pending: dict[FragmentId, int] = {}

@@ -1,4 +1,4 @@
-"""Certificates for a coordinator and its sites: an authority of one's own, and what it signs.
+"""Certificates for a coordinator and its sites: an authority of one's own, and certificates that it signs.
 
 The keys are elliptic (P-256), which every TLS library knows. A certificate is good for the names and addresses it was
 made for; clients check them. Certificates from elsewhere do as well: nothing else knows how these were made.

@@ -1,4 +1,4 @@
-"""Tokens: who may look, and who may change things. They are kept in a file that only its owner can read."""
+"""Tokens: the rights to look, and to change things. They are kept in a file that only its owner can read."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Itinerary:
 
 @dataclass(frozen=True, slots=True)
 class TransitionProtocol:
-    """A name, what it does, and how it does it."""
+    """A protocol of transitions: its name, its description and its itinerary."""
 
     name: str
     about: str

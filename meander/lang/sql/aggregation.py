@@ -64,7 +64,7 @@ class _Settled:
         return f"{_MARK}{list(self.aggregates).index(aggregate)}"
 
     def named(self) -> tuple[tuple[Named, ...], dict[str, str]]:
-        """The aggregates as columns, and what each placeholder is called."""
+        """The aggregates as columns, and the name of each placeholder."""
         wished = [name or f"{a.function}_{i}" for i, (a, name) in enumerate(self.aggregates.items(), start=1)]
         names = fresh(wished, (*_WINDOW_NAMES, *self.keys.values()))
         columns = tuple(Named(n, a) for n, a in zip(names, self.aggregates, strict=True))

@@ -69,7 +69,7 @@ def dump(contents: TopologyFile) -> str:
 
 
 def write_yaml(contents: TopologyFile, path: Path) -> None:
-    """Writes a topology file; the path holds either all of it or what it held before."""
+    """Writes a topology file; the path holds either all of it or its former content."""
     write_whole(path, _lines(contents))
 
 

@@ -1,4 +1,4 @@
-"""Amending a delta: work out what is released, ask the mechanism where operators go, route their edges.
+"""Amending a delta: work out released resources, ask the mechanism for new places, route the edges.
 
 Nothing here changes the catalog. The result is an `AmendmentDraft`: amounts to give back and to take, and the placement
 that follows. `control` makes it true in the ledger, or has it drafted again when another amender was faster.

@@ -32,7 +32,7 @@ Latencies = Mapping[NodeId, float]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Data on its route from one pinned operator to the next, and what a fresh placement would make of it."""
+    """Data on its route from one pinned operator to the next, and its route under a fresh placement."""
 
     start: NodeId
     goal: NodeId

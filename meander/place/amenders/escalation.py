@@ -2,10 +2,11 @@
 
 A delta may fail only because something beside it stays where it is. So it is widened in steps: to its neighbours above
 and below, further, to its whole shared plan, and to other plans that use the same nodes and links. A wider try is taken
-only if it places more and nothing that runs loses its place; what is drawn in may move, which is why steps are small.
+only if it places more and no running operator loses its place; operators that are drawn in may move, which is why steps
+are small.
 
-Each step is tried by the mechanism and by `packing`, which finds what fits where a mechanism is greedy. What was tried
-is remembered until something changes that could help, and tries are paid from a credit that grows with every batch.
+Each step is tried by the mechanism and by `packing`, which finds what fits where a mechanism is greedy. Tries are kept
+in mind until a change could help, and tries are paid from a credit that grows with every batch.
 """
 
 from __future__ import annotations

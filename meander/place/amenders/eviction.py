@@ -70,7 +70,7 @@ class _Choice:
     catalog: Catalog
     staying: dict[OperatorId, None]
     part: dict[OperatorId, OperatorId] = field(default_factory=dict)
-    """The connected part of what the node runs that an operator belongs to, named by one of its operators."""
+    """The connected part of the node's operators that an operator belongs to, named by one of its operators."""
     members: dict[OperatorId, list[OperatorId]] = field(default_factory=dict)
     direction: dict[OperatorId, _Direction] = field(default_factory=dict)
     """By part, where its operators leave to, once the first has."""
@@ -149,7 +149,7 @@ class _Choice:
         )
 
     def _rank(self, operator: OperatorId, whole: _Excess) -> tuple[bool, int, float, float, int]:
-        """Smaller leaves earlier: held ones last, those in the middle late, then by traffic for what leaving frees."""
+        """Smaller leaves earlier: held ones last, those in the middle late, then by traffic per freed resource."""
         record = self.catalog.plan[operator]
         relief = whole.relief(record.charge)
         badness, added, _ = self._best(operator)

@@ -43,4 +43,5 @@ class Mechanism(ABC):
 
     @abstractmethod
     def place(self, problem: Problem) -> Proposal:
-        """Chooses a node for every free operator, or says why it cannot. Takes from `problem.room` what it uses."""
+        """Chooses a node for every free operator, or says why it cannot. Takes the resources it uses from
+        `problem.room`."""

@@ -35,7 +35,7 @@ class Message(IntEnum):
 
 
 def count(proposal: Proposal, message: Message, times: int = 1) -> None:
-    """Adds messages of one kind to what the proposal cost."""
+    """Adds messages of one kind to the cost of the proposal."""
     proposal.messages += times
     proposal.bytes += times * message
 

@@ -25,7 +25,7 @@ class Limits:
 
     time_s: float = 10.0
     gap: float = 1e-6
-    """Relative distance between the best choice and what is proven to be possible."""
+    """Relative distance between the best choice and the proven bound."""
 
 
 def solve(question: Assignment, limits: Limits, start: Ints | None = None) -> Answer:

@@ -2,8 +2,8 @@
 
 Least traffic x latency, where `relaxation` takes the square of latency: a heavy flow then keeps its operator close
 instead of giving way a little to every other flow (Rizou et al., ICCCN 2010). A point has no height, but nodes do, and
-running beside a neighbour spares both heights. So the nearest nodes and those of neighbours are compared by what the
-operator would cost there.
+running beside a neighbour spares both heights. So the nearest nodes and those of neighbours are compared by the
+operator's cost there.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def _memory_binds(spot: Spot, tried: list[NodeId]) -> bool:
 
 
 def _thin_link(spot: Spot, tried: list[NodeId]) -> str | None:
-    """The flow that the links around a node with room cannot carry beside the others, if that is what is wrong."""
+    """The flow that the links around a node with room cannot carry beside the others, if that is the reason."""
     problem, topology = spot.problem, spot.problem.topology
     for node in tried:
         if not spot.fits(node):

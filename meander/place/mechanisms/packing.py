@@ -3,8 +3,8 @@
 A mixed-integer program over a part of the network (all of it when it is small). Binary x[i, n] says that operator i
 runs on node n. Every flow is a unit that enters the network where its upstream runs and leaves it where its reader
 runs; a link that could become full carries a flow as a whole or not at all. So room on nodes, memory and bandwidth are
-limits of one question, and what fits somehow is found. It is the last resort of all mechanisms, and takes the time of
-a solver.
+limits of one question, and any fitting solution is found. It is the last resort of all mechanisms, and takes the time
+of a solver.
 
 Operators that wait may be left out when not everything fits; operators that run may not. In this order: as many
 operators as possible run, as few as possible move, traffic x latency is least.
@@ -166,7 +166,7 @@ def _around(problem: Problem) -> Iterable[NodeId]:
 
 
 class _Program:
-    """Columns and rows. A term is a column with a coefficient; a constant stands for what is certain."""
+    """Columns and rows. A term is a column with a coefficient; a constant stands for a certain value."""
 
     def __init__(
         self, problem: Problem, network: _Network, only: Mapping[OperatorId, frozenset[NodeId]], *, stay: bool

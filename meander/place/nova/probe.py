@@ -27,7 +27,7 @@ Measure = Callable[[NDArray[np.integer[Any]], NDArray[np.integer[Any]]], Floats]
 MOST_NODES = 5_000
 """Latencies are kept as a table of all pairs."""
 ROUNDS = 4
-"""Candidates are chosen in so many rounds, each by what was measured before."""
+"""Candidates are chosen in so many rounds, each by the measures so far."""
 STEPS = 300
 WARMTH = 0.05
 """The width of a join's preferences around the best candidate, as a share of the spread of all costs."""
@@ -105,7 +105,7 @@ class _Table:
         self.count += len(pairs)
 
     def cautious(self) -> Floats:
-        """The table with what is not known taken to be rather worse than estimated."""
+        """The table with unmeasured latencies taken to be rather worse than estimated."""
         seen = np.triu(self.known, 1)
         slower = (self.latency_ms - self.estimated)[seen]
         margin = max(0.0, float(np.quantile(slower, CAUTION))) if slower.size else 0.0

@@ -80,7 +80,7 @@ class JoinProblem(Columns):
 
     @property
     def demand_tps(self) -> Floats:
-        """Per join what it takes in when it is not split."""
+        """The input of each join when it is not split."""
         return np.asarray(self.source_tps[self.join_left] + self.source_tps[self.join_right], dtype=np.float64)
 
     def name(self, node: int) -> str:

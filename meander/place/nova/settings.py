@@ -18,7 +18,7 @@ class Overload(Enum):
     SPREAD = SPREAD
     """It goes where overload hurts least; overloaded nodes are named."""
     EXPAND = EXPAND
-    """Streams are split finer than sigma allows, at the price of traffic; what then fits nowhere is refused."""
+    """Streams are split finer than sigma allows, at the price of traffic; parts that then fit nowhere are refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def sink_for(binding: SinkBinding, surroundings: Surroundings) -> SinkConnector:
 
 
 def check_connectors(streams: Iterable[Stream], sinks: Iterable[SinkTarget], surroundings: Surroundings) -> None:
-    """Raises for what no source or sink could be made of; nothing is opened. Spark takes far longer to start."""
+    """Raises for options of which no source or sink can be made; nothing is opened. Spark takes far longer to start."""
     for stream in streams:
         source_for(stream, surroundings)
     for sink in sinks:

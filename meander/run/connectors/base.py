@@ -38,7 +38,7 @@ class ConnectorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A row that is no tuple of the stream: why, and what it looked like."""
+    """A row that is no tuple of the stream: the reason, and its text."""
 
     reason: str
     row: str
@@ -74,7 +74,7 @@ class SourceConnector(Protocol):
         """Tells the source that its last batch is durable: it may be acknowledged to its sender."""
 
     def close(self) -> None:
-        """Stops, without losing what was not polled."""
+        """Stops, without losing tuples that were not polled."""
 
 
 @dataclass(frozen=True, slots=True)

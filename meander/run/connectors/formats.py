@@ -54,7 +54,7 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Tuples in order of arrival; their producers if a column names them; what did not fit."""
+    """Tuples in order of arrival; their producers if a column names them; malformed rows."""
 
     table: pa.Table
     producers: Int64s | None = None

@@ -1,4 +1,5 @@
-"""`http`: results as POST requests, at least once. Rows are numbered, so that a receiver can leave out what it has.
+"""`http`: results as POST requests, at least once. Rows are numbered, so that a receiver can leave out rows that it
+has.
 
 A batch that was begun is sent again with exactly the same rows and numbers until it is answered with 2xx.
 """

@@ -1,4 +1,4 @@
-"""`jsonl`: results as lines of JSON in one file, exactly once: a crash cuts the file back to what was acknowledged."""
+"""`jsonl`: results as lines of JSON in one file, exactly once: a crash cuts the file back to the acknowledged rows."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, S
 
 
 class MemorySink:
-    """Implements `SinkConnector`. `tables` holds what was delivered since the process began."""
+    """Implements `SinkConnector`. `tables` holds the rows delivered since the process began."""
 
     fixed_ranges = False
 

@@ -1,8 +1,8 @@
 """`parquet`: results as parquet files in a directory, exactly once: one for each delivered range of rows, or, of many
 rows, one for each core.
 
-A file appears under its name only when it is complete. Its name says which rows it holds, so files beyond what was
-acknowledged are known after a crash, and removed.
+A file appears under its name only when it is complete. Its name says which rows it holds, so files beyond the
+acknowledged rows are known after a crash, and removed.
 """
 
 from __future__ import annotations

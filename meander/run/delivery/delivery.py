@@ -80,7 +80,7 @@ class Delivery:
     # Outlets
 
     def add(self, binding: SinkBinding, sink: SinkConnector | None = None) -> SinkConnector:
-        """Begins to deliver a sink binding, behind what was acknowledged under its name. Gives its sink."""
+        """Begins to deliver a sink binding, behind the rows acknowledged under its name. Gives its sink."""
         with self._lock:
             if binding.name in self._tasks:
                 raise InputError(f"sink binding {binding.name!r} exists already; remove it first")
@@ -100,7 +100,7 @@ class Delivery:
                 )
 
     def remove(self, name: str) -> None:
-        """Stops delivering a sink binding; what waits in its channel stays there."""
+        """Stops delivering a sink binding; tuples in its channel stay there."""
         with self._lock:
             self._task(name).close()
             del self._tasks[name]
@@ -133,7 +133,7 @@ class Delivery:
     # Ticks
 
     def tick(self) -> int:
-        """Delivers what has been committed; says how many rows were acknowledged."""
+        """Delivers committed results; returns the number of acknowledged rows."""
         rows = 0
         for task in self._all():
             self._looked = time.monotonic()
@@ -205,8 +205,7 @@ class Delivery:
     # Asking
 
     def paused_channels(self) -> set[ChannelId]:
-        """Channels whose sink bindings are paused, or whose sinks are given up: what is in them will not leave for
-        now."""
+        """Channels whose sink bindings are paused, or whose sinks are given up: their tuples will not leave for now."""
         return {task.binding.channel for task in self._all() if self._trouble(task, self.options.given_up_ms)}
 
     @staticmethod

@@ -81,7 +81,7 @@ class SinkTask:
         return self._store.note(self._key) or {"rows": 0, "note": None}
 
     def deliver(self, most_rows: int) -> int:
-        """Hands over what waits, up to `most_rows` records; says how many rows were acknowledged.
+        """Hands over waiting results, up to `most_rows` records; returns the number of acknowledged rows.
 
         While another thread is at it there is nothing to do here.
         """

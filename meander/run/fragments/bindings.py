@@ -50,7 +50,7 @@ class Bindings:
         return found
 
     def keep(self) -> None:
-        """Writes down what has changed since the last time; costs a comparison of two numbers if nothing has."""
+        """Writes down changes since the last time; costs a comparison of two numbers if nothing has."""
         if not self.is_kept or self.routing.version == self._seen:
             return
         with self._lock:

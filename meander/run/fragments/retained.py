@@ -42,13 +42,13 @@ def remember(plan: GlobalPlan, installed: Iterable[Installed], fragments: Mappin
 
 
 def forget(plan: GlobalPlan, fragments: Iterable[Fragment]) -> None:
-    """Lets go of what will not run any more."""
+    """Releases bindings of fragments that will not run any more."""
     for fragment in fragments:
         plan.former.pop((fragment.id, fragment.version), None)
 
 
 def keep_only(plan: GlobalPlan, versions: Collection[Version]) -> None:
-    """Lets go of what the end of a host kept from beginning."""
+    """Releases bindings of fragments that never began because the host ended."""
     for version in plan.former.keys() - versions:
         del plan.former[version]
 

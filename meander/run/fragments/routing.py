@@ -31,7 +31,7 @@ class Wire:
     columns: tuple[str, ...] | None = None
     before_ms: int | None = None
     since_ms: int | None = None
-    """While two fragments feed it, one sends what is before a time and the watermark, the other what is not."""
+    """While two fragments feed it, one sends the tuples before a time and the watermark, the other the later tuples."""
 
     @property
     def is_shared(self) -> bool:
@@ -63,7 +63,7 @@ class Installed:
     late: Mapping[tuple[int, int], tuple[LateWire, ...]] = field(default_factory=dict)
     """The channels for late tuples, by stage and by input of its operator with memory. Mostly empty."""
     is_beside: bool = False
-    """Whether it runs beside the fragments that it will replace: they count what is late."""
+    """Whether it runs beside the fragments that it will replace: they count late tuples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class Routing:
     def rebind(self, slots: Mapping[FragmentId, int], owner: int | None = None) -> tuple[FragmentId, ...]:
         """Gives fragments to other slots. The caller sees to it that the old slots are between two steps.
 
-        With an owner, only what is still bound to it is given away. Says what was.
+        With an owner, only fragments that are still bound to it are given away. Returns those that were.
         """
         with self._lock:
             mine = [f for f in slots if owner is None or (f in self._fragments and self._fragments[f].slot == owner)]

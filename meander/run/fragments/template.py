@@ -271,7 +271,7 @@ class Template:
 
 @dataclass(frozen=True)
 class FragmentMembers:
-    """The operators that a template was made of, in dataflow order, with their inputs and what they emit."""
+    """The operators that a template was made of, in dataflow order, with their inputs and outputs."""
 
     operators: Mapping[OperatorId, Operator]
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]]

@@ -111,7 +111,7 @@ class Ingest:
     # Ticks
 
     def tick(self) -> int:
-        """Takes in what has arrived; says how many tuples were committed."""
+        """Takes in arrived tuples; returns the number of committed ones."""
         with self._lock:
             self._ticks += 1
             if self._store.pressure() >= self.options.pause_above:
@@ -123,7 +123,7 @@ class Ingest:
             return self._commit()
 
     def _commit(self) -> int:
-        """Commits what the feeds hold. What is refused stays with them for the next tick."""
+        """Commits what the feeds hold. Refused tuples stay with them for the next tick."""
         waiting = [f for f in self._tasks.values() if f.waiting]
         if not waiting:
             return 0
@@ -189,7 +189,7 @@ class Ingest:
         return any(f.metrics().behind for f in self._tasks.values())
 
     def stop(self) -> None:
-        """Ends the thread after its tick and closes all sources. What is committed stays, the rest is read again."""
+        """Ends the thread after its tick and closes all sources. Committed tuples stay, the rest is read again."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,7 +1,7 @@
-"""A feed: one stream on its way into channels. It knows the source, the producers' watermarks and who reads what.
+"""A feed: one stream on its way into channels. It knows the source, the producers' watermarks and the readers.
 
-A batch that was polled waits here until it is committed, so a refused commit loses nothing. What has to survive a crash
-is one small note: the source's offset, the producers' newest event times, and counts.
+A batch that was polled waits here until it is committed, so a refused commit loses nothing. Only one small note has to
+survive a crash: the source's offset, the producers' newest event times, and counts.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Tuples are counted in event-time order, ties by their values, and only once the watermark has passed them: so it does
 not matter in which order or in which step they came. State is the tuples that wait, and for each key the windows that
 are not full: how many tuples they have and their partial aggregates. A window is [first tuple's time, last tuple's time
-+ 1 ms); what never fills is never emitted.
++ 1 ms); a window that never fills is never emitted.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Matching:
 
 
 class Pairs:
-    """The step of every operator that makes pairs; subclasses say what matches."""
+    """The step of every operator that makes pairs; subclasses define the match."""
 
     watermark = False
 

@@ -1,4 +1,4 @@
-"""Compares results as multisets: what is missing, and what is there too often."""
+"""Compares results as multisets: missing rows, and superfluous ones."""
 
 from __future__ import annotations
 

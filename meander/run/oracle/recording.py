@@ -1,4 +1,5 @@
-"""Records what sources gave and what sinks took, so that a run can be checked against the batch oracle afterwards."""
+"""Records the tuples of sources and the rows of sinks, so that a run can be checked against the batch oracle
+afterwards."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class Recording:
 
 
 class RecordedSink:
-    """A sink that keeps a copy of what it was given; after a failure the copy is cut back with the sink itself."""
+    """A sink that keeps a copy of its rows; after a failure the copy is cut back with the sink itself."""
 
     def __init__(self, sink: SinkConnector) -> None:
         self.sink = sink

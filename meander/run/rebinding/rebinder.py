@@ -42,7 +42,7 @@ class Rebinder:
         self._thread = threading.Thread(target=self._run, name="rebinder", daemon=True)
 
     def look(self) -> dict[FragmentId, int]:
-        """Decides, and installs what was decided. Gives the fragments that are to change slots."""
+        """Decides, and installs the decisions. Gives the fragments that are to change slots."""
         started = time.perf_counter()
         loads = self.measures.look(self.routing, self.store.exchange).with_moves(self.requests.under_way())
         wanted = self.policy.decide(loads, self.routing.slots, self._rng)

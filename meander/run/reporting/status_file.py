@@ -82,7 +82,7 @@ def announce(directory: Path) -> None:
 
 
 def _write(path: Path, phase: RunPhase, started: float, status: dict[str, Any] | None) -> None:
-    """Writes beside the file and puts it in place. A disk that is full must not end what is running."""
+    """Writes beside the file and puts it in place. A full disk must not end the host."""
     content = {"process": os.getpid(), "phase": phase, "started": started, "written": time.time(), "status": status}
     partial = path.with_name(f".{NAME}.{os.getpid()}")
     try:

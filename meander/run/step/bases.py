@@ -25,7 +25,7 @@ def base_of(fragment: FragmentId) -> FragmentId:
 
 
 def with_bases(commit: Commit, fragments: Mapping[FragmentId, Installed], store: Store) -> Commit:
-    """A step's commit with a new base for fragments whose floor it changes, where senders keep what they consume.
+    """A step's commit with a new base for fragments whose floor it changes, where senders keep consumed tuples.
 
     Tuples before and after such a step are late by different floors, and could not be told apart later.
     """

@@ -3,7 +3,8 @@
 Every step appends its rows as a piece of its own, so a window that stays open for long gathers very many. Partial
 aggregates are merged by the operator itself: its own step over nothing but state rows, with a watermark before
 everything, adds them up and closes nothing. Rows of other operators are laid side by side. A pass is bounded in rows;
-what a step drops meanwhile stays dropped, what it appends is kept, and a crash leaves either the old pieces or the new.
+rows that a step drops meanwhile stay dropped, appended ones are kept, and a crash leaves either the old pieces or the
+new.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Compaction:
         self._thread: threading.Thread | None = None
 
     def tick(self) -> int:
-        """One pass: merges what is crowded, the most crowded first; says how many partitions became one piece."""
+        """One pass: merges crowded partitions, the most crowded first; returns the number of partitions that became
+        one piece."""
         started = time.perf_counter()
         epoch = self.store.state.epoch
         self._problems, self._found = self._found, []

@@ -80,7 +80,7 @@ class WatermarkFloors:
     def settle(self, held: Int64s, reached: Int64s) -> tuple[Int64s, Int64s, dict[str, Any]]:
         """The watermarks of all ports before and after, and the floors to remember or to forget.
 
-        A port that has been missing for too long goes along with what the others of its fragment have reached.
+        A port that has been missing for too long goes along with the watermark of the fragment's other ports.
         """
         over = self._over
         waits, missing = (~over).max(axis=0, initial=False), over.max(axis=0, initial=False)

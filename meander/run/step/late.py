@@ -43,8 +43,8 @@ def _free(name: str, schema: Schema) -> str:
 def late_tuples(runner: Runner, stage: Stage, tables: Sequence[pa.Table]) -> tuple[pa.Table, ...]:
     """Late tuples by the input of the stage's operator, as it reads them; nothing at all when there are none.
 
-    A look at times and watermarks finds them. Only where filters or maps lie below the operator, Spark has to say what
-    becomes of those that were found.
+    A look at times and watermarks finds them. Only where filters or maps lie below the operator, Spark has to process
+    those that were found.
     """
     if stage.stateful is None:
         return ()

@@ -78,7 +78,7 @@ class StepMeasures:
         self._lines: dict[Hashable, Line] = {}
 
     def note(self, fragments: Int64s, tuples: Int64s, seconds: float, frame: Hashable = None) -> None:
-        """A group has taken so long for so many tuples of each of its fragments; `frame` says what they run as."""
+        """A group has taken so long for so many tuples of each of its fragments; `frame` is their common frame."""
         total = int(tuples.sum())
         with self._lock:
             if frame is not None:
@@ -93,7 +93,7 @@ class StepMeasures:
             self._processed[rows] += tuples
 
     def note_batch(self, batch: GroupBatch, seconds: float) -> None:
-        """As `note`, for what a group has read."""
+        """As `note`, for a group's input."""
         tuples = np.zeros(len(batch.fragments), np.int64)
         for edge, table in batch.edges.items():
             if edge.port is not None and len(table):
@@ -110,7 +110,7 @@ class StepMeasures:
         return np.where(known, seconds / np.maximum(tuples, 1.0), usual)
 
     def look(self, routing: Routing, exchange: Exchange) -> Loads:
-        """The loads of all fragments that run now; what has arrived is counted from look to look."""
+        """The loads of all fragments that run now; arrivals are counted from reading to reading."""
         running = [
             f for n, f in routing.fragments.items() if n not in routing.paused and n not in routing.drained and f.ports
         ]

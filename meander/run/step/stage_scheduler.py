@@ -1,4 +1,4 @@
-"""A wavefront: the groups of a step run as soon as those that they read are done, and what is ready runs together.
+"""A wavefront: the groups of a step run as soon as their inputs are done, and ready ones run together.
 
 A step's dataflow goes through groups of fragments, and in each through stages. However a placement cuts it into
 fragments, the longest way through it stays the same, and that is how many rounds a step takes.
@@ -31,7 +31,7 @@ STATES_PER_STAGE = 16
 
 @dataclass(slots=True)
 class _Running:
-    """A group's batch, how many waves of its stages have begun, and what the last of them has to run."""
+    """A group's batch, the number of waves of its stages that have begun, and the tasks of the last one."""
 
     batch: GroupBatch
     waves: int = 0
@@ -39,7 +39,7 @@ class _Running:
 
 
 class StageScheduler:
-    """Runs groups over one state, with what a step reads and emits passed in."""
+    """Runs groups over one state, with the functions that read and emit passed in."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class StageScheduler:
         return table.add_column(at, AFTER, pa.array(after, pa.int64()))
 
     def _states(self, batch: GroupBatch, stage: Stage, tables: Sequence[pa.Table]) -> list[pa.Table]:
-        """The state rows that the stage asks for; what it consumes or has outlived is dropped."""
+        """The state rows that the stage asks for; consumed and expired rows are dropped."""
         stateful = stage.stateful
         if stateful is None:
             return []

@@ -1,9 +1,9 @@
 """A step: one batch of one slot, as a plain function. Structured Streaming calls it; tests call it directly.
 
-For every group of fragments that have something to do: read what waits in their channels, run the template's stages on
-Spark, and collect what comes out. Everything a step changes (positions consumed, tuples appended, state) becomes one
-commit under (slot, batch id), so a step that is repeated after a crash has no second effect, and a step that failed
-half-way has none at all.
+For every group of fragments that have something to do: read their channels, run the template's stages on Spark, and
+collect the results. Everything a step changes (positions consumed, tuples appended, state) becomes one commit under
+(slot, batch id), so a step that is repeated after a crash has no second effect, and a step that failed half-way has
+none at all.
 
 Steps are bulkheads: an unexpected error of one group stops no other. Groups are run one by one, then halves of their
 fragments, until those are found that fail; they are paused with the reason, or tried again later if it was not their
@@ -178,7 +178,7 @@ class Stepper:
         report: StepReport,
         check: Check | None = None,
     ) -> None:
-        """Runs groups; what fails is run in smaller and smaller parts, until it is known who does."""
+        """Runs groups; failing ones are run in smaller and smaller parts, until the failing fragments are known."""
         trial, counted, started = work.copy(), replace(report), self.setbacks.clock()
         front = StageScheduler(
             self.store.state,

@@ -41,7 +41,7 @@ class StepReport:
     """Rounds of stages that ran on Spark: how long the longest way through the step was."""
     fragments: int = 0
     drained: int = 0
-    """Fragments that have reached a marker, and wait for what comes after them."""
+    """Fragments that have reached a marker, and wait for their successors."""
     searched: int = 0
     """Times that parts of a group were run alone to find out which of them fails."""
     seconds: float = 0.0
@@ -74,7 +74,7 @@ class Work:
     markers: dict[ChannelId, Marker] = field(default_factory=dict)
     """Markers that go out behind everything else."""
     passing: dict[ChannelId, Marker] = field(default_factory=dict)
-    """Markers that later groups of this step may meet right behind what was handed to them."""
+    """Markers that later groups of this step may meet right behind tuples that were handed to them."""
     drained: dict[FragmentId, int] = field(default_factory=dict)
     """Fragments that have done all that lies before a marker, by reconfiguration: this was their last step."""
     notes: dict[str, Any] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Work:
 
 @dataclass(slots=True)
 class GroupBatch:
-    """A group's active fragments with what they read. Arrays run in the order of `fragments`."""
+    """A group's active fragments with their input. Arrays run in the order of `fragments`."""
 
     group: Group
     places: Int64s

@@ -96,7 +96,7 @@ class _Search:
                 return
 
     def tail(self, step: float, direct: float) -> Taste:
-        """A taste that punishes what is slower than a little less than the 90th percentile of now."""
+        """A taste that punishes latencies above a little less than the present 90th percentile."""
         latencies, _ = self.latencies()
         if np.isinf(self.mean_weight):
             return Taste(1.0, np.inf, 0.0, 0.0)
@@ -167,6 +167,6 @@ def improve(
 
 
 def tail_and_mean(joins: Joins) -> tuple[float, float]:
-    """The 90th percentile and the mean of what sources experience."""
+    """The 90th percentile and the mean of the sources' latencies."""
     latencies, _ = _Search(joins, 0.0, MEAN, (np.inf, np.inf)).latencies()
     return (float(np.percentile(latencies, 90)), float(latencies.mean())) if len(latencies) else (0.0, 0.0)

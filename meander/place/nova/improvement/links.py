@@ -20,7 +20,7 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """A link in one direction, and what flows over it."""
+    """A link in one direction, and its traffic."""
 
     tail: NodeId
     tip: NodeId

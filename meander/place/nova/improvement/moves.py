@@ -57,7 +57,7 @@ def _weight(board: PlacedColumns, join: int) -> float:
 def improve_one(
     board: PlacedColumns, tree: Tree, row: int, taste: Taste, rules: Rules, nodes: Ints, costs: Floats, virtual: Floats
 ) -> float:
-    """Moves one replica if that pays, alone or with one that it pushes aside. Returns what was gained."""
+    """Moves one replica if that pays, alone or with one that it pushes aside. Returns the gain."""
     join, home = board.replicas[row].join, board.replicas[row].node
     cells, other = board.replicas[row].cells.copy(), np.empty(4, dtype=np.int32)
     before, own = cost_at(board, join, home, taste), _weight(board, join)
@@ -127,7 +127,7 @@ def restore_rows(board: PlacedColumns, tree: Tree, rows: Ints, join: Ints32, nod
 
 @njit(cache=True, nogil=True)
 def split_one(board: PlacedColumns, tree: Tree, row: int, taste: Taste, rules: Rules, virtual: Floats) -> float:
-    """Cuts one replica in two if both halves together fare better by a clear margin. Returns what was gained."""
+    """Cuts one replica in two if both halves together fare better by a clear margin. Returns the gain."""
     join, home = board.replicas[row].join, board.replicas[row].node
     cells = board.replicas[row].cells.copy()
     side = cut_side(board, join, cells)

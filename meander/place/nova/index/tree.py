@@ -2,9 +2,9 @@
 capacity below each box.
 
 Every box of the tree keeps the most free capacity and the least height of the nodes in it. A search leaves out boxes
-without room and boxes whose best corner cannot beat what was found. Taking or giving back capacity changes one path to
-the root; a node that joins goes into the leaf around it, which is cut in two when full; a node that leaves frees its
-slot. So the index is never stale, and nothing is built again.
+without room and boxes whose best corner cannot beat the best node so far. Taking or giving back capacity changes one
+path to the root; a node that joins goes into the leaf around it, which is cut in two when full; a node that leaves
+frees its slot. So the index is never stale, and nothing is built again.
 
 A search is bound by memory, so boxes are short rows of single precision, rounded outwards, and siblings lie side by
 side. All arrays live in `Tree`, a named tuple, so that compiled code elsewhere searches and updates without Python.
@@ -191,7 +191,7 @@ def _select(nodes: Ints32, rows: Floats, a: int, b: int, middle: int, d: int) ->
 
 @njit(cache=True, nogil=True)
 def _summarise(tree: Tree, box: int) -> bool:
-    """Most free capacity and least height of a box from what is directly below; whether that changed."""
+    """Most free capacity and least height of a box from its children; whether that changed."""
     dimensions = tree.slot.shape[1] - 2
     most, least = np.float32(GONE), np.float32(np.inf)
     child = tree.links[box, CHILD]

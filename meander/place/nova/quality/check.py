@@ -13,7 +13,7 @@ CLOSE = 1e-6
 
 
 def violations(joins: Joins) -> list[str]:
-    """Sentences about what is wrong; empty if all is well. Looks at everything: for tests, not for hot paths."""
+    """Violations, in sentences; empty if all is well. Looks at everything: for tests, not for hot paths."""
     return [*_cover(joins), *_loads(joins), *_index(joins)]
 
 
@@ -59,7 +59,7 @@ def _loads(joins: Joins) -> list[str]:
 
 
 def _index(joins: Joins) -> list[str]:
-    """The index knows every living node, with its place and free capacity, and each box bounds what is in it."""
+    """The index knows every living node, with its place and free capacity, and each box bounds its content."""
     tree, board, found = joins.tree, joins.board, []
     dimensions = board.points.shape[1]
     for node in np.flatnonzero(joins.alive):

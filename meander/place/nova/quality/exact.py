@@ -1,4 +1,4 @@
-"""The best placement there is, for small cases: a mixed-integer program over cells, nodes and what arrives where.
+"""The best placement there is, for small cases: a mixed-integer program over cells, nodes and their input.
 
 Binary x[cell, node] says that a cell of a join's grid is at a node; y[piece, node] that a piece of a source arrives
 there, which costs its rate once, however many cells of however many joins read it. Joins may part a source differently:
@@ -105,7 +105,7 @@ class _Pieces:
                 cuts = int(count[j, side])
                 borders.setdefault(self._source(j, side), set()).update(Fraction(k, cuts) for k in range(cuts + 1))
         self.rates_tps: list[float] = []
-        """Per piece what it costs where it arrives."""
+        """The cost of each piece at a node where it arrives."""
         self._first: dict[int, int] = {}
         self._borders = {source: sorted(found) for source, found in borders.items()}
         for source, found in self._borders.items():

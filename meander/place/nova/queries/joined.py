@@ -33,7 +33,7 @@ IMPROVE_S = 0.5
 def add_joined(catalog: Catalog, log: ChangeLog, query: Query, name: str) -> Wiring:
     """Writes the query into the plan, pinned to its nodes; the engine's next batch places it.
 
-    What Nova lets nodes take in is booked in the ledger for good: later queries get what is left.
+    What Nova lets nodes take in is booked in the ledger for good: later queries get the rest.
     """
     if name not in NAMES:
         raise unknown("way to place a join", name, NAMES, "ways to place a join")

@@ -1,4 +1,5 @@
-"""From a query to Nova's question and back: which pairs of sources join, what nodes can take, which parts follow."""
+"""From a query to Nova's question and back: pairs of sources that join, capacities of nodes, and the parts that
+follow."""
 
 from __future__ import annotations
 

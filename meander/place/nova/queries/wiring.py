@@ -71,7 +71,7 @@ Key = tuple[Operator, tuple[OperatorId, ...], NodeId]
 
 
 class Wiring:
-    """One query's operators. It edits the plan and writes down what is to be placed; the engine does the rest."""
+    """One query's operators. It edits the plan and writes down operators to be placed; the engine does the rest."""
 
     def __init__(self, catalog: Catalog, log: ChangeLog, shape: JoinShape) -> None:
         self.catalog, self.log, self.shape = catalog, log, shape
@@ -84,7 +84,7 @@ class Wiring:
         """All operators between the sources and the rest of the query."""
         self._merge: OperatorId | None = None
         self._rest: dict[OperatorId, OperatorId] = {}
-        """Operators of the query's plan behind the merge, and what they are here."""
+        """Operators of the query's plan behind the merge, and their counterparts here."""
         self._flag = fresh(("marked",), (*shape.left.schema.names, *shape.right.schema.names))[0]
         self._fresh: list[OperatorId] = []
 
@@ -142,7 +142,7 @@ class Wiring:
     # ---------------------------------------------------------------- operators
 
     def _write(self, cause: str) -> None:
-        """Makes the plan what the parts say, and writes down what has to be placed or removed."""
+        """Changes the plan to match the parts, and writes down operators to be placed or removed."""
         before, self._known, self._made, self._fresh = self._own, self._made, {}, []
         moved = self._build()
         assert self._merge is not None
@@ -154,7 +154,7 @@ class Wiring:
         self.log.write([*self._fresh, *moved, *gone], (), cause)
 
     def _build(self) -> list[OperatorId]:
-        """Adds what is missing, connects what stays; returns what has to move."""
+        """Adds missing operators, connects those that stay; returns those that have to move."""
         moved: list[OperatorId] = []
         ends = self._ends_of_sources({p.part.source(side) for p in self.parts for side in (LEFT, RIGHT)})
         needed: dict[tuple[int, int, NodeId], list[Slots]] = {}

@@ -46,7 +46,7 @@ class ColumnChange:
 
 
 class Changer:
-    """Placed joins and what has happened to them; `history` holds what can be undone."""
+    """Placed joins and their changes; `history` holds those that can be undone."""
 
     def __init__(self, joins: Joins, *, keep: int = 1000) -> None:
         self.joins = joins

@@ -54,7 +54,7 @@ class Replica:
 
 @dataclass
 class Joins:
-    """The board, its index, the virtual places, and what could not be placed."""
+    """The board, its index, the virtual places, and joins that could not be placed."""
 
     board: PlacedColumns
     tree: Tree
@@ -145,7 +145,7 @@ class Joins:
 
 
 def board_of(problem: JoinProblem, sigma: float | None) -> PlacedColumns:
-    """An empty board: no replica yet, the number of parts decided. There are spare rows for what comes later."""
+    """An empty board: no replica yet, the number of parts decided. There are spare rows for later joins."""
     nodes, sources, joins = problem.nodes, len(problem.source_node), problem.joins
     left, right = problem.source_tps[problem.join_left], problem.source_tps[problem.join_right]
     split = sigma_for(left, right, problem.bandwidth_tps) if sigma is None else sigma

@@ -129,7 +129,7 @@ class ReceivedParts:
     """The answer to a ticket as it comes."""
 
     def __init__(self, reader: Any, understood: Callable[[Exception], Exception]) -> None:
-        """`understood` says what an error means; it keeps the connection for as long as there is this."""
+        """`understood` translates errors; it keeps the connection for as long as there is this."""
         self._reader, self._understood = reader, understood
         self.schema: pa.Schema = self._once(lambda: reader.schema)
 

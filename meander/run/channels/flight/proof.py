@@ -19,7 +19,7 @@ COORDINATOR = "coordinator"
 HOME = "home"
 """The name of the coordinator's own host among the sites."""
 ROUTE, FOR, SIGNED = "way", "for", "signed"
-"""Of a ticket that goes through relays: the sites that are left to pass, who wants it, and what shows that."""
+"""Of a ticket that goes through relays: the sites that are left to pass, the client, and its signature."""
 
 
 def key_of(token: str) -> str:

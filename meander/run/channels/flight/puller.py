@@ -1,4 +1,4 @@
-"""Pulling: copies of channels whose logs are at other sites, kept ahead of what is processed here.
+"""Pulling: copies of channels whose logs are at other sites, kept ahead of processing.
 
 The source of each channel is in the store (`copy` notes), so pulling goes on after a restart by itself. One thread for
 each route; a request says how far each copy is and how far it has been processed, which is what lets the sender forget.

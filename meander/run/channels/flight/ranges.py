@@ -1,4 +1,4 @@
-"""Ranges of channels on the wire: what was read from a log, as it is appended to a copy of it elsewhere.
+"""Ranges of channels on the wire: records that were read from a log, as they are appended to a copy of it elsewhere.
 
 A range says which sequence numbers it covers, where its watermarks and markers are, and carries the tuples between them
 as one Arrow batch. It checks itself: what arrives damaged is recognised and asked for again.

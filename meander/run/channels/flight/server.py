@@ -1,7 +1,7 @@
 """A site's RPC server: other sites pull channels and state from here, the coordinator gives orders here.
 
 Every client shows its proof before its request is read. The server keeps no state about clients: their next request
-says what they have, and so what may be forgotten.
+says which records they have, and so which may be forgotten.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class RequestHandler(Protocol):
     def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
         """State that goes to a site, through another one if `via` differs from it.
 
-        Its chunks, its tables' numbers here, and what tells this export from others.
+        Its chunks, its tables' numbers here, and the number of this export.
         """
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         """Carries an order of the coordinator's out; gives the answer."""
 
     def asker(self, site: str) -> FlightClient:
-        """A route to ask another site, for what is only passed through."""
+        """The client of another site, for requests that are only passed through."""
 
 
 class _Who(flight.ServerMiddleware):  # type: ignore[misc]
@@ -216,7 +216,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             self._store.wait(seen, min(LOOK_S, remaining))
 
     def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], reader: str) -> list[ChannelRange]:
-        """Takes on what is to go over a broker; gives the refusals."""
+        """Accepts channels that are to go over a broker; returns the refusals."""
         firsts = {ChannelId(int(c)): int(first) for c, first in wanted.get("publish", {}).items()}
         mine = {c: first for c, first in firsts.items() if c in done}
         reached = (str(told[0]), int(told[1])) if (told := wanted.get("reached")) else None
@@ -225,7 +225,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return []
 
     def _forget(self, done: Mapping[ChannelId, int]) -> None:
-        """Lets go of what the readers have processed."""
+        """Releases records that the readers have processed."""
         exchange, positions = self._store.exchange, dict[ChannelId, int]()
         for channel, position in done.items():
             try:

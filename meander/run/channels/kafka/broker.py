@@ -152,7 +152,7 @@ class Broker:
         return spans
 
     def make(self, topic: str) -> None:
-        """A topic with one partition that keeps what it has; no effect if it is there."""
+        """A topic with one partition that keeps its records; no effect if it is there."""
         with self._asking() as client, _unless("TopicExistsException"):
             optional = self._jvm.java.util.Optional
             new = self._jvm.org.apache.kafka.clients.admin.NewTopic(topic, optional.of(1), optional.empty())
@@ -163,7 +163,7 @@ class Broker:
             self._got(client.deleteTopics([topic]).all())
 
     def trim(self, offsets: Mapping[str, int]) -> None:
-        """Lets the broker forget what is before these offsets."""
+        """Lets the broker forget records before these offsets."""
         # A static method beside one of the same name that is not: Py4J has to be told which.
         before = JavaMember("beforeOffset", None, STATIC_PREFIX + RECORDS_TO_DELETE, self._jvm._gateway_client)
         with self._asking() as client, _unless("UnknownTopicOrPartitionException"):

@@ -35,7 +35,8 @@ _threads = threading.local()
 
 
 def fetch(spark: SparkSession, coordinates: str, *, without: tuple[str, ...] = (), alone: bool = False) -> list[str]:
-    """The files of a Maven artifact and, unless it comes alone, of what it needs; from this user's cache if possible.
+    """The files of a Maven artifact and, unless it comes alone, of its dependencies; from this user's cache if
+    possible.
 
     Raises AwayError when they cannot be had.
     """

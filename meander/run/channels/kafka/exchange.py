@@ -20,10 +20,10 @@ from meander.run.channels.kafka.records import TopicLink
 
 
 class KafkaExchange:
-    """One site's two ends of what goes over its broker."""
+    """One site's two ends of the channels over its broker."""
 
     def __init__(self, broker: Broker, me: str, key: str, address_of: Callable[[str], PeerAddress | None]) -> None:
-        """`key` is what proofs of those who ask here are made with; `address_of` what is known of another site."""
+        """Proofs of clients are made with `key`; `address_of` gives the address of another site."""
         self.broker, self._me, self._key, self._address_of = broker, me, key, address_of
         self.publishing: TopicPublisher | None = None
         self.listening: TopicListener | None = None
@@ -53,7 +53,7 @@ class KafkaExchange:
         self.listening.rounds.start()
 
     def publish(self, reader: str, asked: PullRequest) -> bool:
-        """Takes on what a reader asked for; not if it does not share the broker."""
+        """Accepts a reader's request; not if it does not share the broker."""
         if self.publishing is None or not self.shares(reader):
             return False
         self.publishing.ask(reader, asked)

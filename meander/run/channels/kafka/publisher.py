@@ -1,8 +1,8 @@
 """Publishing: what readers asked for goes from the logs here to the broker, as far ahead as they may be.
 
 Nothing is remembered on disk: a reader says with every request where its copy ends, so after a start publishing begins
-there, and what the broker has already comes a second time without effect. The log stays the truth, and is let go of
-when the reader has processed it: a broker that loses what it had gets it again.
+there, and records that the broker has already come a second time without effect. The log stays the truth, and is let go
+of when the reader has processed it: a broker that loses records gets them again.
 """
 
 from __future__ import annotations

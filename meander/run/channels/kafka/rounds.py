@@ -1,4 +1,4 @@
-"""A thread that does one thing again and again, and can say what is in its way when that does not work."""
+"""A thread that does one thing again and again, and reports the problem when that does not work."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """`steady`: ours. Few moves, each of which pays, and none while the slots are even enough.
 
-It counts what waits and what will come until the next look, so a slot that keeps up only just is seen before it falls
-behind, and fragments that happen to be empty at the moment count too. Moving begins when the most loaded slot is well
-above the average and ends when it is near (two thresholds: small differences do not swing). If giving all fragments of
-one template away makes slots even enough, that is what is done: both slots then run fewer frames than if they shared
+It counts waiting tuples and the arrivals until the next reading, so a slot that keeps up only just is seen before it
+falls behind, and fragments that happen to be empty at the moment count too. Moving begins when the most loaded slot is
+well above the average and ends when it is near (two thresholds: small differences do not swing). If giving all
+fragments of one template away makes slots even enough, it does so: both slots then run fewer frames than if they shared
 it. Otherwise a move is from the most to the least loaded slot, of the fragment that evens the two out best, and only if
 the time that it saves is more than the move costs; if it is not, the best other move from that slot. A slot from which
 none pays is set aside, and the others are evened out among themselves. A frame that the new slot has to run for a
 template that it did not run before counts as load there, and is begun only where the two slots differ by enough to make
-up for it. While slots are even, a template that got scattered is gathered again, a slot's part at a look.
-Fragments with little to do go where their reader is: a tuple then crosses both in one step instead of waiting for two.
+up for it. While slots are even, a template that got scattered is gathered again, a slot's part at a look. Fragments
+with little to do go where their reader is: a tuple then crosses both in one step instead of waiting for two.
 """
 
 from __future__ import annotations
