@@ -1,4 +1,4 @@
-"""`meander explain`: what a query will do and, on a topology, how long its data is on its way, without running it."""
+"""`meander explain`: what a query will do and, on a topology, how long its data takes to arrive, without running it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from meander.model.plan import Query
 from meander.model.resilience import check_detour
 from meander.model.streams import SinkTarget, Stream
 from meander.place.catalog import Catalog
-from meander.place.forecast import Forecast, forecast
+from meander.place.forecast import RouteForecast, forecast
 from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.mechanisms.base import Mechanism
 
 _SUFFIXES = (".sql", ".py")
-MOST_WAYS = 8
-"""Ways that the text shows; JSON has all."""
+MOST_ROUTES = 8
+"""Routes that the text shows; JSON has all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def explain(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its ways.
+    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its routes.
 
     With --physical, how it would run instead: its fragments, their stages, which rewrites apply to each, and from which
     batch sizes on. Nothing is started for it.
@@ -66,23 +66,23 @@ def explain(
     if physical:
         _show_physical(script, contents, chosen, cores, as_json=as_json)
         return
-    ways = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
+    routes = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
     if as_json:
         found = [explain_json(q) for q in script.queries]
-        for each, forecast_ in zip(found, ways, strict=False):
+        for each, forecast_ in zip(found, routes, strict=False):
             each["placement"] = forecast_.as_json()
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
     texts = [explain_text(q) for q in script.queries]
-    for at, forecast_ in enumerate(ways):
-        title, *lines = forecast_.lines(MOST_WAYS)
+    for at, forecast_ in enumerate(routes):
+        title, *lines = forecast_.lines(MOST_ROUTES)
         texts[at] += "\n".join(["", "", f"  {title}", *(f"        {line}" for line in lines)])
     typer.echo("\n\n".join(texts))
 
 
 def _forecast(
     contents: TopologyFile, script: Script, query: Query, chosen: Mechanism, detour: float | None
-) -> Forecast:
+) -> RouteForecast:
     streams, sinks = {**contents.streams, **script.streams}, {**contents.sinks, **script.sinks}
     limit = contents.resilience.detour if detour is None else detour
     return forecast(Catalog(contents.topology, streams, sinks, detour=limit), query, chosen)

@@ -44,7 +44,7 @@ def kept_input(
         base=base_of(handover.source),
         reached=store.exchange.watermarks(old.ports).tolist(),
         floor=store.note(floor_note(handover.source)),
-        idle_timeout_ms=host.options.patience_ms,
+        idle_timeout_ms=host.options.idle_timeout_ms,
     )
 
 

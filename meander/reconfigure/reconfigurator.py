@@ -131,7 +131,7 @@ class Reconfigurator:
         """Whether the state of a node that is gone is elsewhere."""
         self.backup: UpstreamBackup | None = None
         if not replicas or self._strategy.needs_input:
-            runner, idle_timeout_ms = host.stepper.runner, host.options.patience_ms
+            runner, idle_timeout_ms = host.stepper.runner, host.options.idle_timeout_ms
             self.backup = UpstreamBackup(host.store, host.routing, runner, clock, idle_timeout_ms)
 
     @property

@@ -92,10 +92,10 @@ def test_how_stages_of_a_run_are_run_is_shown(tmp_path: Path) -> None:
 
 
 def test_problems_of_a_run_are_shown_and_change_the_exit_code(tmp_path: Path) -> None:
-    sick = {"healthy": False, "problems": ["outlet slow > alerts is paused: OSError: nobody answers"]}
+    sick = {"healthy": False, "problems": ["sink binding slow > alerts is paused: OSError: nobody answers"]}
     result = CliRunner().invoke(app, ["status", str(written(tmp_path / "results", status=sick))])
     assert result.exit_code == 1
-    assert "problem: outlet slow > alerts is paused: OSError: nobody answers" in result.output
+    assert "problem: sink binding slow > alerts is paused: OSError: nobody answers" in result.output
 
 
 def test_where_nothing_runs_status_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""When is moved state there? Migration queries against whole transfers from node to node, and against replay.
+"""The time until moved state has arrived: migration queries against whole transfers from node to node, and against
+replay.
 
 Every hop is a process of its own with a socket in and a socket out, and a limit on what leaves it; so is the sink. The
 state is that of a tumbling join. A move counts from the moment it is ordered until the source knows that the sink has
@@ -44,10 +45,10 @@ from meander.run.store.commit import Commit, StateAppend
 from meander.run.store.store import Store, StoreOptions
 
 SIZES_MBPS, HOPS_MBPS = 400.0, 100.0
-"""What a link carries, by experiment: as much as two busy cores move through three links, and 17 (decision 50)."""
+"""The bandwidth of a link, by experiment: as much as two busy cores move through three links, and 17 (decision 50)."""
 REPLAY_MBPS = (1_000.0, 10_000.0)
-"""Beside replay, which no link slows down: what local networks carry. The goal is for the last: over the first, 128 MB
-take a second at least, whoever moves them."""
+"""The bandwidths beside replay, which no link slows down: those of local networks. The goal is for the last: over
+the first, 128 MB take a second at least, by any means."""
 INTERMEDIATES = 2
 HOPS_MEGABYTES = 32
 REPLAY_MEGABYTES = 128
@@ -307,7 +308,7 @@ class SinkProcess:
         return name
 
     def rows(self, transfer: str) -> int:
-        """How many rows arrived; they are deleted then."""
+        """The number of rows that arrived; they are deleted then."""
         return int(self._ask(f"rows {transfer}"))
 
     def _ask(self, line: str) -> str:

@@ -38,9 +38,9 @@ MEMORY_BYTES = 2_000_000_000
 class Stop:
     """A place in the chain. Implements `Desk`."""
 
-    def __init__(self, name: str, store: Store, contacts: Mapping[str, str]) -> None:
+    def __init__(self, name: str, store: Store, addresses: Mapping[str, str]) -> None:
         self.name, self.store = name, store
-        self._askers = {n: FlightClient(PeerAddress(a, proof(key_of(n), name)), name) for n, a in contacts.items()}
+        self._askers = {n: FlightClient(PeerAddress(a, proof(key_of(n), name)), name) for n, a in addresses.items()}
         self._export: Export | None = None
 
     def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
@@ -88,8 +88,8 @@ def run(told: Mapping[str, Any]) -> None:
             return
         if told["role"] == "source":
             fill(stop.store, told["size"])
-        door = FlightServer(stop.store, stop, key_of(stop.name), f"grpc://{told['host']}:0")
-        sys.stdout.write(json.dumps({"address": f"grpc://{told['host']}:{door.port}"}) + "\n")
+        server = FlightServer(stop.store, stop, key_of(stop.name), f"grpc://{told['host']}:0")
+        sys.stdout.write(json.dumps({"address": f"grpc://{told['host']}:{server.port}"}) + "\n")
         sys.stdout.flush()
         threading.Event().wait()
 

@@ -53,16 +53,16 @@ def _moved(size_mb: int, relays: int, can: Can | None) -> tuple[float, int]:
         if can is not None:
             network = NamespaceLinks(Layout({name: (name,) for name in names}, wires), can)
             stack.callback(network.close)
-        contacts: dict[str, str] = {}
+        addresses: dict[str, str] = {}
         for name in names[:-1]:
             told: dict[str, Any] = {
                 "role": "source" if name == HOME else "relay",
                 "name": name,
                 "size": size_mb * 1_000_000,
             }
-            contacts = {**contacts, name: _started(stack, network, told | {"contacts": contacts})["address"]}
+            addresses = {**addresses, name: _started(stack, network, told | {"contacts": addresses})["address"]}
         way = [names[-2], *reversed(names[:-2])]
-        told = {"role": "sink", "name": "sink", "contacts": contacts, "way": way, "timeout_s": TIMEOUT_S}
+        told = {"role": "sink", "name": "sink", "contacts": addresses, "way": way, "timeout_s": TIMEOUT_S}
         found = _started(stack, network, told)
     if not found["done"]:
         raise TimeoutError(f"{size_mb} MB did not arrive: {found['error']}")
