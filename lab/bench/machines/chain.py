@@ -36,7 +36,7 @@ MEMORY_BYTES = 2_000_000_000
 
 
 class Stop:
-    """A place in the chain. Implements `Desk`."""
+    """A place in the chain. Implements `RequestHandler`."""
 
     def __init__(self, name: str, store: Store, addresses: Mapping[str, str]) -> None:
         self.name, self.store = name, store
