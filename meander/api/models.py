@@ -28,7 +28,7 @@ class ProblemDetails(BaseModel):
 
 class Stages(BaseModel):
     stages: dict[str, int] = Field(
-        description="By how their next batch runs: `prepared`, `in_pieces`, `plain` or `refused`."
+        description="By how their next batch runs: `prepared`, `operator_at_a_time`, `plain` or `refused`."
     )
     refused: dict[str, int] = Field(description="Those whose plans cannot be prepared, by the reason.")
 

@@ -43,10 +43,19 @@ def explain(
         ),
     ] = "bottom_up",
     detour: Annotated[float | None, typer.Option(help=DETOUR_HELP, show_default="the topology's, or 1.5")] = None,
+    physical: Annotated[
+        bool, typer.Option("--physical", help="Show how the stages of its fragments would run on Spark, and why.")
+    ] = False,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="With --physical: cores of the machine.", show_default="those of this one")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its
-    routes."""
+    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its routes.
+
+    With --physical, how it would run instead: its fragments, their stages, which rewrites apply to each, and from which
+    batch sizes on. Nothing is started for it.
+    """
     chosen = mechanism(mechanism_name)
     if detour is not None:
         check_detour(detour)
@@ -54,6 +63,9 @@ def explain(
     script = _script(query, contents.streams if contents else {}, contents.sinks if contents else None)
     if not script.queries:
         raise InputError("there is no query to explain; add a SELECT", query if _is_file(query) else None)
+    if physical:
+        _show_physical(script, contents, chosen, cores, as_json=as_json)
+        return
     routes = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
     if as_json:
         found = [explain_json(q) for q in script.queries]
@@ -74,6 +86,19 @@ def _forecast(
     streams, sinks = {**contents.streams, **script.streams}, {**contents.sinks, **script.sinks}
     limit = contents.resilience.detour if detour is None else detour
     return forecast(Catalog(contents.topology, streams, sinks, detour=limit), query, chosen)
+
+
+def _show_physical(
+    script: Script, contents: TopologyFile | None, chosen: Mechanism, cores: int | None, *, as_json: bool
+) -> None:
+    """Each query placed alone; without a topology as one fragment."""
+    from meander.local.physical import PlannedQuery, planned_query  # it imports PySpark, which takes a second
+
+    found: list[PlannedQuery] = [planned_query(script, query, contents, chosen.name, cores) for query in script.queries]
+    if as_json:
+        typer.echo(json.dumps([each.as_json() for each in found], indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n\n".join(each.text() for each in found))
 
 
 def _script(query: str, streams: dict[str, Stream], sinks: dict[str, SinkTarget] | None) -> Script:

@@ -297,10 +297,6 @@ class Core:
         """Raises when a command cannot be carried out after these events."""
         if command.check is not None:
             command.check(self)
-        moving = self.adaptation.transitions.under_way
-        for event in command.changes.events:
-            if isinstance(event, QueryRemoved) and event.query in moving:
-                raise conflict(f"query {event.query!r} is in a transition; try again when it has ended")
         added = [e.query for e in command.changes.events if isinstance(e, QueryAdded)]
         for query in added:
             self.loop.engine.applicator.preparation.prepare(query)
@@ -324,6 +320,9 @@ class Core:
         topology, now = self.loop.catalog.topology, self.clock()
         names, links = self._touched(events)
         departure = Departure.of(topology, self.ledger, events)
+        for event in events:
+            if isinstance(event, QueryRemoved):
+                self.adaptation.transitions.give_up(event.query)
         applied = self.loop.decide(events)
         self._told_reports()
         self.adaptation.note(events, now)

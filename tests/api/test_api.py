@@ -349,7 +349,7 @@ def test_a_stage_that_goes_the_slow_way_was_not_to_be_seen_anywhere(
     operator: Browser, coordinator: Coordinator, until: Until
 ) -> None:
     use = until(lambda: (operator.get("/health")["stages"] or {}).get("stages"))
-    assert set(use) == {"prepared", "in_pieces", "plain", "refused"}
+    assert set(use) == {"prepared", "operator_at_a_time", "plain", "refused"}
     assert sum(use.values()) > 0
     text = operator.ask("GET", "/metrics").body.decode()
     assert all(f'meander_stages{{mode="{mode}"}}' in text for mode in use)

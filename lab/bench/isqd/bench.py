@@ -1,7 +1,7 @@
 """Do running queries follow a changing topology at the price of the change? Incremental deployment, all experiments.
 
-`isqd_live` changes topologies under running queries, `isqd_makespan` compares with restarts, `isqd_state` moves state
-over real sockets; here are the matrix of cases and what a change touches.
+`live` changes topologies under running queries, `makespan` compares with restarts, `state` moves state from process to
+process; here are the matrix of cases and what a change touches.
 """
 
 from __future__ import annotations
@@ -123,13 +123,16 @@ def run(quick: bool, progress: Progress) -> Report:
     finally:
         spark.stop()
     busy = os.getloadavg()[0] / (os.cpu_count() or 1)
+    from lab.bench.isqd import state as isqd_state
+
+    notes = NOTES + isqd_state.notes() + (QUICK_NOTES if quick else ())
     return Report(
         "isqd",
         f"{len(cases(extent))} replays of changes under ten queries, generated and published; "
         f"state of {', '.join(map(str, extent.sizes))} MB",
         extent.repeats,
         tuple(figures),
-        NOTES + (QUICK_NOTES if quick else ()) + (f"processes that wanted a core at the end: {busy:.1f} for each",),
+        (*notes, f"processes that wanted a core at the end: {busy:.1f} for each"),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from meander.adapt.decisions import Transition, TransitionOutcome
@@ -95,6 +95,17 @@ class Transitions:
                 del self._running[transition.query]
                 self._give_back(transition, running)
             raise InputError(f"the transition of query {transition.query!r} cannot begin: {error}") from None
+
+    def give_up(self, query: QueryId) -> None:
+        """The query is about to be stopped: what it shares with others follows its placement as in any change."""
+        running = self._running.pop(query, None)
+        if running is None:
+            return
+        operators = (*running.moved, *running.itinerary.apart)
+        self._release(operators)
+        self.loop.deployer.note(operators)
+        with suppress(JournalError):  # a restart forgets transitions of queries that are gone
+            self.loop.host.store.commit(Commit(notes={note_of(query): None}))
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -33,8 +33,12 @@ MOST_RECORDS = 50_000
 """Of one channel in one range."""
 BATCH_BYTES = 1_000_000
 """Ranges that together are smaller travel as one batch."""
+LEAST_BLOCK_BYTES = 4_096
 LOOK_S = 0.25
 CHUNK = pa.schema([pa.field("chunk", pa.large_binary())])
+BLOCK = CHUNK.append(pa.field("left", pa.int64()))
+"""A piece of a chunk, and how many bytes of the chunk follow it. A relay passes on what it has whole, so with small
+pieces many links in a row work at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +180,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         except InputError as error:
             raise self._refused(via, str(error)) from None
         facts = {"keys": list(keys), "chunks": len(chunks), "export": export}
-        schema = CHUNK.with_metadata({"state": json.dumps(facts)})
         first = int(wanted.get("from", 0)) if wanted.get("export", export) == export else 0
+        block = max(LEAST_BLOCK_BYTES, int(wanted["block"])) if "block" in wanted else None
+        schema = (CHUNK if block is None else BLOCK).with_metadata({"state": json.dumps(facts)})
 
         def pieces() -> Iterator[pa.RecordBatch]:
             for number in range(first, len(chunks)):
-                yield pa.RecordBatch.from_arrays([pa.array([chunks.chunk(number)], pa.large_binary())], schema=schema)
+                chunk = chunks.chunk(number)
+                if block is None:
+                    yield _piece(schema, chunk)
+                else:
+                    for at in range(0, len(chunk), block):
+                        yield _piece(schema, chunk[at : at + block], max(0, len(chunk) - at - block))
 
         return flight.GeneratorStream(schema, pieces())
 
@@ -267,6 +277,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 waiting, size = [], 0
         if waiting:
             yield to_batch(waiting), size
+
+
+def _piece(schema: pa.Schema, data: bytes, *left: int) -> pa.RecordBatch:
+    columns = [pa.array([data], pa.large_binary()), *(pa.array([n], pa.int64()) for n in left)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _short(error: Exception) -> str:

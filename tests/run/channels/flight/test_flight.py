@@ -17,6 +17,7 @@ from meander.coordinator.security.certificates import make
 from meander.deploy.markers import Marker, MarkerAction
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
+from meander.reconfigure.state import pull
 from meander.reconfigure.state.job import MoveState
 from meander.reconfigure.state.pull import StatePull
 from meander.reconfigure.state.transfer import Export, import_state
@@ -454,4 +455,57 @@ def test_state_comes_through_relays_chunk_by_chunk_and_each_chunk_once(
     assert sorted(found.table.column("id").to_pylist()) == list(range(2000))
     again = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
     assert again.done
+    relay.close()
+
+
+class Troubled:
+    """An export whose chunks are cut off or damaged on their way, each of these once."""
+
+    def __init__(self, export: Export, cut: set[int], damaged: set[int]) -> None:
+        self._export, self._cut, self._damaged = export, cut, damaged
+
+    def __len__(self) -> int:
+        return len(self._export)
+
+    @property
+    def digest(self) -> int:
+        return self._export.digest
+
+    def chunk(self, number: int) -> bytes:
+        chunk = self._export.chunk(number)
+        if number in self._cut:
+            self._cut.remove(number)
+            raise OSError("the line is dead")
+        if number in self._damaged:
+            self._damaged.remove(number)
+            return bytes([*chunk[:-1], chunk[-1] ^ 0x10])
+        return chunk
+
+
+@pytest.mark.parametrize("block", [None, 4_096, 100_000])
+def test_state_arrives_whole_over_connections_that_break_and_bits_that_flip(
+    tmp_path: Path, sender: Place, reader: Place, block: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without blocks, as from a site that does not know them."""
+    for bucket in range(4):
+        append = StateAppend.sliced(rows(bucket * 1000, 1000), 3, [FragmentId(1)], [bucket], [1000])
+        sender.store.commit(Commit(state_appends=(append,)))
+    export = Export(sender.store, FragmentId(1), operators=[3], chunk_bytes=10_000)
+    assert len(export) > 5
+    sender.exports[5, 0] = ("reader", Troubled(export, {1, 4}, {0, 2, len(export) - 1}), [3])
+    relay = place(tmp_path, "relay").knows(sender)
+    reader.knows(relay)
+    monkeypatch.setattr(pull, "PAUSE_S", 0.01)
+    asked = flight_client.get_along
+
+    def along(route: list[str], ticket: dict[str, Any], *rest: Any) -> Any:
+        return asked(route, {n: v for n, v in (ticket | {"block": block}).items() if v is not None}, *rest)
+
+    monkeypatch.setattr(pull, "get_along", along)
+    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
+    move.start()
+    assert move.wait(TIMEOUT_S)
+    found = reader.store.state.read([FragmentId(2)], 7, [0], [100])
+    assert found.table is not None
+    assert sorted(found.table.column("id").to_pylist()) == list(range(4000))
     relay.close()
