@@ -82,7 +82,7 @@ def observed(store: Store) -> dict[str, Any]:
         "versions": dict(views.versions),
         "counters": dict(views.counters),
         "acknowledged": dict(views.acknowledged),
-        "notes": dict(views.notes),
+        "records": {(r.kind, r.key): r for found in views.records.by_kind.values() for r in found.values()},
     }
 
 

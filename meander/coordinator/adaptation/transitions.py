@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from meander.adapt.decisions import Outcome, Transition
 from meander.adapt.per_query import assign, place_again
 from meander.coordinator.adaptation.costs import Cost
-from meander.coordinator.adaptation.transition_records import PREFIX, TransitionProgress, from_json, note_of, to_json
+from meander.coordinator.adaptation.transition_records import TransitionProgress, progress_of, record_of
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols.transitions import TRANSITIONS, Itinerary, Step, transition_protocol
 from meander.model.errors import InputError
@@ -25,6 +25,8 @@ from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.decisions import TransitionRecord
+from meander.run.store.records.record import forget
 
 _log = logging.getLogger(__name__)
 PROTOCOLS = tuple(p.name for p in TRANSITIONS)
@@ -260,17 +262,16 @@ class Transitions:
             course.arrived is not None,
             course.returning,
         )
-        self.loop.host.store.commit(Commit(notes={note_of(course.transition.query): to_json(progress)}))
+        self.loop.host.store.commit(Commit(records=(record_of(progress),)))
 
     def restore(self) -> tuple[Transition, ...]:
         """Takes up what was under way when the process ended. To be called before the loop recovers; then `resume`."""
         loop = self.loop
-        for key, data in loop.host.store.notes(PREFIX).items():
-            query = QueryId(key[len(PREFIX) :])
+        for query, record in loop.host.store.records(TransitionRecord).items():
             if query not in loop.catalog.plan.queries:
-                loop.host.store.commit(Commit(notes={key: None}))
+                loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
                 continue
-            found = from_json(query, data)
+            found = progress_of(record)
             now = loop.clock()
             course = _Course(found.transition, found.itinerary, BatchReport(0), now, 0.0, list(found.waiting))
             course.moved, course.step, course.returning = found.moved, found.step, found.returning
@@ -317,7 +318,7 @@ class Transitions:
 
     def _ended(self, query: QueryId, course: _Course) -> Outcome:
         del self._courses[query]
-        self.loop.host.store.commit(Commit(notes={note_of(query): None}))
+        self.loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
         if course.arrived is not None:
             course.cost.tidying_s = self.loop.clock() - course.arrived
         seconds = self.loop.clock() - course.started

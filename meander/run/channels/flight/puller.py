@@ -1,6 +1,6 @@
 """Pulling: copies of channels whose logs are at other sites, kept ahead of what is processed here.
 
-Which channels come from where is in the store (`copy` notes), so pulling goes on after a restart without anybody being
+Which channels come from where is in the store (`CopyRecord`), so pulling goes on after a restart without anybody being
 asked. One thread for each way; a request says how far each copy is and how far it has been processed, which is what
 lets the sender forget. A copy that is far enough ahead is not asked for until it has been worked off.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ from meander.run.channels.flight.client import AwayError, FlightClient, RefusedE
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch
 from meander.run.store.commit import Commit, CommitConflictError
 from meander.run.store.journal import JournalError
+from meander.run.store.records.record import Record
+from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -34,11 +36,6 @@ MOST_BYTES = 8_000_000
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 Way = tuple[str, ...]
 """The sites on the way to a log, nearest first; the last one has it."""
-
-
-def copy_note(channel: ChannelId) -> str:
-    """Under which name the store remembers where a copy comes from."""
-    return f"copy {channel}"
 
 
 class Brokered(Protocol):
@@ -92,9 +89,9 @@ class Pulling:
         """Looks again which channels come from where; call it after that has changed."""
         with self._lock:  # whoever looks later sees more: what it found must not be replaced by less
             found: dict[Way, list[ChannelId]] = {}
-            for key, way in self.store.notes("copy ").items():
-                if way:
-                    found.setdefault(tuple(way), []).append(ChannelId(int(key.split(" ")[1])))
+            for copy in self.store.records(CopyRecord).values():
+                if copy.route:
+                    found.setdefault(copy.route, []).append(copy.channel)
             self._ways = {way: tuple(channels) for way, channels in found.items()}
             if self._stopping.is_set():
                 return
@@ -185,8 +182,8 @@ class Pulling:
             found = {c: view for c in channels if (view := views.get(c)) is not None and not view.is_cut}
             return {c: (view.tail, view.head) for c, view in found.items()}
 
-    def take(self, ranges: Iterable[ChannelRange], notes: Mapping[str, Any] | None = None) -> int:
-        """Appends what came, each record once; says how many were new. If any are, `notes` go into their commit.
+    def take(self, ranges: Iterable[ChannelRange], *records: Record[Any]) -> int:
+        """Appends what came, each record once; says how many were new. If any are, `records` go into their commit.
 
         While a channel changes its way two threads may bring the same records: nobody else appends between the look
         at where a copy ends and the commit.
@@ -198,7 +195,7 @@ class Pulling:
             schemas, views = self.store.views.schemas.by_number, self.store.views.channels.by_id
             try:
                 appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
-                self.store.commit(Commit(appends=appends, notes=notes or {}))
+                self.store.commit(Commit(appends=appends, records=records))
             except (InputError, CommitConflictError) as error:
                 raise RefusedError(f"records that came do not fit: {error}") from error
         came = sum(found.stop - found.start for found in fresh)
