@@ -8,18 +8,18 @@ them to make more of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_type_hints
 
 from meander.run.store.journal import JournalError
-from meander.run.store.records.plain import Codec, NotPlainError, codec_of
+from meander.run.store.records.plain import Codec, codec_of, fields_of
 
 K = TypeVar("K")
 K_contra = TypeVar("K_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
-Row = list[Any]
+Row = Sequence[Any]
 """The plain form of a record."""
 Upgrade = Callable[[Row], Row]
 """Makes the plain form of a version that of the next one."""
@@ -53,27 +53,26 @@ class Record(Generic[K]):
         raise NotImplementedError
 
     def to_plain(self) -> Row:
-        """The values of all fields, as JSON has them."""
-        return [
-            getattr(self, name) if codec is None else codec.encode(getattr(self, name))
-            for name, codec in _form_of(type(self)).encoders
-        ]
+        """The values of all fields, as JSON writes them."""
+        row: Row = _codec_of(type(self)).encode(self)
+        return row
 
     @classmethod
     def from_plain(cls, version: int, row: Row) -> Self:
         """The record of a plain form, which may be that of an older version."""
-        what = f"record {cls.kind!r} {str(row)[:200]}"
         if version > cls.version:
-            raise UnknownRecordError(f"{what} has version {version}, and only versions up to {cls.version} are known")
+            raise UnknownRecordError(
+                f"{_shown(cls, row)} has version {version}, and only versions up to {cls.version} are known"
+            )
         try:
             for upgrade in cls.upgrades[version:]:
                 row = upgrade(row)
-            if len(row) != len(codecs := _form_of(cls).codecs):
-                raise NotPlainError(f"it has {len(row)} values, not {len(codecs)}")
-            return cls(**{name: codec.decode(value) for (name, codec), value in zip(codecs.items(), row, strict=True)})
+            record: Self = _codec_of(cls).decode(row)
+            return record
         except (ValueError, TypeError, LookupError, AttributeError) as problem:
             raise RecordError(
-                f"{what} cannot be read: {problem}; bring the directory back from a copy, or begin with an empty one"
+                f"{_shown(cls, row)} cannot be read: {problem}; bring the directory back from a copy, or begin with an "
+                "empty one"
             ) from problem
 
     @classmethod
@@ -127,25 +126,17 @@ def forget_all(type_: RecordType[K, Record[Any]], keys: Iterable[K]) -> list[Cha
     return [type_.forgotten(key) for key in keys]
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """How records of one type are written and read."""
-
-    codecs: Mapping[str, Codec]
-    encoders: Sequence[tuple[str, Codec | None]]
-    """None where a value is plain already."""
+def _shown(type_: type[Record[Any]], row: Row) -> str:
+    return f"record {type_.kind!r} {str(list(row))[:200]}"
 
 
-_forms: dict[str, _Form] = {}
+_codecs: dict[type[Record[Any]], Codec] = {}
 
 
-def _form_of(type_: type[Record[Any]]) -> _Form:
-    found = _forms.get(type_.kind)
+def _codec_of(type_: type[Record[Any]]) -> Codec:
+    found = _codecs.get(type_)
     if found is None:
-        hints = get_type_hints(type_)
-        codecs = {f.name: codec_of(hints[f.name]) for f in fields(type_)}  # type: ignore[arg-type]  # all are dataclasses
-        encoders = [(name, None if codec.is_plain else codec) for name, codec in codecs.items()]
-        found = _forms[type_.kind] = _Form(codecs, encoders)
+        found = _codecs[type_] = fields_of(type_)
     return found
 
 

@@ -248,7 +248,7 @@ def test_a_version_that_is_not_known_is_named_with_the_program_that_wrote_it(
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (["slot", 1, 3], r"record 'slot' \[3\] cannot be read: it has 1 values, not 2; bring the directory back"),
+        (["slot", 1, 3], r"record 'slot' \[3\] cannot be read: \[3\] has 1 values, not 2; bring the directory back"),
         (["slot", 1, 3, "1"], "'1' is not int"),
         (["slot", 1, 3, True], "True is not int"),
         (["fragment", 1, [1, 1, 2, [3]]], "has 4 values, not 5"),
