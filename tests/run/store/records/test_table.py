@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -115,6 +116,11 @@ def _change(before: list[Fragment], after: list[Fragment], old: list[Channel], n
 
 def test_these_are_all_kinds() -> None:
     assert [type_.kind for type_ in TYPES] == KINDS
+
+
+def test_the_page_about_stores_has_a_row_for_every_kind() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "concepts" / "store.md").read_text()
+    assert re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE) == KINDS
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=lambda t: t.kind)
