@@ -1,4 +1,4 @@
-"""The coordinator's own host among the sites: its door, and all that is needed to drive changes through the fleet."""
+"""The coordinator's own host among the sites: its RPC server, and the parts that drive changes through the fleet."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from meander.run.reporting.inventory import Inventory
 from meander.run.reporting.paused import pauses_from
 
 FRESH_S = 5.0
-"""For so long what the book says is not looked up again, unless somebody came or went."""
+"""The time for which entries of the membership store are used again, unless a site comes or goes."""
 AT_ONCE = 16
 
 
 class Declared(Protocol):
-    """What sites have to know of streams and sinks."""
+    """The streams and sinks that sites have to know."""
 
     @property
     def streams(self) -> Mapping[str, Stream]: ...
@@ -79,16 +79,16 @@ class Members:
         return self._keys.get(site)
 
     def changed(self) -> None:
-        """Somebody came or went."""
+        """Drops the cached entries: a site came or went."""
         self._until = 0.0
 
     def _look(self) -> None:
         with self._lock:
             if time.monotonic() < self._until:
                 return
-            book = self._membership.book
-            self._keys = book.keys()
-            rows = [row for row in book.sites() if row.name in self._keys]
+            store = self._membership.store
+            self._keys = store.keys()
+            rows = [row for row in store.sites() if row.name in self._keys]
             self._addresses = {row.name: row.address for row in rows if row.address}
             self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S
@@ -96,7 +96,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
-    """Where the coordinator's own host is reached by sites."""
+    """The listening address of the coordinator's own host, and the address at which sites reach it."""
 
     listen: str = "127.0.0.1:0"
     address: str | None = None
@@ -111,7 +111,7 @@ class OwnSite:
     """Made before anything is taken up, opened with the host, closed with it."""
 
     def __init__(self, fleet: Fleet, secret: str, world: Declared, options: ListenOptions) -> None:
-        """`secret` is known to nobody else: proofs for those who ask here are made with it."""
+        """`secret` is known to the coordinator only: proofs for clients of this host are made with it."""
         self._key, self._options = key_of(f"{HOME} {secret}"), options
         self._world = {
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
@@ -123,7 +123,7 @@ class OwnSite:
         self._driver: Driver | None = None
         self.outbox: Outbox | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
-        """What the sites that are there said about themselves last."""
+        """The last facts about themselves of the sites that are there."""
 
     def join(self, loop: PlacementLoop, host: Host) -> None:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
@@ -145,7 +145,7 @@ class OwnSite:
         self._clients.home_address = shown if "://" in shown else f"{scheme}://{shown}"
 
     def _remote(self) -> Remote:
-        """What sites say about their fragments."""
+        """The pauses and backlogs that sites report of their fragments."""
         hosts = self._driver.sites if self._driver is not None else {}
         if not hosts:
             return Remote()
@@ -156,7 +156,7 @@ class OwnSite:
         return Remote({key: p for each in pauses for key, p in each.items()}, frozenset(behind), heard)
 
     def _here(self) -> str:
-        """The host at which sites reach this one, if nobody says otherwise: its name if it listens everywhere."""
+        """The host at which sites reach this one, unless configured: its name if it listens everywhere."""
         listen = self._options.listen
         return socket.getfqdn() if is_everywhere(listen) else listen.rsplit(":", 1)[0]
 
@@ -179,7 +179,7 @@ class OwnSite:
     def resume(
         self, sites: Sequence[str], name: str | None, operators: Sequence[OperatorId] = ()
     ) -> dict[str, list[str] | str]:
-        """Lets sites try again what is paused there; for each what that was, or why it could not be told."""
+        """Lets sites try paused parts again; for each their names, or the reason why the site could not be reached."""
         with ThreadPoolExecutor(AT_ONCE, "resuming") as pool:
             return dict(zip(sites, pool.map(lambda site: self._resume_at(site, name, operators), sites), strict=True))
 
@@ -191,7 +191,7 @@ class OwnSite:
             return str(error)
 
     def inventories(self, sites: Sequence[str]) -> dict[str, Inventory | str]:
-        """What sites have; for each that could not be asked the reason."""
+        """The inventories of sites; for each that could not be asked the reason."""
         if not sites:
             return {}
         with ThreadPoolExecutor(AT_ONCE, "inventories") as pool:

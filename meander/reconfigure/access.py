@@ -5,10 +5,10 @@ from __future__ import annotations
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent import Agent
-from meander.reconfigure.effect import log_note
 from meander.reconfigure.in_flight import keys_of
 from meander.reconfigure.state.transfer import Export
 from meander.run.channels.flight.server import Chunks
+from meander.run.store.records.transport import ReaderRecord
 
 
 class Access:
@@ -22,8 +22,8 @@ class Access:
 
     def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
         """Whether a site reads a channel from here, or is about to take its log over, and may ask through `via`."""
-        noted = self.agent.host.store.note(log_note(channel))
-        if noted is not None and reader == noted[0] and via in noted:
+        found = self.agent.host.store.record(ReaderRecord, channel)
+        if found is not None and reader == found.reader and via in (found.reader, *found.relays):
             return True
         for change in list(self.agent.changes.values()):
             part = change.part

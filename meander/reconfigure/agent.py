@@ -12,35 +12,35 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
-from meander.model.ids import ChannelId, OperatorId
+from meander.model.ids import ChannelId
 from meander.reconfigure import marking
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.effect import rerouted, starts, to_be_drained, undo
-from meander.reconfigure.ending import Ending, NoEffectError
+from meander.reconfigure.ending import ChangeEnding, ImpossibleEffectError
 from meander.reconfigure.failover import Failover
-from meander.reconfigure.in_flight import InFlightChange, part_note, parts_under_way
+from meander.reconfigure.in_flight import InFlightChange, parts_under_way
 from meander.reconfigure.messages import (
     Abort,
     Answer,
     Done,
     Effect,
     Fetch,
-    Fork,
+    ForkAt,
     Mark,
     Message,
+    PartStatuses,
     Poll,
     Positions,
     Prepare,
     Reroute,
-    Statuses,
 )
 from meander.reconfigure.moving import StateMover
 from meander.reconfigure.overlap import Overlaps
@@ -54,15 +54,17 @@ from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.reconfigure.wiring import with_channels
 from meander.run.channels.base import ChannelSpec
 from meander.run.channels.flight.client import FlightClient
-from meander.run.channels.flight.puller import Pulling, copy_note
+from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.kafka.exchange import KafkaExchange
 from meander.run.failures import reason_of
 from meander.run.fragments.bindings import first_slot
 from meander.run.host import Host
 from meander.run.installation import Installation
-from meander.run.step.work import FROZEN, drained_note
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.reconfigurations import DrainedRecord, PartRecord, ReconfigurationRecord
+from meander.run.store.records.record import Change, forget
+from meander.run.store.records.transport import CopyRecord
 
 _log = logging.getLogger(__name__)
 MOST_OVER = 1_000
@@ -79,6 +81,7 @@ class Agent:
         strategy: str = "migration_query",
         backup: UpstreamBackup | None = None,
         has_copies: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
         background: bool = True,
     ) -> None:
         """`paths` are those of a host that plays many nodes; the nodes of a host without are one process."""
@@ -87,9 +90,9 @@ class Agent:
         self.changing = threading.RLock()
         """Held while something changes what runs here."""
         self.failover = Failover(host, paths, backup, has_copies=has_copies)
-        self.mover = StateMover(host, paths, strategy, background=background)
+        self.mover = StateMover(host, paths, strategy, clock, background=background)
         self.mover.backup = backup
-        self.ending = Ending(host, self.failover, self.delay_ms, backed_up=backup is not None)
+        self.ending = ChangeEnding(host, self.failover, self.delay_ms, backed_up=backup is not None)
         self.overlaps = Overlaps(host, self.failover, self.delay_ms)
         self.pulling: Pulling | None = None
         self.kafka: KafkaExchange | None = None
@@ -127,7 +130,7 @@ class Agent:
                 return self.mark(message)
             case Poll():
                 return self.poll(message)
-            case Fork():
+            case ForkAt():
                 return self.fork(message)
             case Fetch():
                 return self.fetch(message)
@@ -207,8 +210,7 @@ class Agent:
         known = set(self.host.store.exchange.channels())
         with self.host.between_steps({f for c in changes for f in c.old}):
             rewire = tuple(r for c in changes for r in to_be_drained(c.part, known))
-            notes = {part_note(c.number): c.record() for c in changes}
-            self.host.store.commit(Commit(rewire=rewire, notes=notes))
+            self.host.store.commit(Commit(rewire=rewire, records=tuple(c.record for c in changes)))
             for change in changes:
                 self.host.routing.wait_for(change.part.marker)
                 change.is_armed = True
@@ -233,22 +235,22 @@ class Agent:
                 refused |= self.overlaps.fork(at_once, backed_up=self.backup is not None)
             return Done(refused)
 
-    def fork(self, message: Fork, notes: Mapping[str, Any] | None = None) -> Done:
-        """Lets old and new fragments run side by side, all in one commit with `notes`: that has been decided."""
+    def fork(self, message: ForkAt, records: tuple[Change, ...] = ()) -> Done:
+        """Lets old and new fragments run side by side, all in one commit with `records`: that has been decided."""
         with self.changing:
             found = [c for n in message.times if (c := self.changes.get(n)) is not None and not c.is_forked]
             if found:
-                self.overlaps.fork_at(found, message.times, notes or {})
-            elif notes:
-                self.host.store.commit(Commit(notes=notes))
+                self.overlaps.fork_at(found, message.times, records)
+            elif records:
+                self.host.store.commit(Commit(records=records))
         self.refresh()
         return Done(self._unknown(message.times))
 
-    def poll(self, message: Poll) -> Statuses:
+    def poll(self, message: Poll) -> PartStatuses:
         """How far changes are; state that can move begins to."""
         with self.changing:
             found = [c for n in message.numbers if (c := self.changes.get(n)) is not None]
-            return Statuses({c.number: status_of(c, self.host, self.mover, self.overlaps) for c in found})
+            return PartStatuses({c.number: status_of(c, self.host, self.mover, self.overlaps) for c in found})
 
     def fetch(self, message: Fetch) -> Done:
         """Begins to fetch state that comes from elsewhere, and logs that will begin here."""
@@ -264,7 +266,7 @@ class Agent:
         known = set(self.host.store.exchange.channels())
         begins: dict[ChannelId, tuple[int, int]] = {}
         add: list[ChannelSpec] = []
-        notes: dict[str, Any] = {}
+        records: list[Change] = []
         for change in changes:
             part, told = change.part, positions[change.number]
             specs = {s.channel: s for s in change.installation.channels}
@@ -272,10 +274,10 @@ class Agent:
             change.added = [c.id for c in fresh]
             add += [specs[c.id] for c in fresh]
             begins |= {c.id: told.logs[c.id][:2] for c in fresh}
-            notes |= {copy_note(c.id): list(part.routes.logs[c.id]) for c in fresh}
-            notes[part_note(change.number)] = {**change.record(), "fetched": encode(told)}
+            records += [CopyRecord(c.id, part.routes.logs[c.id]) for c in fresh]
+            records.append(replace(change.record, fetched=encode(told)))
         if changes:
-            self.host.store.commit(Commit(add=tuple(add), passed=starts(begins), notes=notes))
+            self.host.store.commit(Commit(add=tuple(add), passed=starts(begins), records=tuple(records)))
         for change in changes:
             change.fetched = positions[change.number]
 
@@ -289,16 +291,16 @@ class Agent:
 
     # ---------------------------------------------------------------- ending
 
-    def effect(self, message: Effect, notes: Mapping[int, Mapping[str, Any]] | None = None) -> Done:
-        """The changes happen here, all in one commit; `notes` of each go into it. Unknown ones have happened before.
+    def effect(self, message: Effect, records: Mapping[int, list[Change]] | None = None) -> Done:
+        """The changes happen here, all in one commit; `records` of each go into it. Unknown ones have happened before.
 
         If one of them is impossible, the others happen one by one; it is refused, and has had no effect.
         """
         with self.changing:
-            told, numbers = notes or {}, tuple(message.positions)
+            told, numbers = records or {}, tuple(message.positions)
             try:
                 self._take_effect([self.changes[n] for n in numbers if n in self.changes], message.positions, told)
-            except NoEffectError as error:
+            except ImpossibleEffectError as error:
                 if len(numbers) == 1:
                     _log.exception("change %d cannot take effect", numbers[0])
                     return Done({numbers[0]: str(error)})
@@ -315,13 +317,13 @@ class Agent:
         self,
         changes: Sequence[InFlightChange],
         positions: Mapping[int, Positions],
-        notes: Mapping[int, Mapping[str, Any]],
+        records: Mapping[int, list[Change]],
     ) -> None:
-        told = {key: value for each in notes.values() for key, value in each.items()}
+        told = [change for each in records.values() for change in each]
         if changes:
             self.ending.take_effect(changes, positions, told)
         elif told:
-            self.host.store.commit(Commit(notes=told))
+            self.host.store.commit(Commit(records=tuple(told)))
         for change in changes:
             self._forget(change)
 
@@ -364,23 +366,23 @@ class Agent:
 
     def recover(self) -> None:
         """Takes up the parts that were under way; what runs has been installed before."""
-        for part, data in parts_under_way(self.host.store):
-            self.resume(part, data)
+        for part, record in parts_under_way(self.host.store):
+            self.resume(part, record)
 
-    def resume(self, part: Part, data: Mapping[str, Any]) -> None:
+    def resume(self, part: Part, record: PartRecord) -> None:
         """Takes up a part as the store remembers it."""
         store, routing = self.host.store, self.host.routing
         number, change = part.number, self._begun(part)
-        change.is_armed, change.is_marked, change.added = True, data["marked"], list(data["added"])
-        change.fetched = decode(Positions, data["fetched"]) if data.get("fetched") else None
+        change.is_armed, change.is_marked, change.added = True, record.is_marked, list(record.added)
+        change.fetched = None if record.fetched is None else decode(Positions, record.fetched)
         self.changes[number] = change
         change.preparing = self._preparer.submit(self.host.prepare, change.installation.fragments)
-        if "times" in data:
-            self.overlaps.resume(change, {OperatorId(int(o)): int(time) for o, time in data["times"].items()})
+        if record.times is not None:
+            self.overlaps.resume(change, record.times)
             return
         routing.wait_for(part.marker)
-        done = {f: note for f in change.old if (note := store.note(drained_note(number, f)))}
-        change.frozen = {f for f, note in done.items() if note == FROZEN}
+        done = {f: each for f in change.old if (each := store.record(DrainedRecord, (number, f)))}
+        change.frozen = {f for f, drained in done.items() if drained.is_frozen}
         routing.drain(dict.fromkeys(done, number))
         opened = [c for c in part.opened if c.sender not in part.change.fragments]
         if change.is_marked and not change.lets_senders_wait and (wires := with_channels(routing, opened)):
@@ -390,12 +392,14 @@ class Agent:
     def abort_undecided(self) -> None:
         """Aborts what was under way at the coordinator's own host: the driver that decides has started again."""
         store = self.host.store
-        for part, data in parts_under_way(store):
-            if "times" in data:  # old and new fragments run side by side: the driver takes it up
+        for part, record in parts_under_way(store):
+            if record.times is not None:  # old and new fragments run side by side: the driver takes it up
                 continue
             moving = tuple(h for h in part.handovers if part.is_here(h.target))
-            change = InFlightChange(part, Installation((), ()), {}, moving, added=list(data.get("added", ())))
-            store.commit(undo([change], store))
+            change = InFlightChange(part, Installation((), ()), {}, moving, added=list(record.added))
+            commit = undo([change], store)
+            stale = forget(ReconfigurationRecord, part.number)
+            store.commit(replace(commit, records=(*commit.records, stale)))
         remove_unfinished(store)
 
     def refresh(self) -> None:

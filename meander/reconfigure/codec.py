@@ -17,7 +17,7 @@ import pyarrow as pa
 from meander.deploy.fragments import Channel, DeploymentChange
 from meander.deploy.markers import Marker
 from meander.deploy.records import change_from_json, change_to_json, channel_from_json, channel_to_json
-from meander.run.store.record import schema_from, schema_text
+from meander.run.store.encoding import schema_from, schema_text
 
 LOCAL = {"local": True}
 """Marks fields that never leave the process."""

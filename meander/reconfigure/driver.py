@@ -21,18 +21,17 @@ from meander.deploy.protocols.sms import SMS
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import FragmentId, NodeId, OperatorId
 from meander.reconfigure.agent import Agent
-from meander.reconfigure.codec import encode
-from meander.reconfigure.in_flight import part_note
-from meander.reconfigure.messages import Abort, Effect, Fork, Positions, Reroute
+from meander.reconfigure.codec import decode, encode
+from meander.reconfigure.messages import Abort, Effect, ForkAt, Positions, Reroute
+from meander.reconfigure.open_requests import OpenRequests
 from meander.reconfigure.outbox import Outbox
 from meander.reconfigure.outcome import ReconfigurationOutcome, never_begun
-from meander.reconfigure.overlap import forked, overlap_note, overlap_record, split_times
+from meander.reconfigure.overlap import split_times
 from meander.reconfigure.part import Part
 from meander.reconfigure.parts import SiteMap, cut
 from meander.reconfigure.paths import Paths
 from meander.reconfigure.progress import Phase, Progress
-from meander.reconfigure.records import NUMBERS, decision_note, decisions, recorded, remote_fragments, remote_records
-from meander.reconfigure.requests import Requests
+from meander.reconfigure.records import recorded, remote_records
 from meander.reconfigure.state import state_strategy
 from meander.reconfigure.transport import InProcess, Network
 from meander.reconfigure.upstream_backup import UpstreamBackup
@@ -44,6 +43,9 @@ from meander.run.host import Host
 from meander.run.installation import install
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.deployment import NumbersRecord, RemoteChannelRecord, RemoteFragmentRecord
+from meander.run.store.records.reconfigurations import DecidedRecord, OverlapRecord, PartRecord
+from meander.run.store.records.record import Change, forget_all
 
 _log = logging.getLogger(__name__)
 TIMEOUT_S = 60.0
@@ -74,10 +76,16 @@ class Driver:
         self.timeout_s, self.clock = timeout_s, clock
         backup = None
         if not replicas or state_strategy(strategy).needs_input:
-            runner, idle_timeout_ms = host.stepper.runner, host.options.patience_ms
+            runner, idle_timeout_ms = host.stepper.runner, host.options.idle_timeout_ms
             backup = UpstreamBackup(host.store, host.routing, runner, lambda: self.clock(), idle_timeout_ms)
         self.agent = Agent(
-            host, paths, strategy=strategy, backup=backup, has_copies=bool(replicas), background=background
+            host,
+            paths,
+            strategy=strategy,
+            backup=backup,
+            has_copies=bool(replicas),
+            clock=lambda: self.clock(),
+            background=background,
         )
         self.agent.overlaps.plan = plan
         self.sites: dict[FragmentId, str] = {}
@@ -90,7 +98,7 @@ class Driver:
         """How often changes of these operators were aborted in a row."""
         self._relays: set[str] = set()
         """Sites that something passes through, or once did."""
-        self._requests = Requests(InProcess(self.agent))
+        self._requests = OpenRequests(InProcess(self.agent))
         self._turn = 0
         self._outbox: Outbox | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -100,7 +108,7 @@ class Driver:
         """From now on nodes that a site of the fleet owns are that site's."""
         fleet, topology = outbox.switchboard.fleet, self._map.topology
         self._outbox, self._pool = outbox, ThreadPoolExecutor(THREADS, "driver")
-        self._requests = Requests(Network(self.agent, outbox, self._pool))
+        self._requests = OpenRequests(Network(self.agent, outbox, self._pool))
         self._map = SiteMap(topology, lambda node: fleet.owner(topology.name(node)) or HOME)
 
     def close(self) -> None:
@@ -150,8 +158,8 @@ class Driver:
         if not reconfigurations:
             return
         started = self.clock()
-        numbers = [deployment.next_fragment, deployment.next_channel, next_number]
-        self.host.store.commit(Commit(notes={NUMBERS: numbers}))
+        numbers = NumbersRecord(deployment.next_fragment, deployment.next_channel, next_number)
+        self.host.store.commit(Commit(records=(numbers,)))
         for each in reconfigurations:
             try:
                 self.progress[each.number] = self._begun(each, deployment, started)
@@ -249,21 +257,21 @@ class Driver:
     def _fork(self, splitting: Sequence[Progress]) -> None:
         """One commit: from here on old and new fragments run side by side, until the old ones have ended."""
         times: dict[int, dict[OperatorId, int]] = {}
-        notes: dict[str, Any] = {}
+        records: list[Change] = []
         for progress in splitting:
-            at, change = progress.positions, progress.reconfiguration.change
+            at = progress.positions
             part = next(iter(progress.parts.values()))
             times[progress.number] = found = split_times(part, at.seen, at.entered, self.plan)
-            notes[overlap_note(progress.number)] = overlap_record(change, found, self.sites)
-        self.agent.fork(Fork(times), notes)
+            records.append(self._overlap_record(progress, found))
+        self.agent.fork(ForkAt(times), tuple(records))
         for progress in splitting:
             progress.forked(times[progress.number], self.clock())
 
     def _decide(self, complete: Sequence[Progress]) -> None:
         """One commit: from here on the changes have happened, whoever hears of it when."""
         positions = {p.number: p.positions for p in complete}
-        notes = {p.number: self._notes(p) for p in complete if not p.is_alone}
-        done = self.agent.effect(Effect(positions), notes)
+        records = {p.number: self._records(p) for p in complete if not p.is_alone}
+        done = self.agent.effect(Effect(positions), records)
         ended = self.clock()
         for progress in complete:
             if progress.number in done.refused:
@@ -289,19 +297,18 @@ class Driver:
             self._decided[progress.number] = outcome
         del self.progress[progress.number]
 
-    def _notes(self, progress: Progress) -> dict[str, Any]:
+    def _records(self, progress: Progress) -> list[Change]:
         """What the own host remembers of a change that touches sites: what runs there, and who has to hear of it."""
         sites = [site for site in progress.parts if site != HOME]
-        decided = {"sites": sites, "positions": encode(progress.positions)}
+        decided = DecidedRecord(progress.number, tuple(sites), encode(progress.positions))
         change = progress.reconfiguration.change
-        ended = {overlap_note(progress.number): None} if progress.overlaps else {}
-        return remote_records(change, self.sites) | {decision_note(progress.number): decided} | ended
+        return [*remote_records(change, self.sites), decided, OverlapRecord.forgotten(progress.number)]
 
     def _let_end(self, outbox: Outbox) -> None:
         """Ends changes that are in effect everywhere by now."""
         done = [n for n in self._decided if not outbox.has_effect(n)]
         if done:
-            self.host.store.commit(Commit(notes={decision_note(n): None for n in done}))
+            self.host.store.commit(Commit(records=tuple(forget_all(DecidedRecord, done))))
         self._happened += [outcome for n in done if (outcome := self._decided.pop(n)) is not None]
 
     def abort(self, number: int, reason: str) -> ReconfigurationOutcome:
@@ -334,24 +341,41 @@ class Driver:
     def reroute(self, channels: Mapping[ChannelKey, Channel]) -> None:
         """Lets channels take another route, or none until it is back: the hosts of both ends are told."""
         told: dict[str, list[tuple[Channel, tuple[str, ...]]]] = {}
-        notes: dict[str, Any] = {}
-        for channel in channels.values():
+        records = self._reroute_overlaps(channels)
+        beside = {key for p in self.progress.values() if p.overlaps for key in p.reconfiguration.change.channels_after}
+        for key, channel in channels.items():
             sites = {self.site_of(f) for f in _ends(channel)}
             route = () if sites == {HOME} else self._map.route_of(channel, self.sites)
             self._relays.update(route)
-            if HOME not in sites:
-                notes |= remote_records(
-                    DeploymentChange(channels_after={(channel.upstream, channel.receiver): channel}), self.sites
-                )
+            if HOME not in sites and key not in beside:
+                records.append(RemoteChannelRecord(channel))
             for site in sites:
                 told.setdefault(site, []).append((channel, route))
-        if notes:
-            self.host.store.commit(Commit(notes=notes))
+        if records:
+            self.host.store.commit(Commit(records=tuple(records)))
         for site, routes in told.items():
             if site == HOME:
                 self.agent.reroute(Reroute(tuple(routes)))
             elif self._outbox is not None:
-                self._outbox.owe_routes(site, routes)
+                self._outbox.tell_routes(site, routes)
+
+    def _reroute_overlaps(self, channels: Mapping[ChannelKey, Channel]) -> list[Change]:
+        """Channels of overlaps between hosts are remembered with these until the old fragments have ended."""
+        records: list[Change] = []
+        for progress in (p for p in self.progress.values() if p.overlaps and not p.is_alone):
+            change = progress.reconfiguration.change
+            mine = {key: c for key, c in channels.items() if key in change.channels_after}
+            if mine:
+                changed = replace(change, channels_after={**change.channels_after, **mine})
+                progress.reconfiguration = replace(progress.reconfiguration, change=changed)
+                if progress.is_forked:
+                    records.append(self._overlap_record(progress, progress.times))
+        return records
+
+    def _overlap_record(self, progress: Progress, times: Mapping[OperatorId, int]) -> OverlapRecord:
+        change = progress.reconfiguration.change
+        sites = {f: self.sites[f] for f in change.fragments_after if f in self.sites}
+        return OverlapRecord(progress.number, change, dict(times), sites)
 
     def node_gone(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
         """Fragments of a node of the own host stop; a site whose node is gone is away itself."""
@@ -369,7 +393,7 @@ class Driver:
         """
         store, routing, agent = self.host.store, self.host.routing, self.agent
         agent.abort_undecided()
-        self.sites = remote_fragments(store)
+        self.sites = {f: record.site for f, record in store.records(RemoteFragmentRecord).items()}
         deployment = recorded(store)
         bindings = slots or {f: first_slot(f, routing.slots) for f in deployment.fragments}
         delays = {c.id: agent.delay_ms(c) for c in deployment.channels.values()}
@@ -383,32 +407,32 @@ class Driver:
         found = self._resume_overlaps(plan, known, deployment)
         kept = [*deployment.fragments.values(), *(f for r in found for f in r.change.fragments_before.values())]
         keep_only(self.plan, {(f.id, f.version) for f in kept})
-        for number, sites, positions in decisions(store):
-            self._decided[number] = None
-            for site in sites:
+        for decided in store.records(DecidedRecord).values():
+            self._decided[decided.number] = None
+            for site in decided.sites:
                 if self._outbox is not None:
-                    self._outbox.owe_effect(site, number, positions)
+                    self._outbox.owe_effect(site, decided.number, decode(Positions, decided.told))
         self.reroute({key: c for key, c in deployment.channels.items() if any(f in self.sites for f in _ends(c))})
         agent.refresh()  # sites may have missed which channels are cut
-        saved = store.note(NUMBERS) or [1, 1, 1]
-        deployment.next_fragment = max(deployment.next_fragment, saved[0])
-        deployment.next_channel = max(deployment.next_channel, saved[1])
-        return deployment, found, saved[2]
+        saved = store.record(NumbersRecord) or NumbersRecord(1, 1, 1)
+        deployment.next_fragment = max(deployment.next_fragment, saved.fragment)
+        deployment.next_channel = max(deployment.next_channel, saved.channel)
+        return deployment, found, saved.reconfiguration
 
     def _resume_overlaps(self, plan: GlobalPlan, known: Known, deployment: Deployment) -> list[Reconfiguration]:
         """Takes up changes whose old and new fragments ran side by side: what was forked cannot be aborted."""
         found: list[Reconfiguration] = []
-        for number, change, times, sites in forked(self.host.store.notes("overlap ")):
-            again = reconfiguration(number, change, plan, SMS)
-            deployment.apply(change)
-            self.sites |= sites
+        for number, record in sorted(self.host.store.records(OverlapRecord).items()):
+            again = reconfiguration(number, record.change, plan, SMS)
+            deployment.apply(record.change)
+            self.sites |= record.sites
             parts = cut(again, plan, deployment, self.sites, self._map)
             if HOME in parts:
                 parts[HOME] = self._bound(parts[HOME], plan, known)
-                saved = self.host.store.note(part_note(number)) or {"marked": True, "added": ()}
-                self.agent.resume(parts[HOME], {**saved, "times": times})
+                saved = self.host.store.record(PartRecord, number) or PartRecord(number, {}, is_marked=True)
+                self.agent.resume(parts[HOME], replace(saved, times=record.times))
             self.progress[number] = progress = Progress(again, parts, self.clock())
-            progress.forked(times, self.clock())
+            progress.forked(record.times, self.clock())
             found.append(again)
         return found
 

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 from meander.deploy.fragments import Channel
 from meander.deploy.freezing import Fork
-from meander.deploy.records import channel_to_json, fragment_to_json
 from meander.model.ids import ChannelId, FragmentId
 from meander.reconfigure.in_flight import InFlightChange, drained_although_cut
 from meander.reconfigure.messages import Positions
 from meander.reconfigure.part import Part
 from meander.reconfigure.upstream_backup import has_state
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
-from meander.run.channels.flight.puller import copy_note
 from meander.run.frames import END
 from meander.run.installation import OUTSIDE
 from meander.run.step.bases import base_of
-from meander.run.step.idle_timeout import floor_note
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
 from meander.run.store.commit import Commit, Passed, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
+from meander.run.store.records.deployment import (
+    ChannelRecord,
+    FragmentRecord,
+    SerialisedFragmentRecord,
+    SinkBindingRecord,
+)
+from meander.run.store.records.progress import FloorRecord
+from meander.run.store.records.record import Change, forget_all
+from meander.run.store.records.transport import CopyRecord, ReaderRecord
 from meander.run.store.store import Store
 
 BUFFERS = 1 << 61
@@ -29,23 +35,18 @@ Begins = Mapping[ChannelId, tuple[int, int]]
 """The position and the watermark with which channels begin."""
 
 
-def log_note(channel: ChannelId) -> str:
-    """Under which name the store remembers who may pull a channel."""
-    return f"log {channel}"
-
-
 def effect(
     changes: Sequence[InFlightChange],
     positions: Mapping[int, Positions],
     store: Store,
     delay_ms: Callable[[Channel], int],
-    notes: Mapping[str, Any],
+    records: Iterable[Change],
     *,
     backed_up: bool,
 ) -> Commit:
     """All that changes when reconfigurations take effect; `backed_up` if senders keep what fragments consume.
 
-    `positions` say where the fragments of each change have stopped, on all its hosts; `notes` go along.
+    `positions` say where the fragments of each change have stopped, on all its hosts; `records` go along.
     """
     known = set(store.exchange.channels())
     add: dict[ChannelId, ChannelSpec] = {}
@@ -58,7 +59,7 @@ def effect(
     renames: list[StateRename] = []
     drops: list[StateDrop] = []
     retire: list[FragmentId] = []
-    told: dict[str, Any] = {}
+    told: list[Change] = []
     backed = [f for c in changes for f in c.installation.fragments if backed_up and has_state(f)]
     rewire += [Rewire(p, f.fragment, keeps=True) for f in backed for p in f.ports]
     for change in changes:
@@ -83,8 +84,8 @@ def effect(
         retire += [f for f in change.old if f not in new]
         retire += [change.staging(h) for h in change.moves]
         retire += [base_of(f) for f in change.old if backed_up]
-        told |= wiring(part, channels, store)
-        told |= _records(part, store) | _floors(part, at, store) | change.forgotten()
+        told += [*wiring(part, channels, store), *_records(part, store)]
+        told += [*_floors(part, at, store), *change.forgotten()]
     return Commit(
         add=tuple(add.values()),
         rewire=tuple(rewire),
@@ -98,7 +99,7 @@ def effect(
         retire=tuple(retire),
         state_copies=tuple(StateCopy(f.fragment, base_of(f.fragment)) for f in backed),
         forget=tuple(p for f in backed for p in f.ports),
-        notes=told | dict(notes),
+        records=(*told, *records),
     )
 
 
@@ -108,14 +109,14 @@ def undo(changes: Iterable[InFlightChange], store: Store) -> Commit:
     rewire: list[Rewire] = []
     remove: dict[ChannelId, RemoveChannel] = {}
     retire: list[FragmentId] = []
-    notes: dict[str, Any] = {}
+    records: list[Change] = []
     for change in changes:
         gone = (*(c.id for c in begun(change, known)), *(c for c in change.added if c in known))
         remove |= {c: RemoveChannel(c, discard=True) for c in gone}
         rewire += to_be_drained(change.part, known, is_cut=True)
         retire += [change.staging(h) for h in change.moving]
-        notes |= change.forgotten() | {copy_note(c): None for c in change.added}
-    return Commit(rewire=tuple(rewire), remove=tuple(remove.values()), retire=tuple(retire), notes=notes)
+        records += [*change.forgotten(), *forget_all(CopyRecord, change.added)]
+    return Commit(rewire=tuple(rewire), remove=tuple(remove.values()), retire=tuple(retire), records=tuple(records))
 
 
 def begun(change: InFlightChange, known: Collection[ChannelId]) -> list[Channel]:
@@ -156,46 +157,48 @@ def starts(begins: Begins) -> tuple[Passed, ...]:
     return (Passed.of(list(channels), list(lengths), list(marks)),)
 
 
-# ---------------------------------------------------------------- notes
+# ---------------------------------------------------------------- records
 
 
-def _records(part: Part, store: Store) -> dict[str, Any]:
+def _records(part: Part, store: Store) -> list[Change]:
     """What the store remembers of the fragments and channels here."""
-    local = part.local
-    notes: dict[str, Any] = {f"fragment {f}": None for f in part.before}
-    notes |= {f"channel {c.id}": None for c in local.channels_before.values()}
-    notes |= {f"fragment {f.id}": fragment_to_json(f) for f in part.after.values()}
-    notes |= {f"channel {c.id}": channel_to_json(c) for c in local.channels_after.values()}
-    notes |= {key: None for key in (f"made {f}" for f in part.before) if store.note(key) is not None}
-    notes |= {f"made {f}": rows for f, rows in part.serialised.items()}
-    return notes | {f"outlet {c}": list(names) for c, names in part.results.items()}
+    local, serialised = part.local, store.records(SerialisedFragmentRecord)
+    return [
+        *forget_all(FragmentRecord, part.before),
+        *forget_all(ChannelRecord, (c.id for c in local.channels_before.values())),
+        *forget_all(SerialisedFragmentRecord, (f for f in part.before if f in serialised)),
+        *map(FragmentRecord, part.after.values()),
+        *map(ChannelRecord, local.channels_after.values()),
+        *(SerialisedFragmentRecord(f, tuple(rows)) for f, rows in part.serialised.items()),
+        *(SinkBindingRecord(c, *names) for c, names in part.results.items()),
+    ]
 
 
-def wiring(part: Part, channels: Collection[Channel], store: Store) -> dict[str, Any]:
+def wiring(part: Part, channels: Collection[Channel], store: Store) -> list[Change]:
     """Where copies come from and who may pull logs, when these are the channels here."""
-    notes: dict[str, Any] = {}
-    for channel in (*part.local.channels_before.values(), *channels):
-        notes |= {key: None for key in (copy_note(channel.id), log_note(channel.id)) if store.note(key) is not None}
+    both = {c.id for c in (*part.local.channels_before.values(), *channels)}
+    records = forget_all(CopyRecord, both & store.records(CopyRecord).keys())
+    records += forget_all(ReaderRecord, both & store.records(ReaderRecord).keys())
     for channel in () if part.is_alone else channels:
         sender, receiver = part.where[channel.sender], part.where[channel.receiver]
-        route = list(part.routes.channels.get(channel.id, ()))
+        route = tuple(part.routes.channels.get(channel.id, ()))
         if sender != part.site:
-            notes[copy_note(channel.id)] = route
+            records.append(CopyRecord(channel.id, route))
         if receiver != part.site:
-            notes[log_note(channel.id)] = [receiver, *route[:-1]]
-    return notes
+            records.append(ReaderRecord(channel.id, receiver, route[:-1]))
+    return records
 
 
-def _floors(part: Part, at: Positions, store: Store) -> dict[str, Any]:
+def _floors(part: Part, at: Positions, store: Store) -> list[Change]:
     """Floors go along with operators: a window that was closed without a missing input stays closed."""
-    notes: dict[str, Any] = {key: None for key in map(floor_note, part.before) if store.note(key) is not None}
+    records = forget_all(FloorRecord, part.before.keys() & store.records(FloorRecord).keys())
     before = part.change.fragments_before
     for fragment in part.after.values() if at.floors else ():
         mine = set(fragment.operators)
         known = [v for f, v in at.floors.items() if f in before and mine & set(before[f].operators)]
         if known:
-            notes[floor_note(fragment.id)] = max(known)
-    return notes
+            records.append(FloorRecord(fragment.id, max(known)))
+    return records
 
 
 # ---------------------------------------------------------------- overlaps between hosts
@@ -262,12 +265,13 @@ def rerouted(
     """Channels that are here take another route, or none; those of others are not looked at."""
     known = set(store.exchange.channels())
     rewire: list[Rewire] = []
-    notes: dict[str, Any] = {}
+    records: list[Change] = []
     for channel, route in (found for c, found in channels.items() if c in known):
         rewire.append(Rewire(channel.id, channel.receiver, delay_ms(channel), channel.is_cut))
-        notes[f"channel {channel.id}"] = channel_to_json(channel)
-        if store.note(copy_note(channel.id)):
-            notes[copy_note(channel.id)] = route
-        elif (log := store.note(log_note(channel.id))) is not None:
-            notes[log_note(channel.id)] = [log[0], *route[:-1]]
-    return Commit(rewire=tuple(rewire), notes=notes)
+        records.append(ChannelRecord(channel))
+        copy = store.record(CopyRecord, channel.id)
+        if copy is not None and copy.route:
+            records.append(CopyRecord(channel.id, tuple(route)))
+        elif (log := store.record(ReaderRecord, channel.id)) is not None:
+            records.append(replace(log, relays=tuple(route[:-1])))
+    return Commit(rewire=tuple(rewire), records=tuple(records))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from meander.deploy.fragments import Channel
 from meander.reconfigure.effect import begun, effect, undo
@@ -11,19 +10,21 @@ from meander.reconfigure.failover import Failover
 from meander.reconfigure.freezer import pauses_after
 from meander.reconfigure.in_flight import InFlightChange
 from meander.reconfigure.messages import Positions
-from meander.reconfigure.overlap import around, overlap_note
+from meander.reconfigure.overlap import around
 from meander.reconfigure.wiring import with_channels, without_channels
 from meander.run.failures import reason_of
 from meander.run.host import Host
 from meander.run.store.commit import REFUSED, Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.reconfigurations import OverlapRecord
+from meander.run.store.records.record import Change, forget_all
 
 
-class NoEffectError(Exception):
+class ImpossibleEffectError(Exception):
     """The commit in which changes take effect is impossible. Nothing has happened."""
 
 
-class Ending:
+class ChangeEnding:
     """One commit for everything that changes, then the routing table, each sender being between two steps."""
 
     def __init__(self, host: Host, failover: Failover, delay_ms: Callable[[Channel], int], *, backed_up: bool) -> None:
@@ -31,14 +32,14 @@ class Ending:
         self.host, self.failover, self._delay_ms, self._backed_up = host, failover, delay_ms, backed_up
 
     def take_effect(
-        self, changes: Sequence[InFlightChange], positions: Mapping[int, Positions], notes: Mapping[str, Any]
+        self, changes: Sequence[InFlightChange], positions: Mapping[int, Positions], records: Sequence[Change]
     ) -> None:
         """The changes happen, all together; `positions` say where their fragments have stopped, on all hosts."""
         fed = self.host.ingest_channels
         self.host.stop_feeding({p for c in changes for p in c.gone_ports})
         try:
-            self._exchange(changes, self._commit_of(changes, positions, notes))
-        except (JournalError, NoEffectError):
+            self._exchange(changes, self._commit_of(changes, positions, records))
+        except (JournalError, ImpossibleEffectError):
             self.host.take_in(fed)
             raise
         for change in changes:
@@ -73,16 +74,16 @@ class Ending:
             host.store.state.begin_epoch()
 
     def _commit_of(
-        self, changes: Sequence[InFlightChange], positions: Mapping[int, Positions], notes: Mapping[str, Any]
+        self, changes: Sequence[InFlightChange], positions: Mapping[int, Positions], records: Sequence[Change]
     ) -> Callable[[], Commit]:
         """Makes the commit, when everybody is between two steps."""
-        told = {**notes, **{overlap_note(c.number): None for c in changes if c.is_forked}}
+        told = [*records, *forget_all(OverlapRecord, (c.number for c in changes if c.is_forked))]
 
         def made() -> Commit:
             try:
                 return effect(changes, positions, self.host.store, self._delay_ms, told, backed_up=self._backed_up)
             except Exception as error:
-                raise NoEffectError(reason_of(error)) from error
+                raise ImpossibleEffectError(reason_of(error)) from error
 
         return made
 
@@ -90,7 +91,7 @@ class Ending:
         try:
             self.host.store.commit(commit)
         except REFUSED as error:
-            raise NoEffectError(reason_of(error)) from error
+            raise ImpossibleEffectError(reason_of(error)) from error
 
     def take_back(self, changes: Sequence[InFlightChange]) -> None:
         """What ran before goes on from where it stopped; nothing is left of changes for which nothing had begun."""

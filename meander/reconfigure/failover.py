@@ -15,6 +15,8 @@ from meander.run.fragments.routing import Pause
 from meander.run.host import Host
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.deployment import GoneNodeRecord
+from meander.run.store.records.record import forget
 
 _log = logging.getLogger(__name__)
 GONE = "its node is gone"
@@ -40,15 +42,15 @@ class Failover:
                 self.host.routing.pause(fragment, f"{GONE}: {self.paths.topology.name(node)}")
         if self.backup is not None and not self._has_copies:
             self.backup.lose(stopped)
-        copies = list(self.paths.stand_ins.get(node, ()))
-        self.host.store.commit(Commit(notes={_gone_note(node): copies}))
+        copies = tuple(self.paths.stand_ins.get(node, ()))
+        self.host.store.commit(Commit(records=(GoneNodeRecord(node, copies),)))
 
     def node_back(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
         """The node's fragments go on."""
         assert self.paths is not None
         self.paths.stand_ins.pop(node, None)
         self.let_back(dict.fromkeys(fragments, node))
-        self.host.store.commit(Commit(notes={_gone_note(node): None}))
+        self.host.store.commit(Commit(records=(forget(GoneNodeRecord, node),)))
 
     def let_back(self, fragments: Mapping[FragmentId, NodeId]) -> None:
         """Fragments of nodes that are there go on; those that find no room for it do so with one of the next polls."""
@@ -87,13 +89,8 @@ class Failover:
     def recover(self, deployment: Deployment) -> None:
         """Fragments of nodes that were gone when the process ended, and are still, stay where they are."""
         assert self.paths is not None
-        for key, copies in self.host.store.notes("gone ").items():
-            node = NodeId(int(key.rsplit(" ", 1)[1]))
+        for node, gone in self.host.store.records(GoneNodeRecord).items():
             if self.paths.topology.is_alive(node):
                 continue
-            self.paths.stand_ins[node] = tuple(NodeId(n) for n in copies)
+            self.paths.stand_ins[node] = gone.copies
             self.stop_gone([f for f in deployment.fragments.values() if f.node == node])
-
-
-def _gone_note(node: NodeId) -> str:
-    return f"gone {node}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from meander.deploy.contexts import Handover
 from meander.deploy.fragments import Channel, DeploymentChange
+from meander.deploy.records import change_to_json
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import Positions
@@ -19,7 +20,8 @@ from meander.run.fragments.routing import Installed
 from meander.run.fragments.template import BoundFragment
 from meander.run.installation import OUTSIDE, Installation
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
-from meander.run.step.work import drained_note
+from meander.run.store.records.reconfigurations import DrainedRecord, PartRecord, ReconfigurationRecord
+from meander.run.store.records.record import Change, forget, forget_all
 from meander.run.store.store import Store
 
 STAGING = 1 << 40
@@ -96,33 +98,30 @@ class InFlightChange:
         """Whether channels that are new are fed from the effect on only: nothing stops, so there is no marker."""
         return not self.part.change.fragments_before
 
-    def record(self) -> dict[str, Any]:
+    @property
+    def record(self) -> PartRecord:
         """What the store remembers of it while it is under way."""
-        told: dict[str, Any] = {} if self.fetched is None else {"fetched": encode(self.fetched)}
-        if self.times:
-            told["times"] = encode(self.times)
-        return {"part": encode(self.part), "marked": self.is_marked, "added": list(self.added), **told}
+        fetched = None if self.fetched is None else encode(self.fetched)
+        times = dict(self.times) if self.times else None
+        return PartRecord(self.number, encode(self.part), self.is_marked, fetched, tuple(self.added), times)
 
-    def forgotten(self) -> dict[str, None]:
-        """Notes about what was under way: they are of no use afterwards."""
-        keys = (part_note(self.number), f"share {self.number}", f"reconfiguration {self.number}")
-        return dict.fromkeys((*keys, *(drained_note(self.number, f) for f in self.part.before)))
-
-
-def part_note(number: int) -> str:
-    """Under which name the store remembers a part that is under way."""
-    return f"part {number}"
+    def forgotten(self) -> list[Change]:
+        """Forgets what was under way: it is of no use afterwards."""
+        drained = forget_all(DrainedRecord, ((self.number, f) for f in self.part.before))
+        return [forget(PartRecord, self.number), *drained]
 
 
-def parts_under_way(store: Store) -> list[tuple[Part, Mapping[str, Any]]]:
+def parts_under_way(store: Store) -> list[tuple[Part, PartRecord]]:
     """What the store says was under way, also as versions before this one wrote it down."""
-    notes = {**store.notes("reconfiguration "), **store.notes("share "), **store.notes("part ")}
-    found: list[tuple[Part, Mapping[str, Any]]] = []
-    for number, data in sorted((int(key.rsplit(" ", 1)[1]), data) for key, data in notes.items()):
-        told = data.get("part")
-        part = part_of_share(data.get("share") or {**data, "number": number}) if told is None else decode(Part, told)
-        found.append((part, data))
+    found = [(_part_of(record.part), record) for record in store.records(PartRecord).values()]
+    for record in store.records(ReconfigurationRecord).values():
+        told = {"number": record.number, "change": change_to_json(record.change)}
+        found.append((part_of_share(told), PartRecord(record.number, told, is_marked=True)))
     return found
+
+
+def _part_of(told: Mapping[str, Any]) -> Part:
+    return part_of_share(told) if "ways" in told else decode(Part, told)
 
 
 def keys_of(operator: OperatorId, bound: BoundFragment) -> list[int]:

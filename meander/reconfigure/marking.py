@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from meander.reconfigure.effect import to_be_drained
 from meander.reconfigure.failover import Failover
-from meander.reconfigure.in_flight import InFlightChange, part_note
+from meander.reconfigure.in_flight import InFlightChange
 from meander.reconfigure.wiring import with_channels
 from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE
 from meander.run.store.commit import Commit, Rewire
 from meander.run.store.journal import JournalError
+from meander.run.store.records.record import Change
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def _mark(changes: Sequence[InFlightChange], host: Host, failover: Failover) -> 
     appends: list[ChannelAppend] = []
     add: list[ChannelSpec] = []
     rewire: list[Rewire] = []
-    notes: dict[str, Any] = {}
+    records: list[Change] = []
     for change in changes:
         part = change.part
         ingest = [p for f in change.old.values() for p in f.ports if p >= OUTSIDE]
@@ -52,7 +53,7 @@ def _mark(changes: Sequence[InFlightChange], host: Host, failover: Failover) -> 
         rewire += [Rewire(c.id, c.receiver, is_cut=True) for c in opened.values() if c.is_cut]
         if not change.is_armed:
             rewire += to_be_drained(part, known)
-        notes[part_note(change.number)] = {**change.record(), "marked": True}
+        records.append(replace(change.record, is_marked=True))
     opened_here = [c for change in changes for c in change.part.opened if c.sender not in change.part.change.fragments]
     senders = {c.sender for change in changes for c in change.part.entering} | with_channels(
         routing, opened_here
@@ -64,7 +65,7 @@ def _mark(changes: Sequence[InFlightChange], host: Host, failover: Failover) -> 
                 routing.wait_for(change.part.marker)
                 change.is_armed = True
             failover.stand_in(change.old)
-        host.store.commit(Commit(add=tuple(add), rewire=tuple(rewire), appends=tuple(appends), notes=notes))
+        host.store.commit(Commit(add=tuple(add), rewire=tuple(rewire), appends=tuple(appends), records=tuple(records)))
         wires = with_channels(routing, opened_here)
         if wires:
             routing.rewire(wires)

@@ -77,7 +77,7 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class ForkAt:
     """Old fragments that have stopped go on up to these event times, new ones run beside them from there on."""
 
     ACTION: ClassVar[str] = "fork"
@@ -119,9 +119,9 @@ class Reroute:
     """Epoch of the coordinator, and a number that grows with every such message."""
 
 
-Message = Prepare | Mark | Poll | Fork | Fetch | Effect | Abort | Reroute
+Message = Prepare | Mark | Poll | ForkAt | Fetch | Effect | Abort | Reroute
 MESSAGES: Mapping[str, type[Message]] = {
-    kind.ACTION: kind for kind in (Prepare, Mark, Poll, Fork, Fetch, Effect, Abort, Reroute)
+    kind.ACTION: kind for kind in (Prepare, Mark, Poll, ForkAt, Fetch, Effect, Abort, Reroute)
 }
 
 
@@ -136,7 +136,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class PartStatus:
     """How far one change is on one host."""
 
     problem: str | None = None
@@ -160,15 +160,15 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Statuses:
+class PartStatuses:
     """The answer to a poll; changes that are not known here are missing."""
 
-    by_number: Mapping[int, Status]
+    by_number: Mapping[int, PartStatus]
 
 
-Answer = Done | Statuses
+Answer = Done | PartStatuses
 
 
 def answer_to(message: Message) -> type[Answer]:
     """The kind of answer that a message gets."""
-    return Statuses if isinstance(message, Poll) else Done
+    return PartStatuses if isinstance(message, Poll) else Done

@@ -26,9 +26,12 @@ NOT_HERE = "state did not come from another site"
 class StateMover:
     """Starts the moves of changes that may start, and says how they are."""
 
-    def __init__(self, host: Host, paths: Paths | None, strategy: str, *, background: bool) -> None:
+    def __init__(
+        self, host: Host, paths: Paths | None, strategy: str, clock: Callable[[], float], *, background: bool
+    ) -> None:
         """Without `paths` the host's nodes are one process: within it state only changes its name."""
         self.host, self.paths, self.background = host, paths, background
+        self._clock = clock
         self.strategy = state_strategy(strategy)
         self.backup: UpstreamBackup | None = None
         self.client: Callable[[str], FlightClient] | None = None
@@ -94,4 +97,8 @@ class StateMover:
                 _log.warning("a sender of fragment %d is cut off: its state moves as it is", handover.source)
                 strategy = MIGRATION_QUERY
             job = replace(job, replay=kept)
-        return strategy.begin(job, background=self.background)
+        return strategy.begin(job, clock_ms=self._clock_ms, background=self.background)
+
+    def _clock_ms(self) -> float:
+        """State takes its time by the same clock as all else."""
+        return self._clock() * 1000

@@ -85,7 +85,7 @@ class Outbox:
             self._aborts.setdefault(site, set()).add(number)
             self._due.pop(site, None)
 
-    def owe_routes(self, site: str, channels: Iterable[tuple[Channel, Route]]) -> None:
+    def tell_routes(self, site: str, channels: Iterable[tuple[Channel, Route]]) -> None:
         with self._lock:
             self._routes.setdefault(site, {}).update((c.id, (c, route)) for c, route in channels)
             self._due.pop(site, None)

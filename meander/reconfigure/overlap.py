@@ -15,20 +15,18 @@ join like any fragment of a failed node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from meander.deploy.fragments import Channel, ChannelKey, DeploymentChange
+from meander.deploy.fragments import Channel, ChannelKey
 from meander.deploy.protocols.sms import limits
-from meander.deploy.records import change_from_json, change_to_json
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.reconfigure.effect import buffers, rerouted, wiring
 from meander.reconfigure.failover import Failover
-from meander.reconfigure.in_flight import InFlightChange, part_note
+from meander.reconfigure.in_flight import InFlightChange
 from meander.reconfigure.part import Part
 from meander.reconfigure.upstream_backup import has_state
 from meander.reconfigure.wiring import Wires, with_channels
@@ -41,9 +39,11 @@ from meander.run.host import Host
 from meander.run.operators.pairs import Pairs
 from meander.run.operators.time_window import TimeWindow
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
-from meander.run.step.work import drained_note
 from meander.run.store.commit import Commit, Rewire
 from meander.run.store.journal import JournalError
+from meander.run.store.records.deployment import ChannelRecord
+from meander.run.store.records.reconfigurations import DrainedRecord, OverlapRecord
+from meander.run.store.records.record import Change, forget_all
 
 _log = logging.getLogger(__name__)
 NEVER, FOREVER = BEGIN // 2, END // 2
@@ -100,13 +100,13 @@ class Overlaps:
     def _fork(self, changes: list[InFlightChange], backed_up: bool) -> None:
         store = self.host.store
         with self.host.between_steps({f for c in changes for f in around(c.part)}) as slots:
-            notes: dict[str, Any] = {}
+            records: list[Change] = []
             add, rewire = [], []
             for change in changes:
                 change.times = self._times(change)
                 until = self._until(change)
                 change.windows_s = max(0, until - store.now_ms()) / 1000 if until < FOREVER else 0.0
-                notes[overlap_note(change.number)] = overlap_record(change.part.change, change.times)
+                records.append(OverlapRecord(change.number, change.part.change, dict(change.times)))
                 shared = leaving(change.part)
                 fresh = {c.id: c for c in change.part.change.channels_after.values() if c not in shared}
                 add += [s for s in change.installation.channels if s.channel in fresh]
@@ -115,7 +115,7 @@ class Overlaps:
                 if backed_up:
                     kept = [f for f in change.installation.fragments if has_state(f)]
                     rewire += [Rewire(p, f.fragment, keeps=True) for f in kept for p in f.ports]
-            store.commit(Commit(add=tuple(add), rewire=tuple(rewire), notes=notes))
+            store.commit(Commit(add=tuple(add), rewire=tuple(rewire), records=tuple(records)))
             for change in changes:
                 change.is_forked = change.is_marked = True
                 self.failover.stand_in(change.old)
@@ -218,13 +218,13 @@ class Overlaps:
         self,
         changes: Sequence[InFlightChange],
         times: Mapping[int, Mapping[OperatorId, int]],
-        notes: Mapping[str, Any],
+        records: Sequence[Change],
     ) -> None:
         """Old fragments that have stopped go on up to times that all hosts have been told, new ones run beside them.
 
         What the new ones send waits here, in a channel of its own, until the old ones have ended.
         """
-        store, told = self.host.store, dict(notes)
+        store, told = self.host.store, list(records)
         known = set(store.exchange.channels())
         add: list[ChannelSpec] = []
         rewire: list[Rewire] = []
@@ -236,17 +236,17 @@ class Overlaps:
             add += [specs[c.id] for c in fresh if c.id not in known]
             add += [replace(specs[c], channel=own, receiver=None) for c, own in buffers(part).items()]
             rewire += [Rewire(c.id, c.receiver, self._delay_ms(c), c.is_cut) for c in fresh]
-            told |= {**self._fresh_wiring(part, fresh), part_note(change.number): change.record()}
-            told |= {drained_note(change.number, f): None for f in part.before}
+            told += [*self._fresh_wiring(part, fresh), change.record]
+            told += forget_all(DrainedRecord, ((change.number, f) for f in part.before))
         with self.host.between_steps({f for c in changes for f in around(c.part)}) as slots:
-            store.commit(Commit(add=tuple(add), rewire=tuple(rewire), notes=told))
+            store.commit(Commit(add=tuple(add), rewire=tuple(rewire), records=tuple(told)))
             for change in changes:
                 self.failover.stand_in(change.old)
                 self._run_beside(change)
                 self.host.routing.go_on(change.number)
         self.host.wake(slots)
 
-    def _fresh_wiring(self, part: Part, fresh: Collection[Channel]) -> dict[str, Any]:
+    def _fresh_wiring(self, part: Part, fresh: Collection[Channel]) -> list[Change]:
         before = replace(part, change=replace(part.change, channels_before={}))
         return wiring(before, fresh, self.host.store)
 
@@ -304,8 +304,8 @@ class Overlaps:
             elif change.is_forked:
                 own = [c for c in mine.values() if c.receiver in changed.fragments_after]
                 rewire = [Rewire(c.id, c.receiver, self._delay_ms(c), c.is_cut) for c in own]
-                notes = {overlap_note(change.number): overlap_record(change.part.change, change.times)}
-                self.host.store.commit(Commit(rewire=(*rewire, *self._opened(change)), notes=notes))
+                record = OverlapRecord(change.number, changed, dict(change.times))
+                self.host.store.commit(Commit(rewire=(*rewire, *self._opened(change)), records=(record,)))
                 self.host.wake()
         return left
 
@@ -319,8 +319,8 @@ class Overlaps:
         change.part = replace(part, routes=replace(part.routes, channels=known_routes))
         shared = {c.id for c in leaving(part)}
         commit = rerouted({c: each for c, each in told.items() if c not in shared}, store, self._delay_ms)
-        kept = {key: value for key, value in commit.notes.items() if not key.startswith("channel ")}
-        store.commit(replace(commit, notes={**kept, part_note(change.number): change.record()}))
+        kept = [record for record in commit.records if not isinstance(record, ChannelRecord)]
+        store.commit(replace(commit, records=(*kept, change.record)))
 
     # ---------------------------------------------------------------- the join
 
@@ -375,29 +375,3 @@ def split_times(
     inputs = {i: entered.get(i, BEGIN) for o in seen for i in both[o].inputs}
     found = limits(both, seen, seen, {**entered, **inputs})
     return {c.upstream: min(found[c.upstream], FOREVER) for c in leaving(part)}
-
-
-def overlap_note(number: int) -> str:
-    """Under which name the store remembers an overlap."""
-    return f"overlap {number}"
-
-
-Forked = tuple[int, DeploymentChange, dict[OperatorId, int], dict[FragmentId, str]]
-"""An overlap as the store knows it: number, change, times where old ends and new begins, sites of new fragments."""
-
-
-def forked(notes: Mapping[str, Any]) -> Iterator[Forked]:
-    """The overlaps that the notes of a store name."""
-    for key, data in sorted(notes.items()):
-        times = {OperatorId(o): int(time) for o, time in data["times"]}
-        sites = {FragmentId(int(f)): str(site) for f, site in data.get("sites", {}).items()}
-        yield int(key.rsplit(" ", 1)[1]), change_from_json(data["change"]), times, sites
-
-
-def overlap_record(
-    change: DeploymentChange, times: Mapping[OperatorId, int], sites: Mapping[FragmentId, str] | None = None
-) -> dict[str, Any]:
-    """What the store remembers of an overlap; `sites` are those of its new fragments, if some run at sites."""
-    found: dict[str, Any] = {"change": change_to_json(change), "times": sorted(times.items())}
-    mine = {str(f): sites[f] for f in change.fragments_after if f in sites} if sites else {}
-    return {**found, "sites": mine} if mine else found

@@ -24,7 +24,7 @@ from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.reconfigure.codec import LOCAL
 from meander.run.channels.flight.proof import HOME
 from meander.run.installation import Installation
-from meander.run.store.record import schema_from
+from meander.run.store.encoding import schema_from
 
 Route = tuple[str, ...]
 """The sites on the way to something, nearest first; the last one has it."""
@@ -32,7 +32,7 @@ NOWHERE = NodeId(-1)
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
+class FetchRoutes:
     """The routes of everything that one site fetches from another."""
 
     channels: Mapping[ChannelId, Route] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Part:
     """The strategy by which state moves within a host, if it is not the usual one."""
     schemas: Mapping[ChannelId, pa.Schema] = field(default_factory=dict)
     """Schemas of the channels after the change, for a host without a plan."""
-    routes: Routes = field(default_factory=Routes)
+    routes: FetchRoutes = field(default_factory=FetchRoutes)
     serialised: Mapping[FragmentId, list[Any]] = field(default_factory=dict)
     """The operators of the fragments that begin here, for a host without a plan."""
     results: Mapping[ChannelId, tuple[str, str]] = field(default_factory=dict)
@@ -194,7 +194,7 @@ def part_of_share(data: Mapping[str, Any]) -> Part:
         Marker.from_json(data["marker"]) if "marker" in data else Marker(int(data["number"]), ()),
         tuple(Handover(OperatorId(o), FragmentId(s), FragmentId(t), NOWHERE, NOWHERE) for o, s, t in rows),
         schemas={ChannelId(int(c)): schema_from(text) for c, text in data.get("schemas", {}).items()},
-        routes=Routes(**ways),  # type: ignore[arg-type]
+        routes=FetchRoutes(**ways),  # type: ignore[arg-type]
         serialised={FragmentId(int(f)): rows for f, rows in data.get("made", {}).items()},
         results={ChannelId(int(c)): (str(q), str(s)) for c, (q, s) in data.get("outlets", {}).items()},
     )

@@ -12,7 +12,7 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.operators import Sink
 from meander.model.topology.graph import Topology
-from meander.reconfigure.part import Part, Route, Routes
+from meander.reconfigure.part import FetchRoutes, Part, Route
 from meander.reconfigure.serialised_fragment import serialised
 from meander.run.channels.flight.proof import HOME
 from meander.run.frames import by_position, channel_schema
@@ -63,7 +63,7 @@ def cut(
     where |= {f: hosts.get(f, HOME) for c in channels for f in (c.sender, c.receiver)}
     taking_part = dict.fromkeys(where.values())
     shared = len(taking_part) > 1
-    routes = _routes(reconfiguration, deployment, where, sites) if shared else Routes()
+    routes = _routes(reconfiguration, deployment, where, sites) if shared else FetchRoutes()
     r, overlaps = reconfiguration, reconfiguration.protocol.overlaps
     found: dict[str, Part] = {}
     for site in taking_part:
@@ -89,7 +89,7 @@ def cut(
 
 def _routes(
     reconfiguration: Reconfiguration, deployment: Deployment, where: Mapping[FragmentId, str], sites: SiteMap
-) -> Routes:
+) -> FetchRoutes:
     change = reconfiguration.change
     nodes = {f: deployment.fragments[f].node for f in where if f in deployment.fragments}
     nodes |= {f: each.node for side in (change.fragments_before, change.fragments_after) for f, each in side.items()}
@@ -110,7 +110,7 @@ def _routes(
         for place, h in enumerate(reconfiguration.handovers)
         if where[h.source] != where[h.target]
     }
-    return Routes(channels, logs, state)
+    return FetchRoutes(channels, logs, state)
 
 
 def _results(plan: GlobalPlan, operators: list[OperatorId]) -> dict[ChannelId, tuple[str, str]]:

@@ -14,7 +14,18 @@ from enum import Enum
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.control import control_of
 from meander.model.ids import OperatorId
-from meander.reconfigure.messages import Answer, Fetch, Fork, Mark, Message, Poll, Positions, Prepare, Status, Statuses
+from meander.reconfigure.messages import (
+    Answer,
+    Fetch,
+    ForkAt,
+    Mark,
+    Message,
+    PartStatus,
+    PartStatuses,
+    Poll,
+    Positions,
+    Prepare,
+)
 from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.part import Part
 from meander.run.channels.flight.proof import HOME
@@ -43,7 +54,7 @@ _MESSAGES: Mapping[Phase, type[Message]] = {
     Phase.READY: Poll,
     Phase.MARK: Mark,
     Phase.DRAIN: Poll,
-    Phase.FORK: Fork,
+    Phase.FORK: ForkAt,
     Phase.COMPLETE: Poll,
     Phase.FETCH: Fetch,
     Phase.ARRIVE: Poll,
@@ -73,7 +84,7 @@ class Progress:
     not_at_once: bool = False
     away: dict[str, str] = field(default_factory=dict)
     """Hosts that do not answer now, with the reason."""
-    statuses: dict[str, Status] = field(default_factory=dict)
+    statuses: dict[str, PartStatus] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     """Hosts that are not done with the phase."""
     _ready: set[str] = field(default_factory=set)
@@ -134,7 +145,7 @@ class Progress:
     def take(self, site: str, answer: Answer, now: float) -> None:
         """What a host has answered to the phase's message."""
         self.away.pop(site, None)
-        if isinstance(answer, Statuses):
+        if isinstance(answer, PartStatuses):
             self._look(site, answer.by_number.get(self.number))
         elif self.number in answer.refused:
             self.refuse(site, answer.refused[self.number])
@@ -152,7 +163,7 @@ class Progress:
         self.problem = reason if site == HOME else f"site {site}: {reason}"
         self.not_at_once = self.is_alone and (self.phase is not Phase.MARK or self.overlaps)
 
-    def _look(self, site: str, status: Status | None) -> None:
+    def _look(self, site: str, status: PartStatus | None) -> None:
         if status is None:
             self.refuse(site, "it does not know of the change any more")
             return
@@ -258,7 +269,7 @@ class Progress:
         )
 
 
-def _is_done(status: Status, phase: Phase) -> bool:
+def _is_done(status: PartStatus, phase: Phase) -> bool:
     match phase:
         case Phase.READY:
             return status.prepared
@@ -277,6 +288,6 @@ def message_of(kind: type[Message], site: str, found: list[Progress], under_way:
         return Prepare(tuple(p.parts[site] for p in found), under_way)
     if kind is Fetch:
         return Fetch({p.number: p.positions for p in found})
-    if kind is Fork:
-        return Fork({p.number: p.times for p in found})
+    if kind is ForkAt:
+        return ForkAt({p.number: p.times for p in found})
     return Mark(numbers) if kind is Mark else Poll(numbers)

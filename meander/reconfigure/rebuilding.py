@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meander.deploy.contexts import Handover
-from meander.deploy.records import fragment_from_json
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId, NodeId
 from meander.reconfigure.effect import BUFFERS
@@ -20,7 +19,8 @@ from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.reconfigure.validate import ASIDE
 from meander.run.host import Host
 from meander.run.step.bases import BASES, base_of
-from meander.run.step.idle_timeout import floor_note
+from meander.run.store.records.deployment import FragmentRecord
+from meander.run.store.records.progress import FloorRecord
 from meander.run.store.store import Store
 
 
@@ -39,14 +39,15 @@ def kept_input(
         if hops is None:
             return None
         buffers.append(Buffer(number, table, hops))
+    floor = store.record(FloorRecord, handover.source)
     return ReplayInput(
         replace(old, fragment=change.rebuilt(handover)),
         buffers,
         host.stepper.runner,
         base=base_of(handover.source),
         reached=store.exchange.watermarks(old.ports).tolist(),
-        floor=store.note(floor_note(handover.source)),
-        idle_timeout_ms=host.options.patience_ms,
+        floor=None if floor is None else floor.watermark_ms,
+        idle_timeout_ms=host.options.idle_timeout_ms,
     )
 
 
@@ -61,5 +62,5 @@ def remove_unfinished(store: Store) -> None:
 def _sender_node(port: ChannelId, handover: Handover, store: Store) -> NodeId:
     """Where a channel's tuples are kept. Those of a source are at the source's own node, where its reader is."""
     sender = store.exchange.spec(port).sender
-    record = None if sender is None else store.note(f"fragment {sender}")
-    return handover.origin if record is None else fragment_from_json(record).node
+    record = None if sender is None else store.record(FragmentRecord, sender)
+    return handover.origin if record is None else record.fragment.node

@@ -8,21 +8,21 @@ from meander.deploy import freezing
 from meander.model.ids import ChannelId
 from meander.reconfigure.freezer import freeze
 from meander.reconfigure.in_flight import InFlightChange
-from meander.reconfigure.messages import Positions, Status
+from meander.reconfigure.messages import PartStatus, Positions
 from meander.reconfigure.moving import StateMover
 from meander.reconfigure.overlap import Overlaps
 from meander.run.channels.base import NO_WATERMARK
 from meander.run.failures import reason_of
 from meander.run.host import Host
-from meander.run.step.idle_timeout import floor_note
 from meander.run.store.journal import JournalError
+from meander.run.store.records.progress import FloorRecord
 
 _log = logging.getLogger(__name__)
 NO_MARKER = "a fragment did not reach its markers"
 NO_LOG = "a log did not come from another site"
 
 
-def status_of(change: InFlightChange, host: Host, mover: StateMover, overlaps: Overlaps) -> Status:
+def status_of(change: InFlightChange, host: Host, mover: StateMover, overlaps: Overlaps) -> PartStatus:
     """Freezes paused fragments and starts moves of state on the way; what goes wrong is the change's problem alone."""
     try:
         return _status(change, host, mover, overlaps)
@@ -30,23 +30,23 @@ def status_of(change: InFlightChange, host: Host, mover: StateMover, overlaps: O
         raise
     except Exception as error:
         _log.exception("change %d cannot go on", change.number)
-        return Status(f"it could not go on: {reason_of(error)}", fails_again=True)
+        return PartStatus(f"it could not go on: {reason_of(error)}", fails_again=True)
 
 
-def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Overlaps) -> Status:
+def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Overlaps) -> PartStatus:
     if change.preparing is not None and not mover.background:
         change.preparing.exception()
     prepared = change.preparing is None or change.preparing.done()
     if change.is_forked:
         return _beside(change, host, overlaps)
     if not change.is_marked:
-        return Status(prepared=prepared)
+        return PartStatus(prepared=prepared)
     routing, part = host.routing, change.part
     if not part.overlaps and not all(f in routing.drained for f in change.old):
         frozen, problem = freeze(host, part.change, part.marker, change.old)
         change.frozen |= frozen
         if problem is not None:
-            return Status(problem, fails_again=True)
+            return PartStatus(problem, fails_again=True)
     drained = all(f in routing.drained for f in change.old) and _have_settled(change, host)
     problem = mover.start(change)
     arrived = all(h in change.moves and change.moves[h].done for h in change.moving)
@@ -57,16 +57,16 @@ def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Ove
     positions = _positions(change, host) if drained else Positions()
     if part.overlaps and drained:
         positions = Positions(floors=positions.floors, seen=overlaps.seen(change), entered=overlaps.entered(change))
-    return Status(problem, False, prepared, drained, False, arrived, waits_for, moved, positions)
+    return PartStatus(problem, False, prepared, drained, False, arrived, waits_for, moved, positions)
 
 
-def _beside(change: InFlightChange, host: Host, overlaps: Overlaps) -> Status:
+def _beside(change: InFlightChange, host: Host, overlaps: Overlaps) -> PartStatus:
     """Old and new fragments run side by side; logs that end are told of when nobody can have forgotten any of them."""
     was_complete = change.is_complete and _have_settled(change, host)
     change.is_complete = change.is_complete or overlaps.is_complete(change)
     arrived, positions = _logs_are_here(change, host), _positions(change, host) if was_complete else Positions()
     is_over = was_complete or (change.part.is_alone and change.is_complete)
-    return Status(
+    return PartStatus(
         prepared=True,
         drained=True,
         complete=is_over,
@@ -99,7 +99,8 @@ def _positions(change: InFlightChange, host: Host) -> Positions:
     part, exchange = change.part, host.store.exchange
     readers = {c.id: _reading(c.id, host) for c in part.read_elsewhere} | _frozen(change, host)
     logs = {c.id: (*_reading(c.id, host), exchange.tail(c.id)) for c in part.given_away}
-    floors = {f: int(note) for f in change.old if (note := host.store.note(floor_note(f))) is not None}
+    known = host.store.records(FloorRecord)
+    floors = {f: known[f].watermark_ms for f in change.old if f in known}
     return Positions(readers, logs, floors, frozenset(change.frozen))
 
 
