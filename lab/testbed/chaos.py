@@ -36,7 +36,7 @@ READY_S, FINISH_S = 600.0, 600.0
 """The time that starting everything may take, and the time without a new result after which results count as lost."""
 TICK_S = 0.05
 SLOW_MBPS = 1.0
-LOOK_S, SETTLED_S = 0.5, 2.0
+POLL_S, SETTLED_S = 0.5, 2.0
 UP_S = 120.0
 """The time for which trouble that ends a process, or fills its disk, waits for that process to be up."""
 Progress = Callable[[str], None]
@@ -118,7 +118,7 @@ class Chaos:
             self.rows.end()
         seen = self._verdict(ended)
         while not seen.is_good:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             self._check_alive()
             now = self._verdict(ended)
             if now != seen:

@@ -34,7 +34,7 @@ class TransitionProgress:
     returning: str | None
 
 
-def note_of(query: QueryId) -> str:
+def record_key(query: QueryId) -> str:
     return f"{PREFIX}{query}"
 
 

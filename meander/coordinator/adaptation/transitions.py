@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import assign, place_again
 from meander.coordinator.adaptation.costs import Cost
-from meander.coordinator.adaptation.transition_records import PREFIX, TransitionProgress, from_json, note_of, to_json
+from meander.coordinator.adaptation.transition_records import PREFIX, TransitionProgress, from_json, record_key, to_json
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols.transitions import TRANSITIONS, Itinerary, Step, transition_protocol
 from meander.model.errors import InputError
@@ -105,7 +105,7 @@ class Transitions:
         self._release(operators)
         self.loop.deployer.note(operators)
         with suppress(JournalError):  # a restart forgets transitions of queries that are gone
-            self.loop.host.store.commit(Commit(notes={note_of(query): None}))
+            self.loop.host.store.commit(Commit(notes={record_key(query): None}))
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -209,7 +209,7 @@ class Transitions:
         moving = tuple(moving)
         for operator in moving:
             self.loop.deployer.placed.held.pop(operator, None)
-        self._remember(running)
+        self._save(running)
         running.steps += bool(moving)
         running.step_started = self.loop.clock()
         running.applied = self.loop.expect((*moving, *others), running.report, running.step_started)
@@ -260,7 +260,7 @@ class Transitions:
 
     # ---------------------------------------------------------------- crashes
 
-    def _remember(self, running: _RunningTransition) -> None:
+    def _save(self, running: _RunningTransition) -> None:
         """Writes down the next step."""
         held = self.loop.deployer.placed.held
         later = {o: held[o] for step in running.waiting for o in step.operators if o in held}
@@ -274,7 +274,7 @@ class Transitions:
             running.arrived is not None,
             running.returning,
         )
-        self.loop.host.store.commit(Commit(notes={note_of(running.transition.query): to_json(progress)}))
+        self.loop.host.store.commit(Commit(notes={record_key(running.transition.query): to_json(progress)}))
 
     def restore(self) -> tuple[Transition, ...]:
         """Takes up transitions that were in flight when the process ended. To be called before the loop recovers;
@@ -334,7 +334,7 @@ class Transitions:
 
     def _ended(self, query: QueryId, running: _RunningTransition) -> TransitionOutcome:
         del self._running[query]
-        self.loop.host.store.commit(Commit(notes={note_of(query): None}))
+        self.loop.host.store.commit(Commit(notes={record_key(query): None}))
         if running.arrived is not None:
             running.cost.tidying_s = self.loop.clock() - running.arrived
         seconds = self.loop.clock() - running.started
