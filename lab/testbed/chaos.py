@@ -84,7 +84,7 @@ class Chaos:
         self._asked_for: list[Future[bool]] = []
 
     def run(self, seed: int, plan: Sequence[Trouble], seconds: float, outcome: ScheduleOutcome) -> None:
-        """Lets a schedule happen while rows come in. What it broke is brought back in its time, or by `calm`."""
+        """Lets a schedule happen while rows come in. Its damage is repaired in its time, or by `calm`."""
         waiting = list(plan)
         outcome.seeds.append(seed)
         begun, written = time.monotonic(), 0
@@ -276,7 +276,8 @@ def run(
 ) -> list[ScheduleOutcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
 
-    It ends with the first one that is not good: what comes after it would say nothing. What is there then is kept.
+    It ends with the first one that is not good: what comes after it would say nothing. Results that are there then are
+    kept.
     """
     topology = world.write_world(directory)
     places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})

@@ -61,7 +61,7 @@ Progress = Callable[[str], None]
 
 
 def notes() -> tuple[str, ...]:
-    """What has to be said about the figures."""
+    """Remarks on the figures."""
     return (
         "state of a tumbling join; it is fetched over Arrow Flight through relays, as between sites, uncompressed",
         "store and forward: by the same transport each stop takes all of it into its store, then the next one begins",
