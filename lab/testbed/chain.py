@@ -25,7 +25,7 @@ TIMEOUT_S = 600.0
 
 
 class Forwarding(Enum):
-    """How state gets from the first stop to a later one."""
+    """The way of state from the first stop to a later one."""
 
     PIPELINED = "migration query"
     """The last stop asks for it through all others, which pass the state on."""
@@ -39,7 +39,7 @@ class Moved:
 
     seconds: float
     bytes: int
-    """What crossed the last link."""
+    """The bytes that crossed the last link."""
 
 
 class Chain:
@@ -48,7 +48,7 @@ class Chain:
     def __init__(self, stops: dict[str, subprocess.Popen[str]], network: NamespaceLinks | None) -> None:
         self._stops, self._network, self._transfers = stops, network, 0
         self.bytes = self._rows = 0
-        """How large the state at the first stop is."""
+        """The size of the state at the first stop."""
         addresses = {name: _heard(process, name)["address"] for name, process in stops.items()}
         for name in stops:
             self._ask(name, do="meet", addresses={n: a for n, a in addresses.items() if n != name})
