@@ -22,9 +22,9 @@ from meander.run.fragments.routing import Pause
 from meander.run.host import FEW_TUPLES, Host
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.decisions import QuarantineRecord
+from meander.run.store.records.record import forget
 
-NOTE = "quarantine"
-"""Under which name the store remembers who is apart, with the name of its group."""
 FAILED, BESIDE = "failed", "beside failed"
 """The prefixes of group names: of operators that failed, and of those that shared a fragment with them until now."""
 WELL_S = 5.0
@@ -65,7 +65,8 @@ class OperatorQuarantine:
 
     def restore(self) -> None:
         """Keeps separated operators apart until it is known how they do."""
-        self._saved = {OperatorId(int(o)): str(name) for o, name in (self.host.store.note(NOTE) or {}).items()}
+        saved = self.host.store.record(QuarantineRecord)
+        self._saved = {} if saved is None else dict(saved.groups)
         for operator, name in self._saved.items():
             self.deployer.placed.apart.setdefault(operator, name)
 
@@ -200,5 +201,6 @@ class OperatorQuarantine:
         mine = self._mine()
         if mine != self._saved:
             with suppress(JournalError):  # for want of room: the next look tries again
-                self.host.store.commit(Commit(notes={NOTE: {str(o): n for o, n in mine.items()} or None}))
+                changed = QuarantineRecord(mine) if mine else forget(QuarantineRecord, None)
+                self.host.store.commit(Commit(records=(changed,)))
                 self._saved = mine

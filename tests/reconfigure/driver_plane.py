@@ -19,6 +19,7 @@ from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.own_site import ListenOptions, OwnSite
 from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
+from meander.model.ids import ChannelId
 from meander.model.topology.graph import Topology
 from meander.reconfigure.agent import Agent
 from meander.reconfigure.driver import Driver
@@ -37,6 +38,8 @@ from meander.run.host import Host, HostOptions
 from meander.run.oracle.batch import PRODUCER
 from meander.run.reporting.paused import failed_facts
 from meander.run.store.commit import Commit
+from meander.run.store.records.reconfigurations import DecidedRecord, DrainedRecord, PartRecord, ReconfigurationRecord
+from meander.run.store.records.transport import CopyRecord, ReaderRecord
 from tests.reconfigure.moving import MovingPlane
 from tests.run.harness import SINKS, STREAMS
 
@@ -169,7 +172,7 @@ class SpreadPlane(MovingPlane):
 
     def is_in_effect(self) -> bool:
         """Whether every site has heard of everything that was decided."""
-        return not self.host.store.notes("decided ")
+        return not self.host.store.records(DecidedRecord)
 
     # Dying
 
@@ -262,8 +265,11 @@ class SpreadPlane(MovingPlane):
             )
             for channel, view in sorted(host.store.views.channels.by_id.items()):
                 if channel < INNER:
-                    notes = [host.store.note(f"{kind} {channel}") for kind in ("copy", "log")]
-                    lines.append(f"  channel {channel}: {view.head} to {view.tail} cut {view.is_cut} {notes}")
+                    ends = [
+                        host.store.record(CopyRecord, ChannelId(channel)),
+                        host.store.record(ReaderRecord, ChannelId(channel)),
+                    ]
+                    lines.append(f"  channel {channel}: {view.head} to {view.tail} cut {view.is_cut} {ends}")
         for name, machine in self.machines.items():
             lines.append(f"{name} pulls: {machine.sharing.pulling.problems} {machine.sharing.pulling.refused}")
         return "\n".join(lines)
@@ -287,5 +293,7 @@ class SpreadPlane(MovingPlane):
             }
             assert {c for c in host.store.exchange.channels() if c < INNER} == ends
             assert set(host.store.state.fragments()) <= set(mine)
-            for prefix in ("share ", "drained ", "decided ", "reconfiguration "):
-                assert not host.store.notes(prefix)
+            assert not host.store.records(PartRecord)
+            assert not host.store.records(DrainedRecord)
+            assert not host.store.records(DecidedRecord)
+            assert not host.store.records(ReconfigurationRecord)

@@ -39,6 +39,7 @@ from meander.run.oracle.comparison import Comparison, compare
 from meander.run.rebinding.options import RebindingOptions
 from meander.run.step.bases import base_of
 from meander.run.store.commit import Commit
+from meander.run.store.records.reconfigurations import DrainedRecord, ReconfigurationRecord
 from tests.run.harness import SINKS, STREAMS, VirtualClock, rows_of
 
 EDGES = 3
@@ -275,8 +276,8 @@ class MovingPlane:
         assert {c for c in store.exchange.channels() if c < 1_000_000_000} == inner
         bases = {base_of(f) for f in deployment.fragments}
         assert set(store.state.fragments()) <= set(deployment.fragments) | bases
-        assert not store.notes("reconfiguration ")
-        assert not store.notes("drained ")
+        assert not store.records(ReconfigurationRecord)
+        assert not store.records(DrainedRecord)
         for channel in deployment.channels.values():
             spec = store.exchange.spec(channel.id)
             assert (spec.sender, spec.receiver) == (channel.sender, channel.receiver)

@@ -41,6 +41,7 @@ from meander.run.host import Host, HostOptions
 from meander.run.installation import Installation
 from meander.run.store.commit import Commit
 from meander.run.store.journal import DiskFullError
+from meander.run.store.records.deployment import SinkBindingRecord
 from meander.run.store.store import Store
 from meander.site.sink_bindings import SiteSinkBindings
 from meander.site.site import Site, SiteOptions
@@ -275,7 +276,7 @@ def test_results_are_not_cut_off_while_a_change_takes_effect(
     sink_bindings = SiteSinkBindings(host, changing)
     spec = ChannelSpec(channel, pa.schema([("id", pa.int64())]), FragmentId(1))
     with changing:
-        host.store.commit(Commit(add=(spec,), notes={f"outlet {channel}": ["means", "one"]}))
+        host.store.commit(Commit(add=(spec,), records=(SinkBindingRecord(channel, "means", "one"),)))
         ticking = threading.Thread(target=sink_bindings.tick, args=({},), daemon=True)
         ticking.start()
         ticking.join(0.3)

@@ -28,6 +28,7 @@ from meander.run.installation import OUTSIDE
 from meander.run.store.commit import Commit
 from meander.run.store.commit import CommitResult as CommitOutcome
 from meander.run.store.journal import DiskFullError
+from meander.run.store.records.progress import LostStateRecord
 from meander.run.store.store import Store
 from tests.reconfigure.moving import EDGES, MovingPlane
 from tests.run.full_now import FullNow
@@ -425,7 +426,7 @@ def test_state_that_is_lost_with_its_node_is_built_anew_from_what_senders_kept(
     plane.finish()
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
-    assert not plane.host.store.notes("lost ")
+    assert not plane.host.store.records(LostStateRecord)
     assert rebuilt
 
 

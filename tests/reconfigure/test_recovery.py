@@ -40,6 +40,7 @@ from meander.run.oracle.comparison import compare
 from meander.run.session import start_session
 from meander.run.step.step import Stepper
 from meander.run.store.commit import Commit
+from meander.run.store.records.progress import IngestRecord
 from meander.run.store.store import Store, StoreOptions
 from tests.run.store.crash.faults import Crash, FaultyFiles
 
@@ -103,7 +104,9 @@ def everything(plan: LocalPlan, directory: Path) -> dict[str, pa.Table]:
     for name in ("cars", "rain"):
         stream = plan.catalog.streams[name]
         source = source_for(stream, Surroundings(directory, directory))
-        epoch = int(store.note(f"ingest {name}")["offset"]["epoch"])
+        taken = store.record(IngestRecord, name)
+        assert taken is not None
+        epoch = int(taken.offset["epoch"])
         source.open(stream, {"epoch": epoch, "at": epoch - 1}, epoch)
         polled = source.poll(epoch + 10**9, 10**9)
         assert polled is not None

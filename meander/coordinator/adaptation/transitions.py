@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import assign, place_again
 from meander.coordinator.adaptation.costs import Cost
-from meander.coordinator.adaptation.transition_records import PREFIX, TransitionProgress, from_json, record_key, to_json
+from meander.coordinator.adaptation.transition_records import TransitionProgress, progress_of, record_of
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols.transitions import TRANSITIONS, Itinerary, Step, transition_protocol
 from meander.model.errors import InputError
@@ -25,6 +25,8 @@ from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.decisions import TransitionRecord
+from meander.run.store.records.record import forget
 
 _log = logging.getLogger(__name__)
 PROTOCOLS = tuple(p.name for p in TRANSITIONS)
@@ -105,7 +107,7 @@ class Transitions:
         self._release(operators)
         self.loop.deployer.note(operators)
         with suppress(JournalError):  # a restart forgets transitions of queries that are gone
-            self.loop.host.store.commit(Commit(notes={record_key(query): None}))
+            self.loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -274,18 +276,17 @@ class Transitions:
             running.arrived is not None,
             running.returning,
         )
-        self.loop.host.store.commit(Commit(notes={record_key(running.transition.query): to_json(progress)}))
+        self.loop.host.store.commit(Commit(records=(record_of(progress),)))
 
     def restore(self) -> tuple[Transition, ...]:
         """Takes up transitions that were in flight when the process ended. To be called before the loop recovers;
         then `resume`."""
         loop = self.loop
-        for key, data in loop.host.store.notes(PREFIX).items():
-            query = QueryId(key[len(PREFIX) :])
+        for query, record in loop.host.store.records(TransitionRecord).items():
             if query not in loop.catalog.plan.queries:
-                loop.host.store.commit(Commit(notes={key: None}))
+                loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
                 continue
-            found = from_json(query, data)
+            found = progress_of(record)
             now = loop.clock()
             running = _RunningTransition(
                 found.transition, found.itinerary, BatchReport(0), now, 0.0, list(found.waiting)
@@ -334,7 +335,7 @@ class Transitions:
 
     def _ended(self, query: QueryId, running: _RunningTransition) -> TransitionOutcome:
         del self._running[query]
-        self.loop.host.store.commit(Commit(notes={record_key(query): None}))
+        self.loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
         if running.arrived is not None:
             running.cost.tidying_s = self.loop.clock() - running.arrived
         seconds = self.loop.clock() - running.started

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from meander.coordinator.ledger.ledger import Ledger, Placing
 from meander.coordinator.ledger.retention import QueryArrival, Retention
-from meander.deploy.records import change_from_json, fragment_from_json
 from meander.lang.demands import parse_demands
 from meander.lang.sql.script import sql
 from meander.lang.topology.reader import TopologyFile
@@ -29,6 +28,8 @@ from meander.place.changelog import ChangeLog
 from meander.place.physical import Preparation
 from meander.place.room import Room
 from meander.place.sharing import add_query, forget, remove_query
+from meander.run.store.records.deployment import FragmentRecord, RemoteFragmentRecord
+from meander.run.store.records.reconfigurations import ReconfigurationRecord
 from meander.run.store.store import Store
 
 FORGOTTEN_AT_ONCE = 50
@@ -61,10 +62,10 @@ def planned(name: QueryId, text: str, streams: Mapping[str, Stream], sinks: Mapp
 
 def known_to(store: Store) -> set[OperatorId]:
     """Operators that the host's store runs, or is about to."""
-    found = {o for row in store.notes("fragment ").values() for o in fragment_from_json(row).operators}
-    found |= {o for _, row in store.notes("far fragment ").values() for o in fragment_from_json(row).operators}
-    for data in store.notes("reconfiguration ").values():
-        found |= change_from_json(data).operators
+    found = {o for record in store.records(FragmentRecord).values() for o in record.fragment.operators}
+    found |= {o for record in store.records(RemoteFragmentRecord).values() for o in record.fragment.operators}
+    for record in store.records(ReconfigurationRecord).values():
+        found |= record.change.operators
     return found
 
 

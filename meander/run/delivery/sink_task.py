@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from meander.run.delivery.latency import LatencyHistogram
 from meander.run.frames import HIDDEN, NEWEST
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError, is_full
+from meander.run.store.records.progress import DeliveryRecord
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class SinkTask:
         self._event_time = options.truth("event_time")
         self._retries = options.whole("retries", 5)
         self._backoff_ms = options.duration("backoff", 200) or 0
-        self._key = f"delivery {binding.name}"
+        self._name = binding.name
         self._open = False
         self._attempts = self._failures = 0
         self._retry_ms = 0
@@ -77,8 +78,8 @@ class SinkTask:
         return 0.0 if began is None else max(0.0, time.monotonic() - began - self._rows_at_work / SLOWEST_TPS)
 
     @property
-    def _saved(self) -> dict[str, object]:
-        return self._store.note(self._key) or {"rows": 0, "note": None}
+    def _saved(self) -> DeliveryRecord:
+        return self._store.record(DeliveryRecord, self._name) or DeliveryRecord(self._name)
 
     def deliver(self, most_rows: int) -> int:
         """Hands over waiting results, up to `most_rows` records; returns the number of acknowledged rows.
@@ -123,15 +124,14 @@ class SinkTask:
         if not self.sink.fixed_ranges:
             return stop
         saved = self._saved
-        if saved.get("begun") == [self.binding.channel, start]:
-            return int(str(saved["stop"]))
-        begun = {**saved, "begun": [self.binding.channel, start], "stop": stop}
-        self._store.commit(Commit(notes={self._key: begun}))
+        if saved.begun is not None and saved.begun[:2] == (self.binding.channel, start):
+            return saved.begun[2]
+        self._store.commit(Commit(records=(replace(saved, begun=(self.binding.channel, start, stop)),)))
         return stop
 
     def _hand_over(self, chunk: Chunk) -> None:
         saved = self._saved
-        rows, note = int(str(saved["rows"])), saved["note"]
+        rows, note = saved.rows, saved.note
         if len(chunk.table):
             if not self._open:
                 self.sink.open(self.binding, self._visible(chunk.table.slice(0, 0)).schema, SourcePosition(rows, note))
@@ -143,7 +143,7 @@ class SinkTask:
             Commit(
                 consumed={chunk.channel: chunk.stop},
                 acknowledged={self.binding.name: rows + len(chunk.table)},
-                notes={self._key: {"rows": rows + len(chunk.table), "note": note}},
+                records=(DeliveryRecord(self._name, rows + len(chunk.table), note),),
             )
         )
         if NEWEST in chunk.table.column_names:

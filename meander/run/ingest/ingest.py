@@ -76,7 +76,7 @@ class Ingest:
         around = surroundings or Surroundings(Path.cwd(), Path.cwd() / "work")
         given = sources or {}
         self._tasks = {
-            s.name: SourceTask(s, given.get(s.name) or source_for(s, around), store.note, around.work) for s in streams
+            s.name: SourceTask(s, given.get(s.name) or source_for(s, around), store, around.work) for s in streams
         }
         self._lock = threading.RLock()
         self._ticks = self._paused_ticks = self._refused = 0
@@ -143,8 +143,8 @@ class Ingest:
     def _whole(self, tasks: Iterable[SourceTask], known: Collection[ChannelId] | None = None) -> Commit:
         found = list(tasks)
         appends = [a for a in (f.append(known) for f in found) if a is not None]
-        notes = {key: value for f in found for key, value in f.notes().items()}
-        return Commit(WRITER, self._batch, appends=tuple(appends), notes=notes)
+        records = tuple(r for f in found for r in f.records())
+        return Commit(WRITER, self._batch, appends=tuple(appends), records=records)
 
     def _commit_what_fits(self, tasks: Iterable[SourceTask], reason: str) -> list[SourceTask]:
         """Leaves out channels that do not exist, and streams that do not fit even so; says which streams did."""

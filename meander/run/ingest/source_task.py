@@ -1,14 +1,14 @@
 """A source task: brings the tuples of one stream into channels. It knows the source, the producers' watermarks and the
 readers.
 
-A batch that was polled waits here until it is committed, so a refused commit loses nothing. Only one small note has to
-survive a crash: the source's offset, the producers' newest event times, and counts.
+A batch that was polled waits here until it is committed, so a refused commit loses nothing. Only one small record has
+to survive a crash: the source's offset, the producers' newest event times, and counts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from meander.run.connectors.options import ConnectorOptions
 from meander.run.frames import BEGIN, END, HIDDEN, channel_schema, event_times
 from meander.run.ingest.watermarks import newest_before, packed, unpacked, watermarks
 from meander.run.store.journal import is_full
+from meander.run.store.records.progress import IngestNodesRecord, IngestRecord
+from meander.run.store.records.record import Record
+from meander.run.store.store import Store
 
 _LONGEST_ROW = 10_000
 """Characters of a malformed row that are kept."""
@@ -61,7 +64,7 @@ class _Batch:
 class SourceTask:
     """One stream. Not for several threads."""
 
-    def __init__(self, stream: Stream, source: SourceConnector, note: Callable[[str], Any], work: Path) -> None:
+    def __init__(self, stream: Stream, source: SourceConnector, store: Store, work: Path) -> None:
         options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self.stream, self._source, self._work = stream, source, work
         self._disorder_ms = options.duration("disorder", 0) or 0
@@ -69,14 +72,15 @@ class SourceTask:
         self._ahead_ms = options.duration("ahead")
         self._limit = options.whole("malformed", 0) if "malformed" in options.values else None
         self._schema = channel_schema(stream.schema)
-        self._key = f"ingest {stream.name}"
-        count = len(stream.nodes)
-        saved = note(self._key) or {}
-        self._offset = saved.get("offset")
-        self._rows, self._malformed = saved.get("rows", 0), saved.get("malformed", 0)
-        self._forgiven, self._malformed_bytes = saved.get("forgiven", 0), saved.get("aside", 0)
-        self._newest = self._restored(saved, note(f"{self._key} nodes")) if saved else np.full(count, BEGIN, np.int64)
-        self._nodes_noted = note(f"{self._key} nodes") == list(stream.nodes)
+        saved, nodes = store.record(IngestRecord, stream.name), store.record(IngestNodesRecord, stream.name)
+        self._offset: Any = None
+        self._rows = self._malformed = self._forgiven = self._malformed_bytes = 0
+        self._newest = np.full(len(stream.nodes), BEGIN, np.int64)
+        if saved is not None:
+            self._offset, self._newest = saved.offset, self._restored(saved, nodes)
+            self._rows, self._malformed = saved.rows, saved.malformed
+            self._forgiven, self._malformed_bytes = saved.forgiven, saved.aside_bytes
+        self._has_saved_nodes = nodes is not None and nodes.nodes == tuple(stream.nodes)
         self._last_ms: Int64s | None = None
         self._entry_producer, self._entry_channel = np.empty(0, np.int64), np.empty(0, np.int64)
         self._sent = np.empty(0, np.int64)
@@ -92,12 +96,12 @@ class SourceTask:
         self.paused: str | None = None
         self._check_limit()
 
-    def _restored(self, saved: Mapping[str, Any], nodes: list[str] | None) -> Int64s:
+    def _restored(self, saved: IngestRecord, nodes: IngestNodesRecord | None) -> Int64s:
         """Newest event times by node, also when the stream has other nodes now."""
-        newest = unpacked(saved["newest"])
-        if nodes is None or nodes == list(self.stream.nodes):
+        newest = unpacked(saved.newest)
+        if nodes is None or nodes.nodes == tuple(self.stream.nodes):
             return newest
-        known = dict(zip(nodes, newest.tolist(), strict=True))
+        known = dict(zip(nodes.nodes, newest.tolist(), strict=True))
         return np.array([known.get(n, BEGIN) for n in self.stream.nodes], np.int64)
 
     # Channels
@@ -229,17 +233,11 @@ class SourceTask:
         table = batch.table if len(batch.table) else None
         return ChannelAppend(table, self._entry_channel[used], batch.starts[producers], lengths[used], reached[used])
 
-    def notes(self) -> dict[str, Any]:
-        """The notes that must survive a crash."""
-        saved = {
-            "offset": self._offset,
-            "newest": packed(self._newest),
-            "rows": self._rows,
-            "malformed": self._malformed,
-            "forgiven": self._forgiven,
-            "aside": self._malformed_bytes,
-        }
-        return {self._key: saved} | ({} if self._nodes_noted else {f"{self._key} nodes": list(self.stream.nodes)})
+    def records(self) -> list[Record[str]]:
+        """The records that must survive a crash."""
+        name, counts = self.stream.name, (self._rows, self._malformed, self._forgiven, self._malformed_bytes)
+        saved = IngestRecord(name, self._offset, packed(self._newest), *counts)
+        return [saved] if self._has_saved_nodes else [saved, IngestNodesRecord(name, tuple(self.stream.nodes))]
 
     def settle(self) -> int:
         """The waiting batch is durable; says how many tuples it had."""
@@ -252,7 +250,7 @@ class SourceTask:
             sent = dict(zip(channels.tolist(), reached.tolist(), strict=True))
             known = [sent.get(c, NO_WATERMARK) for c in self._entry_channel.tolist()]
             self._sent = np.maximum(self._sent, np.array(known, np.int64))
-        self._nodes_noted = True
+        self._has_saved_nodes = True
         self._batch = None
         unread = batch.counts.copy()
         unread[self._entry_producer] = 0

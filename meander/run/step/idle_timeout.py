@@ -8,7 +8,6 @@ reached so is the fragment's floor: what the input brings when it is back, and b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +18,9 @@ from meander.run.channels.base import Int64s
 from meander.run.fragments.routing import Installed
 from meander.run.frames import BEGIN, END, WM
 from meander.run.operators.state import npt_bool
+from meander.run.store.records.progress import FloorRecord
+from meander.run.store.records.record import Change, forget
 from meander.run.store.store import Store
-
-
-def floor_note(fragment: FragmentId) -> str:
-    """Under which name the store remembers a fragment's floor."""
-    return f"floor {fragment}"
 
 
 class IdleTimeout:
@@ -44,7 +40,8 @@ class IdleTimeout:
         return self.store.exchange.cut_ms(channels) > self.limit_ms
 
     def floor(self, fragment: FragmentId) -> int:
-        return int(self.store.note(floor_note(fragment)) or BEGIN) if self.is_limited else BEGIN
+        found = self.store.record(FloorRecord, fragment) if self.is_limited else None
+        return BEGIN if found is None else found.watermark_ms
 
     def is_due(self, fragment: Installed) -> bool:
         """Whether an input that is missing for too long holds back what the others have reached."""
@@ -77,7 +74,7 @@ class WatermarkFloors:
         raised = np.maximum(table.column(WM).to_numpy(), self.values[rows])
         return table.set_column(at, table.field(at), pc.cast(pa.array(raised), table.field(at).type))
 
-    def settle(self, held: Int64s, reached: Int64s) -> tuple[Int64s, Int64s, dict[str, Any]]:
+    def settle(self, held: Int64s, reached: Int64s) -> tuple[Int64s, Int64s, list[Change]]:
         """The watermarks of all ports before and after, and the floors to remember or to forget.
 
         A port that has been missing for too long goes along with the watermark of the fragment's other ports.
@@ -87,11 +84,11 @@ class WatermarkFloors:
         before, slowest = np.maximum(held.min(axis=0), self.values), reached.min(axis=0)
         others = np.where(over, END, reached).min(axis=0)
         after = np.maximum(np.where(waits, others, before), before)
-        notes: dict[str, Any] = {}
+        records: list[Change] = []
         for k, fragment in enumerate(self.fragments):
             if missing[k] and after[k] > slowest[k]:
-                notes[floor_note(fragment.fragment)] = int(after[k])
+                records.append(FloorRecord(fragment.fragment, int(after[k])))
             elif self.values[k] > BEGIN and slowest[k] >= self.values[k]:
-                notes[floor_note(fragment.fragment)] = None
+                records.append(forget(FloorRecord, fragment.fragment))
         held = np.maximum(held, self.values)
-        return held, np.maximum(np.where(over, np.maximum(reached, after), reached), held), notes
+        return held, np.maximum(np.where(over, np.maximum(reached, after), reached), held), records

@@ -306,8 +306,8 @@ class Stepper:
             after[p] = reached
             report.tuples_in += len(edges[StageEdge(port=p)])
         if floors is not None:
-            before, after, notes = floors.settle(before, after)
-            work.notes.update(notes)
+            before, after, changes = floors.settle(before, after)
+            work.records += changes
         acting: dict[int, Marker] = {}
         for i in barriers.markers:
             k = int(np.searchsorted(active, i))

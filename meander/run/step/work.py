@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +17,8 @@ from meander.run.fragments.stage_nodes import StageEdge
 from meander.run.fragments.template import Template
 from meander.run.frames import FRAGMENT
 from meander.run.store.commit import Commit, Passed, StateAppend, StateDrop, Writer
-
-DRAINED, FROZEN = 1, 2
-"""The way in which a fragment has done its part: up to the marker, or by staying where it was because it is paused."""
-
-
-def drained_note(reconfiguration: int, fragment: FragmentId) -> str:
-    """Under which name the store remembers that a fragment has done its part."""
-    return f"drained {reconfiguration} {fragment}"
+from meander.run.store.records.reconfigurations import DrainedRecord
+from meander.run.store.records.record import Change
 
 
 @dataclass(slots=True)
@@ -77,7 +70,7 @@ class Work:
     """Markers that later groups of this step may meet right behind tuples that were handed to them."""
     drained: dict[FragmentId, int] = field(default_factory=dict)
     """Fragments that have done all that lies before a marker, by reconfiguration: this was their last step."""
-    notes: dict[str, Any] = field(default_factory=dict)
+    records: list[Change] = field(default_factory=list)
     looked: set[FragmentId] = field(default_factory=set)
     """Fragments that had to look at their state, and have."""
 
@@ -102,7 +95,7 @@ class Work:
             state_drops=tuple(self.drops),
             state_appends=tuple(self.states),
             counters=self.counters,
-            notes=self.notes | {drained_note(number, fragment): DRAINED for fragment, number in self.drained.items()},
+            records=(*self.records, *(DrainedRecord(number, fragment) for fragment, number in self.drained.items())),
         )
 
 

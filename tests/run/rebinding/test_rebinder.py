@@ -34,6 +34,7 @@ from meander.run.step.step import Stepper
 from meander.run.step.step_lock import StepLock
 from meander.run.store.commit import Commit
 from meander.run.store.commit import CommitResult as CommitOutcome
+from meander.run.store.records.deployment import SlotRecord
 from meander.run.store.store import Store
 from tests.reconfigure.moving import MovingPlane
 from tests.run.harness import STREAMS, Plane, queries, rows_of
@@ -362,7 +363,7 @@ def test_any_schedule_of_rebindings_changes_and_crashes_gives_the_oracles_output
     assert consumption.commits > 10
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
-    assert {int(key.split()[-1]) for key in plane.host.store.notes("slot of ")} <= set(plane.host.routing.fragments)
+    assert set(plane.host.store.records(SlotRecord)) <= set(plane.host.routing.fragments)
 
 
 def test_fragments_are_in_the_slots_that_they_were_moved_to_when_the_host_is_back(
@@ -396,7 +397,7 @@ def test_fragments_are_in_the_slots_that_they_were_moved_to_when_the_host_is_bac
     assert bound_now(host) == {**first, **back}
     gone = next(iter(back))
     host.store.commit(Commit(retire=(gone,)))
-    assert gone not in {int(key.split()[-1]) for key in host.store.notes("slot of ")}
+    assert gone not in host.store.records(SlotRecord)
     host.store.close()
     host = opened(4)  # with another number of slots they are dealt out anew
     assert bound_now(host) == first

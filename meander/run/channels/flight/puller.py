@@ -1,6 +1,6 @@
 """Pulling: copies of channels whose logs are at other sites, kept ahead of processing.
 
-The source of each channel is in the store (`copy` notes), so pulling goes on after a restart by itself. One thread for
+The source of each channel is in the store (`CopyRecord`), so pulling goes on after a restart by itself. One thread for
 each route; a request says how far each copy is and how far it has been processed, which is what lets the sender forget.
 A copy that is far enough ahead is not asked for until it has been worked off.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefu
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch
 from meander.run.store.commit import Commit, CommitConflictError
 from meander.run.store.journal import JournalError
+from meander.run.store.records.record import Record
+from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -34,11 +36,6 @@ MOST_BYTES = 8_000_000
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 Route = tuple[str, ...]
 """The sites on the route to a log, nearest first; the last one has it."""
-
-
-def copy_note(channel: ChannelId) -> str:
-    """Under which name the store remembers where a copy comes from."""
-    return f"copy {channel}"
 
 
 class Brokered(Protocol):
@@ -92,9 +89,9 @@ class Pulling:
         """Looks again which channels come from where; call it after that has changed."""
         with self._lock:  # a later reading sees more: its result must not be replaced by less
             found: dict[Route, list[ChannelId]] = {}
-            for key, route in self.store.notes("copy ").items():
-                if route:
-                    found.setdefault(tuple(route), []).append(ChannelId(int(key.split(" ")[1])))
+            for copy in self.store.records(CopyRecord).values():
+                if copy.route:
+                    found.setdefault(copy.route, []).append(copy.channel)
             self._routes = {route: tuple(channels) for route, channels in found.items()}
             if self._stopping.is_set():
                 return
@@ -185,8 +182,8 @@ class Pulling:
             found = {c: view for c in channels if (view := views.get(c)) is not None and not view.is_cut}
             return {c: (view.tail, view.head) for c, view in found.items()}
 
-    def take(self, ranges: Iterable[ChannelRange], notes: Mapping[str, Any] | None = None) -> int:
-        """Appends the records that came, each once; returns the number of new ones. If there are any, `notes` go into
+    def take(self, ranges: Iterable[ChannelRange], *records: Record[Any]) -> int:
+        """Appends the tuples that came, each once; returns the number of new ones. If there are any, `records` go into
         their commit.
 
         While a channel changes its route two threads may bring the same records: no other thread appends between
@@ -199,7 +196,7 @@ class Pulling:
             schemas, views = self.store.views.schemas.by_number, self.store.views.channels.by_id
             try:
                 appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
-                self.store.commit(Commit(appends=appends, notes=notes or {}))
+                self.store.commit(Commit(appends=appends, records=records))
             except (InputError, CommitConflictError) as error:
                 raise PeerRefusedError(f"records that came do not fit: {error}") from error
         came = sum(found.stop - found.start for found in fresh)

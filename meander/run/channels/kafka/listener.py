@@ -12,10 +12,12 @@ from collections.abc import Callable
 
 from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import DamagedError
-from meander.run.channels.kafka.broker import Broker, OffsetSpan, Record
+from meander.run.channels.kafka.broker import Broker, OffsetSpan, TopicRecord
 from meander.run.channels.kafka.records import TopicLink
 from meander.run.channels.kafka.rounds import Rounds
 from meander.run.store.commit import Commit
+from meander.run.store.records.record import forget_all
+from meander.run.store.records.transport import TopicOffsetRecord
 
 _log = logging.getLogger(__name__)
 POLL_S, LONGEST_POLL_S = 0.1, 0.5
@@ -23,11 +25,6 @@ POLL_S, LONGEST_POLL_S = 0.1, 0.5
 MOST_RECORDS = 16
 """Of one topic in one round."""
 TRIM_S = 5.0
-
-
-def offset_note(topic: str) -> str:
-    """Under which name the store remembers how far a topic was read: which topic it was, and the next offset."""
-    return f"offset {topic}"
 
 
 class TopicListener:
@@ -77,16 +74,20 @@ class TopicListener:
 
     def _next(self, topic: str, span: OffsetSpan) -> int:
         """The offset that comes next: where we were, if this is still the same topic and has it still."""
-        id, offset = self._reached.get(topic) or self._pulling.store.note(offset_note(topic)) or ("", 0)
+        id, offset = self._reached.get(topic) or self._saved(topic)
         if id != span.id or not span.begin <= offset <= span.end:
             offset = span.begin
         self._reached[topic] = (span.id, offset)
-        return int(offset)
+        return offset
 
-    def _take(self, link: TopicLink, id: str, record: Record) -> None:
+    def _saved(self, topic: str) -> tuple[str, int]:
+        found = self._pulling.store.record(TopicOffsetRecord, topic)
+        return ("", 0) if found is None else (found.id, found.offset)
+
+    def _take(self, link: TopicLink, id: str, record: TopicRecord) -> None:
         reached = (id, record.offset + 1)
         try:
-            self._pulling.take(link.ranges(record.key, record.value), {offset_note(link.topic): list(reached)})
+            self._pulling.take(link.ranges(record.key, record.value), TopicOffsetRecord(link.topic, *reached))
         except DamagedError as error:
             _log.warning("%s", error)
         self._reached[link.topic], self._trim[link.topic] = reached, record.offset + 1
@@ -98,7 +99,7 @@ class TopicListener:
         if trim:
             self._broker.trim(trim)
         store = self._pulling.store
-        stale = [key for key in store.notes("offset ") if key.removeprefix("offset ") not in links]
+        stale = [topic for topic in store.records(TopicOffsetRecord) if topic not in links]
         if stale:
-            store.commit(Commit(notes=dict.fromkeys(stale)))
+            store.commit(Commit(records=tuple(forget_all(TopicOffsetRecord, stale))))
         self._reached = {t: at for t, at in self._reached.items() if t in links}

@@ -23,6 +23,8 @@ from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.records import TopicLink
 from meander.run.channels.kafka.rounds import Rounds
 from meander.run.store.commit import Commit
+from meander.run.store.records.record import forget
+from meander.run.store.records.transport import ReaderRecord, TopicRecord
 from meander.run.store.store import Store
 
 POLL_S, TIDY_S = 1.0, 5.0
@@ -38,11 +40,6 @@ class PublishRequest:
 
     position: int
     done: int
-
-
-def topic_note(topic: str) -> str:
-    """Under which name the store remembers whom a topic is for, so that it can be deleted."""
-    return f"topic {topic}"
 
 
 class TopicPublisher:
@@ -164,17 +161,18 @@ class TopicPublisher:
 
     def _open(self, reader: str, topic: str) -> None:
         """Makes a topic that is not there; the store knows of it before the broker does."""
-        if self._store.note(topic_note(topic)) != reader:
-            self._store.commit(Commit(notes={topic_note(topic): reader}))
+        made = TopicRecord(topic, reader)
+        if self._store.record(TopicRecord, topic) != made:
+            self._store.commit(Commit(records=(made,)))
         self._broker.make(topic)
 
     def _tidy(self, readers: set[str]) -> None:
         """Deletes topics of sites that read nothing from here any more."""
-        readers = readers | {str(note[0]) for note in self._store.notes("log ").values() if note}
-        for key, reader in self._store.notes("topic ").items():
-            if reader not in readers:
-                self._broker.delete(key.removeprefix("topic "))
-                self._store.commit(Commit(notes={key: None}))
+        readers = readers | {record.reader for record in self._store.records(ReaderRecord).values()}
+        for topic, made in self._store.records(TopicRecord).items():
+            if made.reader not in readers:
+                self._broker.delete(topic)
+                self._store.commit(Commit(records=(forget(TopicRecord, topic),)))
         self._tidied = time.monotonic()
 
     def _batches(self, reader: str) -> Iterator[tuple[pa.RecordBatch, list[tuple[PublishRequest, int, int]]]]:

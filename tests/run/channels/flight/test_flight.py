@@ -25,10 +25,11 @@ from meander.run.channels.base import ChannelAppend, ChannelSpec, Chunk
 from meander.run.channels.flight import client as flight_client
 from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, PeerAddress, proof
-from meander.run.channels.flight.puller import Pulling, copy_note
+from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, to_batch
 from meander.run.channels.flight.server import FlightServer
 from meander.run.store.commit import Commit, CommitResult, StateAppend
+from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
 
@@ -65,7 +66,7 @@ def reader(tmp_path: Path, sender: Place) -> Iterator[Place]:
     found = place(tmp_path, "reader").knows(sender)
     for channel in (LOG, OTHER):
         found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
-        found.store.commit(Commit(notes={copy_note(channel): ["sender"]}))
+        found.store.commit(Commit(records=(CopyRecord(channel, ("sender",)),)))
     yield found
     found.close()
 
@@ -382,20 +383,20 @@ def test_what_was_found_last_about_ways_is_what_counts(
 ) -> None:
     pulling = Pulling(reader.store, reader.asker)
     pulling._stopping.set()  # nothing is pulled; only what would be counts
-    looked, go_on, notes = threading.Event(), threading.Event(), Store.notes
+    looked, go_on, records = threading.Event(), threading.Event(), Store.records
 
-    def slow(store: Store, prefix: str) -> dict[str, Any]:
-        found = notes(store, prefix)
+    def slow(store: Store, of: Any) -> dict[Any, Any]:
+        found = records(store, of)
         if threading.current_thread().name == "slow":
             looked.set()
             go_on.wait(TIMEOUT_S)
         return found
 
-    monkeypatch.setattr(Store, "notes", slow)
+    monkeypatch.setattr(Store, "records", slow)
     first = threading.Thread(target=pulling.refresh, name="slow", daemon=True)
     first.start()
     looked.wait(TIMEOUT_S)
-    reader.store.commit(Commit(notes={copy_note(ChannelId(99)): ["sender"]}))
+    reader.store.commit(Commit(records=(CopyRecord(ChannelId(99), ("sender",)),)))
     second = threading.Thread(target=pulling.refresh, daemon=True)
     second.start()
     second.join(0.3)

@@ -19,17 +19,19 @@ from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.channels.flight import client as flight_client
 from meander.run.channels.flight import puller as flight_puller
 from meander.run.channels.flight.client import AwayError
-from meander.run.channels.flight.puller import Pulling, copy_note
+from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import ChannelRange, to_batch
 from meander.run.channels.kafka import broker as kafka_broker
 from meander.run.channels.kafka.address import client_settings
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.exchange import KafkaExchange
 from meander.run.channels.kafka.listener import TopicListener
-from meander.run.channels.kafka.publisher import TopicPublisher, topic_note
+from meander.run.channels.kafka.publisher import TopicPublisher
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.record import forget
+from meander.run.store.records.transport import CopyRecord, ReaderRecord, TopicRecord
 from meander.run.store.store import Store
 from tests.reconfigure.driver_plane import SpreadPlane
 from tests.reconfigure.test_driver import QUERY
@@ -88,11 +90,11 @@ class Ends:
         """A place reads the channel from a position on, and nobody else does."""
         self.sender.readers[LOG] = {reader.name}
         self.sender.knows(reader)
-        self.sender.store.commit(Commit(notes={f"log {LOG}": [reader.name]}))
+        self.sender.store.commit(Commit(records=(ReaderRecord(LOG, reader.name),)))
         reader.knows(self.sender)
         if LOG not in reader.store.exchange.channels():
             reader.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
-            reader.store.commit(Commit(notes={copy_note(LOG): ["sender"]}))
+            reader.store.commit(Commit(records=(CopyRecord(LOG, ("sender",)),)))
         self.begin_reading(reader)
 
     def begin_reading(self, reader: Place) -> None:
@@ -174,12 +176,12 @@ def test_a_copy_has_what_the_log_has_and_what_is_processed_is_forgotten_everywhe
     ends.copy.store.commit(Commit(consumed={LOG: 6}))
     ends.ask()
     assert ends.sender.store.exchange.start(LOG) == 6
-    ends.sender.store.commit(Commit(notes={f"log {LOG}": None}))
+    ends.sender.store.commit(Commit(records=(forget(ReaderRecord, LOG),)))
     ends.sender.readers[LOG] = set()
     ends.publishing._tidied = 0.0
     ends.publishing.publish()
     assert ends.broker.ids([ends.topic]) == {}
-    assert ends.sender.store.note(topic_note(ends.topic)) is None
+    assert ends.sender.store.record(TopicRecord, ends.topic) is None
 
 
 def test_what_a_sender_publishes_again_after_a_crash_has_no_effect(ends: Ends) -> None:
@@ -244,7 +246,7 @@ def test_a_reader_that_moves_begins_at_its_position(ends: Ends) -> None:
     ends.ask()
     other = ends._place("other")
     other.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
-    other.store.commit(Commit(passed=starts({LOG: [6, 0]}), notes={copy_note(LOG): ["sender"]}))
+    other.store.commit(Commit(passed=starts({LOG: [6, 0]}), records=(CopyRecord(LOG, ("sender",)),)))
     ends.read_at(other, 6)
     ends.send(10, 3)
     ends.all()
