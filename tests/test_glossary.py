@@ -34,7 +34,7 @@ asker bed circle comings course courses desk door journey knot nudge office outl
 rehearsal rehearse sight spreader switchboard teller telling ties twins upkeep wavefront ways wires wish wishes
 """
 DIALECT = frozenset(_DIALECT.split())
-"""Words that meant something in this program only, and what the field says instead is in the contributors' guide."""
+"""Words that meant something in this program only; the glossary has those of the field."""
 
 KEPT = frozenset({"asker", "nudge", "owe_abort", "owe_effect", "owe_ways", "twins_of"})
 """Public functions with such a word that still stand."""
