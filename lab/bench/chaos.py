@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.bench.report import Figure, Report
-from lab.testbed.bed import BedError
-from lab.testbed.chaos import BRIEF_S, Outcome, Plan
+from lab.testbed.chaos import BRIEF_S, Plan, ScheduleOutcome
 from lab.testbed.chaos import run as run_schedules
 from lab.testbed.disks import can_be_full
 from lab.testbed.links import capabilities
+from lab.testbed.process_test_bed import ProcessTestBedError
 
 SCHEDULES, QUICK_SCHEDULES = 1_000, 20
 GROUP = 100
@@ -28,7 +28,7 @@ GROUP = 100
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
     count = QUICK_SCHEDULES if quick else SCHEDULES
     (can, reason), (disks, no_disks) = capabilities(), can_be_full()
-    outcomes: list[Outcome] = []
+    outcomes: list[ScheduleOutcome] = []
     fallen: list[str] = []
     begun, rows = time.monotonic(), 0
     for first in range(1, count + 1, GROUP):
@@ -36,7 +36,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
         with tempfile.TemporaryDirectory(prefix="meander-chaos-") as work:
             try:
                 found = run_schedules(Path(work), plan, can, _quietly(progress), disks=disks)
-            except BedError as error:  # the other groups have beds of their own
+            except ProcessTestBedError as error:  # the other groups have beds of their own
                 fallen.append(f"seeds {plan.seeds[0]} to {plan.seeds[-1]}: {error}")
                 progress(fallen[-1])
                 continue
@@ -51,7 +51,9 @@ def _quietly(progress: Callable[[str], None]) -> Callable[[str], None]:
     return lambda text: progress(text) if text.startswith("seeds") else None
 
 
-def _report(outcomes: list[Outcome], fallen: list[str], rows: int, seconds: float, reasons: list[str]) -> Report:
+def _report(
+    outcomes: list[ScheduleOutcome], fallen: list[str], rows: int, seconds: float, reasons: list[str]
+) -> Report:
     """`fallen` are groups whose bed did not come up, or had a process that ended by itself."""
     trouble: Counter[str] = sum((o.done for o in outcomes), Counter())
     bad = [str(o) for o in outcomes if not o.verdict.is_good]

@@ -1,8 +1,7 @@
-"""What the durable core costs: `python -m lab.experiments.measure_store`.
+"""The cost of the durable core: `python -m lab.experiments.measure_store`.
 
-Every figure is the median of many repeats, as processor time of the calling thread (what the code costs, whatever
-else the machine does) and as wall time. Large appends stand beside a plain copy and a plain file write of the same
-bytes.
+Every figure is the median of many repeats, as processor time of the calling thread (the cost of the code, independent
+of other processes) and as wall time. Large appends stand beside a plain copy and a plain file write of the same bytes.
 """
 
 from __future__ import annotations

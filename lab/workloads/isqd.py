@@ -54,7 +54,7 @@ class DeviceShape:
     period_s: float = 1.0
     changes: int = 120
     links: str = "tree"
-    """How fog nodes are linked: see `TOPOLOGIES`."""
+    """The links between fog nodes: see `TOPOLOGIES`."""
     intermediates: int = 1
     """Fog nodes between a device and the cloud; devices are linked to the lowest ones."""
     fogs: int = 10
@@ -198,7 +198,7 @@ def _setting(
 
 
 def logical(number: int, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> Query:
-    """What a query asks for, whichever its devices: a map of its stream, or a join of its two streams."""
+    """The logical query, for any devices: a map of its stream, or a join of its two streams."""
     if f"readings_{number}" in streams:
         text = MAPPED.format(stream=f"readings_{number}")
     else:

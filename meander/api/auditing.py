@@ -1,4 +1,5 @@
-"""Who asked for what: every request that would change something, and every one that was not allowed, is written down.
+"""The audit of requests: every request that would change something, and every one that was not allowed, is written
+down.
 
 Sites join and leave through the membership, which writes that down itself; heartbeats are too many and say nothing.
 """

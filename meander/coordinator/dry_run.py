@@ -1,4 +1,8 @@
-"""Rehearsal: what changes would do, tried on a copy of the catalog. Nothing that runs is touched."""
+"""A dry run: the effect of changes, tried on a copy of the catalog. Nothing that runs is touched.
+
+The copy has the escalation of the engine: its wider tries, and their credit. The deployment is compared with the
+same operators held where they are, and kept apart, as in the deployer.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +18,23 @@ if TYPE_CHECKING:
     from meander.coordinator.core import Core
 
 
-def rehearse(core: Core, changes: Changes) -> dict[str, Any]:
+def try_changes(core: Core, changes: Changes) -> dict[str, Any]:
     """Moves, with their causes, and fragments that would change."""
-    engine, board = core.loop.engine, core.teller.board
-    running = (engine.catalog, engine.log, engine.mechanism, core.loop.deployer.deployment)
+    engine, read_model = core.loop.engine, core.publisher.read_model
+    deployer = core.loop.deployer
+    running = (engine.catalog, engine.log, engine.mechanism, engine.escalation, deployer.deployment)
     former: dict[int, Any] = {id(engine.catalog.plan.former): {}}  # what runs is not needed, and not to be copied
-    catalog, log, mechanism, deployment = deepcopy(running, former)
-    trial = Engine(catalog, mechanism, seed=engine.seed)
-    trial.log, trial.applicator = log, Applicator(catalog, log)
+    catalog, log, mechanism, escalation, deployment = deepcopy(running, former)
+    trial = Engine(catalog, mechanism, seed=engine.seed + engine.batches)
+    trial.log, trial.applicator, trial.escalation = log, Applicator(catalog, log), escalation
     report = trial.run(changes.events)
-    placed = Placed(catalog.plan, catalog.placement, catalog.topology)
+    held, apart = dict(deployer.placed.held), dict(deployer.placed.apart)
+    placed = Placed(catalog.plan, catalog.placement, catalog.topology, held, apart)
     change = redeploy(placed, deployment, report.difference.operators)
     name = catalog.topology.name
     moves = []
     for move in report.moves:
-        queries = board.queries_of(move.operator)
+        queries = read_model.queries_of(move.operator)
         moves.append(
             {
                 "operator": int(move.operator),

@@ -17,14 +17,14 @@ from meander.model.ids import FragmentId
 
 
 class MarkerAction(Enum):
-    """What a fragment does when the marker reaches it."""
+    """The action of a fragment when the marker reaches it."""
 
     DRAIN = "drain"
-    """Finish what is in flight and end."""
+    """Process all tuples before the marker and end."""
     UPDATE = "update"
-    """Finish what is in flight and go on as the new version."""
+    """Process all tuples before the marker and go on as the new version."""
     UPDATE_THEN_DRAIN = "update_then_drain"
-    """Finish what is in flight, hand the state over, end."""
+    """Process all tuples before the marker, hand the state over, end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Marker:
         return Marker(reconfiguration, tuple(MarkerEntry(f, v, action) for (f, v), action in actions.items()))
 
     def action_of(self, fragment: FragmentId, version: int) -> MarkerAction | None:
-        """What that version of the fragment must do; None if the marker only passes by."""
+        """The action of that version of the fragment; None if the marker only passes by."""
         for entry in self.entries:
             if entry.fragment == fragment and entry.version == version:
                 return entry.action

@@ -45,7 +45,7 @@ def kept_input(
         base=base_of(handover.source),
         reached=store.exchange.watermarks(old.ports).tolist(),
         floor=None if floor is None else floor.watermark_ms,
-        idle_timeout_ms=host.options.patience_ms,
+        idle_timeout_ms=host.options.idle_timeout_ms,
     )
 
 

@@ -126,7 +126,7 @@ class Reconfigurator:
         """Whether the state of a node that is gone is elsewhere."""
         self.backup: UpstreamBackup | None = None
         if not replicas or self._strategy.needs_input:
-            runner, idle_timeout_ms = host.stepper.runner, host.options.patience_ms
+            runner, idle_timeout_ms = host.stepper.runner, host.options.idle_timeout_ms
             self.backup = UpstreamBackup(host.store, host.routing, runner, clock, idle_timeout_ms)
 
     @property
@@ -406,7 +406,11 @@ class Reconfigurator:
                 _log.warning("a sender of fragment %d is cut off: its state moves as it is", handover.source)
                 strategy = MIGRATION_QUERY
             job = replace(job, replay=kept)
-        return strategy.begin(job, background=self._background)
+        return strategy.begin(job, clock_ms=self._clock_ms, background=self._background)
+
+    def _clock_ms(self) -> float:
+        """State takes its time by the same clock as all else."""
+        return self._clock() * 1000
 
     # ---------------------------------------------------------------- ending
 

@@ -125,7 +125,7 @@ class UpstreamBackup:
         outputs = tuple(() for _ in fragment.outputs)
         # What was late has been counted and put aside before.
         routing.install([replace(fragment, slot=0, ports=scratch, outputs=outputs, late={}, is_beside=True)])
-        stepper = Stepper(self.store, routing, self.runner, patience_ms=self.idle_timeout_ms)
+        stepper = Stepper(self.store, routing, self.runner, idle_timeout_ms=self.idle_timeout_ms)
         writer = Writer(f"fragment {own} rebuilt {self.store.commits}")
         number = 0
         while stepper.has_work(0) or routing.pauses:

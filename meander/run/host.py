@@ -58,12 +58,12 @@ Spark or to a file, a hundred times: beside a thread that places operators it wo
 RETRY_S = 0.5
 IDLE_S = POLL_S = 0.05
 SLOTS_START_S = 300.0
-"""How long slots may take to start before nobody waits for them any more."""
+"""The time that slots may take to start before the host gives up."""
 LET_THROUGH_S = 0.05
 LONGEST_PAUSE_S, MOST_DOUBLINGS = 30.0, 6
-"""How long a slot waits at most that was started again and again without a batch in between."""
+"""The longest pause before a slot that failed again and again is started once more."""
 EVICT_S = 60.0
-"""How often plans are looked for that nothing uses any more."""
+"""The interval at which unused plans are dropped."""
 FEW_TUPLES = 1_000
 """Fragments for which no more tuples wait have caught up."""
 STEPS_PER_BATCH = 1000
@@ -72,25 +72,25 @@ STEPS_PER_BATCH = 1000
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """Where a host keeps its data and how many slots it has."""
+    """The options of a host: its directory, its slots and its timing."""
 
     directory: Path
     slots: int = 1
     linger_ms: int = 5_000
-    """How long a micro-batch stays open for more work: what Spark does around one costs more than a step."""
+    """The time for which a micro-batch stays open for more work: Spark's own work around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
     ingest: IngestOptions = field(default_factory=IngestOptions)
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     most_rows: int = MOST_ROWS
     """Tuples that a step reads at most."""
     rebinding: RebindingOptions | None = None
-    """How fragments change slots by themselves; None when they do not."""
-    patience_ms: int | None = None
-    """How long time waits for an input that is cut off; None for as long as that takes."""
+    """The policy by which fragments change slots by themselves; None when they do not."""
+    idle_timeout_ms: int | None = None
+    """The time for which event time waits for an input that is cut off; None for as long as that takes."""
 
 
 @dataclass(slots=True)
-class Totals:
+class StepTotals:
     """Steps added up."""
 
     steps: int = 0
@@ -111,19 +111,19 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """How the host is doing."""
+    """The state of the host."""
 
     healthy: bool
     """Whether there are no problems."""
     problems: tuple[str, ...]
-    """What is paused, waits for the disk or has ended, each with the reason; all else goes on."""
+    """Paused fragments, full disks and ended threads, each with the reason; all else goes on."""
     alive: bool
     """Whether all slots run."""
     slots: tuple[str, ...]
     """The ids of the streaming queries: they stay the same while fragments come and go."""
     fragments: int
     paused: Mapping[FragmentId, str]
-    totals: Totals
+    totals: StepTotals
     pending_tuples: int
     state_bytes: int
     store: StoreStats
@@ -133,13 +133,13 @@ class HostStatus:
     ingest: IngestMetrics | None
     delivery: DeliveryMetrics | None
     halted: str | None = None
-    """What keeps everything here from running, if something does."""
+    """The reason why nothing runs here, if nothing does."""
     limits: tuple[str, ...] = ()
-    """Settings that Spark was started with by somebody else and that Meander would have otherwise, with the costs."""
+    """Settings that Spark was started with by the user and that Meander would set otherwise, with the costs."""
     behind: tuple[FragmentId, ...] = ()
     """Fragments for which more than a few tuples wait."""
     stages: StageUse | None = None
-    """How the stages of its fragments run; None where somebody else's runner runs them."""
+    """The use of Spark by the stages of its fragments; None where a user's runner runs them."""
 
 
 class Host:
@@ -158,37 +158,37 @@ class Host:
         self._own_runner: TieredRunner | None = None
         if runner is None:
             runner = self._own_runner = TieredRunner(PreparedRunner(self.spark))
-        self.stepper = Stepper(self.store, self.routing, runner, options.most_rows, options.patience_ms)
+        self.stepper = Stepper(self.store, self.routing, runner, options.most_rows, options.idle_timeout_ms)
         self.compaction = Compaction(self.store, self.routing, self.stepper.runner, options.compaction)
         self.slots = tuple(Slot(n, options.directory / "slots") for n in range(options.slots))
         self.rebinder: Rebinder | None = None
         if options.rebinding is not None:
-            boundaries = [slot.boundary for slot in self.slots]
-            self.rebinder = Rebinder(options.rebinding, self.store, self.routing, boundaries)
+            step_locks = [slot.step_lock for slot in self.slots]
+            self.rebinder = Rebinder(options.rebinding, self.store, self.routing, step_locks)
             self.stepper.requests, self.stepper.measures = self.rebinder.requests, self.rebinder.measures
         self.bindings = Bindings(self.store, self.routing)
         self.bindings.is_kept &= self.rebinder is None or not self.rebinder.policy.pulls
         self.stepper.bindings = self.bindings
-        self.totals = Totals()
+        self.totals = StepTotals()
         self.ingest: Ingest | None = None
         self.delivery: Delivery | None = None
         self.troubles: list[Callable[[], Iterable[str]]] = []
-        """Whoever else knows of problems."""
+        """Other sources of problems."""
         self.waits_for_disk: str | None = None
-        """Why a step cannot be committed now, if it cannot."""
+        """The reason why a step cannot be committed now, if it cannot."""
         self.ended: str | None = None
-        """Why nothing here can go on before the process is started again, if so."""
+        """The reason why nothing here can go on before the process is started again, if so."""
         self._ingest_channels: Mapping[tuple[str, str], tuple[ChannelId, ...]] = {}
         self._stopping = threading.Event()
         self._waker = threading.Thread(target=self._wake_slots, name="waker", daemon=True)
         self._counting = threading.Lock()
         self._stages: tuple[int, tuple[Stage, ...]] = (-1, ())
-        """Those of all fragments, each once, and the version of the routing table that they are of."""
+        """The stages of all fragments, each once, and the version of the routing table that they are of."""
         self._evict_at = time.monotonic() + EVICT_S
 
     @cached_property
     def spark(self) -> SparkSession:
-        """Meander's own session; nobody asks Spark for one before something runs on it."""
+        """Meander's own session; Spark is started only when something runs on it."""
         return own_session(self._given_spark)
 
     # ---------------------------------------------------------------- life
@@ -242,7 +242,7 @@ class Host:
         self.prepare(self.routing.fragments.values())
 
     def prepare(self, fragments: Iterable[Installed]) -> None:
-        """Prepares the plans of fragments that are to come. What is prepared already costs nothing."""
+        """Prepares the plans of fragments that are to come. Prepared plans cost nothing."""
         self.stepper.runner.warm_up(stage for f in fragments for stage in f.bound.template.stages)
 
     def is_prepared(self, fragments: Iterable[Installed]) -> bool:
@@ -287,7 +287,7 @@ class Host:
         self._feed_only(found)
 
     def stop_feeding(self, channels: Collection[ChannelId]) -> None:
-        """Stops feeding channels of sources that nobody reads any more."""
+        """Stops feeding channels of sources that have no readers any more."""
         if channels:
             kept = {
                 key: tuple(c for c in readers if c not in channels) for key, readers in self._ingest_channels.items()
@@ -302,14 +302,14 @@ class Host:
 
     def deliver(
         self,
-        outlets: Iterable[SinkBinding],
+        sink_bindings: Iterable[SinkBinding],
         surroundings: Surroundings,
         sinks: Mapping[str, SinkConnector] | None = None,
     ) -> None:
-        """Begins to hand results to their sinks; `sinks` overrides the connector of an outlet."""
+        """Begins to hand results to their sinks; `sinks` overrides the connector of a sink binding."""
         self.delivery = Delivery(self.store, surroundings=surroundings)
-        for outlet in outlets:
-            self.delivery.add(outlet, (sinks or {}).get(outlet.name))
+        for binding in sink_bindings:
+            self.delivery.add(binding, (sinks or {}).get(binding.name))
         self.delivery.start()
 
     def rebind(self, slots: Mapping[FragmentId, int]) -> None:
@@ -328,8 +328,8 @@ class Host:
             slots = self.routing.slots_of(wanted)
             with ExitStack() as stack:
                 for slot in slots:
-                    stack.enter_context(self.slots[slot].boundary)
-                if set(self.routing.slots_of(wanted)) <= set(slots):  # nobody moved while this waited
+                    stack.enter_context(self.slots[slot].step_lock)
+                if set(self.routing.slots_of(wanted)) <= set(slots):  # no fragment moved while this waited
                     yield slots
                     return
 
@@ -359,17 +359,17 @@ class Host:
         return False
 
     def _is_stuck(self) -> bool:
-        """Whether all that waits does so for a fragment or an outlet that is paused."""
+        """Whether all that waits does so for a fragment or a sink binding that is paused."""
         exchange = self.store.exchange
         waiting = {c for c in exchange.channels() if exchange.counters(c).pending_tuples}
         paused = {c for f in self.routing.paused for c in self.routing.fragments[f].ports}
         paused |= self.delivery.paused_channels() if self.delivery else set()
         if not waiting or not waiting <= paused:  # what was busy a moment ago may have finished meanwhile
             return False
-        return not any(self.stepper.has_work(s.number) or s.boundary.locked() for s in self.slots)
+        return not any(self.stepper.has_work(s.number) or s.step_lock.locked() for s in self.slots)
 
     def stop(self) -> None:
-        """Stops at once. What was taken in and not processed is there at the next start."""
+        """Stops at once. Tuples that were taken in and not processed are there at the next start."""
         self._stopping.set()
         if self._waker.is_alive():
             self._waker.join()
@@ -394,7 +394,7 @@ class Host:
         def batch(batch_id: int) -> None:
             deadline = time.monotonic() + self.options.linger_ms / 1000
             for number in range(STEPS_PER_BATCH):
-                with slot.boundary:
+                with slot.step_lock:
                     report = self._step(slot, batch_id * STEPS_PER_BATCH + number)
                 if report is not None:
                     with self._counting:
@@ -432,7 +432,7 @@ class Host:
         return False
 
     def _pause_s(self) -> float:
-        """How long to sleep when there is nothing to read yet: until the emulated latency lets go of a record."""
+        """The pause when there is nothing to read yet: until the emulated latency releases a record."""
         ready = self.store.exchange.next_ready_ms()
         return IDLE_S if ready is None else min(IDLE_S, max(0.001, (ready - self.store.now_ms()) / 1000))
 
@@ -517,7 +517,7 @@ class Host:
         return found
 
     def _end(self) -> str | None:
-        """Why nothing can go on before this process is started again."""
+        """Records the reason why nothing can go on before this process is started again."""
         if has_ended(self.spark):
             return "Java, on which Spark runs, has ended"
         return self.store.broken
@@ -526,7 +526,7 @@ class Host:
         """Whether anything that was taken in waits to be processed or delivered."""
         exchange = self.store.exchange
         return any(exchange.counters(c).pending_tuples for c in exchange.channels()) or any(
-            self.stepper.has_work(slot.number) or slot.boundary.locked() for slot in self.slots
+            self.stepper.has_work(slot.number) or slot.step_lock.locked() for slot in self.slots
         )
 
     # ---------------------------------------------------------------- asking
@@ -553,8 +553,8 @@ class Host:
         streams = ingest.streams.items() if ingest else ()
         problems += [f"stream {name} is paused: {s.paused}" for name, s in streams if s.paused]
         problems += [f"stream {name} waits: {s.waits}" for name, s in streams if s.waits]
-        outlets = delivery.outlets.items() if delivery else ()
-        problems += [f"outlet {name} is paused: {o.paused}" for name, o in outlets if o.paused]
+        sink_bindings = delivery.sink_bindings.items() if delivery else ()
+        problems += [f"sink binding {name} is paused: {o.paused}" for name, o in sink_bindings if o.paused]
         problems += [each for each in (self.waits_for_disk, self.ended) if each is not None]
         problems += [problem for trouble in self.troubles for problem in trouble()]
         exchange, pending = self.store.exchange, dict[ChannelId, int]()

@@ -19,9 +19,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from meander.membership.client import Listener, MembershipClient
+from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence, FencedError
-from meander.membership.http_client import CoordinatorClient, RefusedError, UnreachableError
+from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import Description, SiteMeasures
 from meander.model.errors import InputError
 from meander.model.plain import from_plain
@@ -84,7 +84,7 @@ class SiteOptions:
     """More settings of Kafka's clients."""
 
 
-class Site(Listener):
+class Site(MembershipListener):
     """Start it, wait, stop it."""
 
     def __init__(self, options: SiteOptions, spark: SparkSession | None = None) -> None:
@@ -193,7 +193,7 @@ class Site(Listener):
             return
         try:
             client.drain()
-        except (UnreachableError, RefusedError, FencedError) as error:
+        except (UnreachableError, RequestRefusedError, FencedError) as error:
             _log.warning("operators stay here until the next start: %s", error)
             return
         now = calm = time.monotonic()
@@ -295,7 +295,7 @@ class Site(Listener):
 
     # ---------------------------------------------------------------- membership
 
-    def refused(self, error: RefusedError) -> None:
+    def refused(self, error: RequestRefusedError) -> None:
         self.refusal = str(error)
         self._ended.set()
 
@@ -318,7 +318,7 @@ class Site(Listener):
             "tuples_out": status.delivery.rows if status.delivery else 0,
             "state_bytes": status.state_bytes,
             "results": {
-                name: outlet.rows for name, outlet in (status.delivery.outlets if status.delivery else {}).items()
+                name: task.rows for name, task in (status.delivery.sink_bindings if status.delivery else {}).items()
             },
             "pulled_records": self.sharing.pulling.metrics.records,
             "pulled_damaged": self.sharing.pulling.metrics.damaged,

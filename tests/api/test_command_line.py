@@ -15,6 +15,8 @@ from meander.cli.client import connect
 from meander.cli.main import app
 from meander.model.errors import InputError
 from meander.reconfigure.overlap import NODE_GONE
+from meander.run.failures import Cause
+from meander.run.fragments.routing import Pause
 from tests.api.conftest import Until
 
 
@@ -75,10 +77,10 @@ def test_a_node_is_removed_restored_and_forgotten(typed: Any) -> None:
 def test_what_is_paused_goes_on_when_somebody_says_so(typed: Any, coordinator: Coordinator) -> None:
     host = coordinator.parts.host
     failed, gone = list(host.routing.fragments)[:2]
-    host.routing.pause(failed, "a function of a user raised")
+    host.routing.pause(failed, Pause("a function of a user raised", Cause.DATA))
     host.routing.pause(gone, f"{NODE_GONE}: s9")
     assert host.ingest is not None
-    host.ingest._feeds["noise"]._pause("the cable is out")
+    host.ingest._tasks["noise"]._pause("the cable is out")
     assert "nothing called 'nobody' was paused" in typed("resume", "nobody")
     assert f"home: fragment {failed} goes on" in typed("resume", f"fragment {failed}")
     assert failed not in host.routing.paused

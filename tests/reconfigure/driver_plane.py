@@ -43,7 +43,7 @@ from meander.run.store.records.transport import CopyRecord, ReaderRecord
 from tests.reconfigure.moving import MovingPlane
 from tests.run.harness import SINKS, STREAMS
 
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 INNER = 1_000_000_000
 
 
@@ -152,7 +152,7 @@ class SpreadPlane(MovingPlane):
                     name, base / name, spark, runner, self.clock, self.roster.broker
                 )
                 self.roster.where[name] = machine.start()
-        options = HostOptions(self.directory, 1, patience_ms=self.patience_ms)
+        options = HostOptions(self.directory, 1, idle_timeout_ms=self.idle_timeout_ms)
         self.host = Host(options, self.spark, self.runner, clock=self.clock)
         self.loop = PlacementLoop(
             self.catalog, self.engine, self.host, background=False, clock=self._seconds, carrier=Driver
@@ -220,7 +220,7 @@ class SpreadPlane(MovingPlane):
         for name, host in self.hosts.items():
             if only in (None, name):
                 self.batch += 1
-                with host.slots[0].boundary:
+                with host.slots[0].step_lock:
                     host.stepper.step(0, self.batch)
 
     def finish(self) -> None:
@@ -244,7 +244,7 @@ class SpreadPlane(MovingPlane):
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Steps and polls until something is so."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             self.step()
             self.poll()

@@ -81,6 +81,14 @@ TOO_LARGE = (
     "Job aborted due to stage failure: Total size of serialized results of 2 tasks (1025.0 MiB) is bigger than "
     "spark.driver.maxResultSize (1024.0 MiB)"
 )
+EXCLUDED = (
+    "Job aborted due to stage failure: \nAborting TaskSet 3.0 because task 0 (partition 0)\ncannot run anywhere due to "
+    "node and executor excludeOnFailure.\nMost recent failure:\n\n\nExcludeOnFailure behavior can be configured"
+)
+NOT_AGAIN = (
+    "Job aborted due to stage failure: A shuffle map stage with indeterminate output was failed and retried. However, "
+    "Spark cannot rollback the ResultStage 3 to re-process the input data, and has to fail this job."
+)
 CANCELLED = "[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job group g SQLSTATE: XXKDA"
 IDLE = "Python worker process terminated due to idle timeout (timeout: 120 seconds)"
 NO_DOOR = (
@@ -144,6 +152,16 @@ INFRASTRUCTURE: dict[str, Exception] = {
         aborted(f"org.apache.spark.api.python.PythonException: {TRACEBACK.format(NO_DOOR)}"),
         ("PythonException", TRACEBACK.format(NO_DOOR)),
     ),
+    "executors that are all excluded": JavaSaidError(AWAITED, spark_said(EXCLUDED)),
+    "a stage that cannot be computed again as it was": JavaSaidError(AWAITED, spark_said(NOT_AGAIN)),
+    "a stage whose tasks have to run together": JavaSaidError(
+        spark_said("Job aborted due to stage failure: Could not recover from a failed barrier ResultStage.")
+    ),
+    "a table that takes too long to hand out": JavaSaidError(
+        spark_said("Could not execute broadcast in 300 secs. You can increase the timeout for broadcasts via ...")
+    ),
+    "an answer that takes too long, told by a text": PySparkException("Futures timed out after [120 seconds]"),
+    "a block that is nowhere": JavaSaidError(spark_said("Failed to get block rdd_3_1, which is not a shuffle block")),
     "rows that executors brought and that are gone": BroughtError("executors brought 7 rows, of which 6 are there"),
     "a disk of the driver that is full": OSError(errno.ENOSPC, "No space left on device"),
 }
@@ -176,7 +194,7 @@ KINDS = {
     Cause.MEMORY: MEMORY,
     Cause.INTERRUPTED: INTERRUPTED,
 }
-"""What was recorded from Spark 4.3, as far as it could be provoked."""
+"""What was recorded from Spark 4.3, as far as it could be provoked; otherwise as Spark's sources say it."""
 RECORDED = {what: (cause, error) for cause, found in KINDS.items() for what, error in found.items()}
 
 

@@ -1,6 +1,6 @@
-"""What the store remembers of a transition under way, so that it goes on after a crash where it was.
+"""The stored record of a transition in flight, so that it goes on after a crash where it was.
 
-Written before a step begins: after a crash the step has begun or not, and either way it is this one that is to be done.
+Written before a step begins: after a crash the step has begun or not, and either way this step comes next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEP_PROTOCOLS: dict[str, Protocol] = {p.name: p for p in (SMS, RESTART_CONCURRE
 
 @dataclass(frozen=True, slots=True)
 class TransitionProgress:
-    """How far a transition is."""
+    """The progress of a transition."""
 
     transition: Transition
     itinerary: Itinerary
@@ -28,7 +28,7 @@ class TransitionProgress:
     step: Step | None
     waiting: tuple[Step, ...]
     held: dict[OperatorId, NodeId]
-    """Where operators stay that are to move in a later step."""
+    """The present nodes of operators that are to move in a later step."""
     has_arrived: bool
     returning: str | None
 

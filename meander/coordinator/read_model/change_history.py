@@ -1,4 +1,4 @@
-"""The courses of reconfigurations, as people see them: when each began, what it moved, what its phases took."""
+"""The courses of reconfigurations, as people see them: the start of each, its moves, the time of its phases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def moves_of(reconfiguration: Reconfiguration, topology: Topology) -> list[dict[
 
 @dataclass(slots=True)
 class ChangeHistory:
-    """Compares what is under way with what was, and tells what began and what ended."""
+    """Compares reconfigurations in flight with the last reading, and reports those that began and ended."""
 
     loop: PlacementLoop
     why: Callable[[Iterable[OperatorId]], str]
@@ -62,7 +62,7 @@ class ChangeHistory:
             record = self.open.pop(number)
             outcome = told.get(number)
             reason = outcome.reason if outcome is not None else reasons.get(number)
-            record = {**record, "ended_ms": now_ms, "status": "in_effect" if reason is None else "taken_back"}
+            record = {**record, "ended_ms": now_ms, "status": "committed" if reason is None else "aborted"}
             if reason is not None:
                 record["reason"] = reason
             if outcome is not None:

@@ -22,7 +22,7 @@ _RESERVED = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "
 
 
 def write_whole(path: Path, lines: Iterable[str]) -> None:
-    """Writes a file next to its place and then puts it there, so that nobody sees half of it."""
+    """Writes a file next to its place and then puts it there, so that readers never see half of it."""
     partial = None
     try:
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

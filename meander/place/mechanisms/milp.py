@@ -21,11 +21,11 @@ REPLACED = 1 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When the solver may stop."""
+    """The conditions under which the solver may stop."""
 
     time_s: float = 10.0
     gap: float = 1e-6
-    """Relative distance between the best choice and what is proven to be possible."""
+    """Relative distance between the best choice and the proven bound."""
 
 
 def solve(question: Assignment, limits: Limits, start: Ints | None = None) -> Answer:

@@ -1,8 +1,7 @@
 """Migration queries: state on its way from an operator's old place to its new one.
 
-A source reads chunks, relays carry them hop by hop, a sink takes them in. `in_process` does this within one process,
-`sending`, `relay` and `receiving` over sockets. Names are loaded when they are first used: a relay's process needs
-neither Arrow nor a store.
+A source reads chunks, a sink takes them in. `in_process` does this within one host, `pull` between sites. Names are
+loaded when they are first used: a process that only takes state in needs none of the steps by which it is replayed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A migration query inside one process: the same source and sink as over sockets, the hops as a matter of time.
+"""A migration query inside one process: the same chunks and sink as between sites, the hops as a matter of time.
 
 A chunk is encoded when it leaves and taken when it arrives, which its path decides from latency and bandwidth. In the
 background a thread sleeps until the next arrival; without one the owner calls `poll` by its own clock.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 PAUSE_S = 0.2
 CHUNKS_S = 120.0
 """How long one attempt may take; the next one goes on where it ended."""
+BLOCK_BYTES = 128_000
+"""Relays pass on pieces of chunks that are so large: smaller ones cost more than their transport."""
 MOST_REFUSALS = 25
 """After so many refusals in a row without a chunk in between nothing will come any more."""
 
@@ -119,7 +121,7 @@ class StatePull:
         self._ended.set()
 
     def _fetch(self) -> None:
-        ticket = {"state": self._number, "handover": self._place, "from": self.chunks}
+        ticket = {"state": self._number, "handover": self._place, "from": self.chunks, "block": BLOCK_BYTES}
         pieces = self._pieces = get_along(self._way, ticket, self._asker, CHUNKS_S)
         facts = json.loads(pieces.schema.metadata[b"state"])
         keys = dict(zip(sorted(facts["keys"]), self._keys, strict=True))
@@ -132,8 +134,7 @@ class StatePull:
             if self._sink.complete:
                 self._state = MoveState.DONE
                 return
-        for piece in pieces:
-            chunk = piece.data.column(0)[0].as_py()
+        for chunk in _whole(pieces):
             with self._taking:
                 if self._stopping.is_set():
                     return
@@ -148,3 +149,14 @@ class StatePull:
         with self._taking:
             if not self._state.ended:
                 self._state = state
+
+
+def _whole(pieces: ReceivedParts) -> Iterator[bytes]:
+    """The chunks of which pieces come. A site that knows no pieces gives whole ones."""
+    begun: list[bytes] = []
+    for piece in pieces:
+        data = piece.data
+        begun.append(data.column(0)[0].as_py())
+        if data.num_columns == 1 or not data.column(1)[0].as_py():
+            yield begun[0] if len(begun) == 1 else b"".join(begun)
+            begun.clear()

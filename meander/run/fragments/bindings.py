@@ -1,6 +1,6 @@
-"""Bindings that outlive the process: which fragment was in which slot, as the store remembers it.
+"""Durable bindings: the slot of each fragment, as the store keeps it.
 
-A record for each fragment, which ends with it. Whoever changes the routing table need not know: the next
+A record for each fragment, which ends with it. Code that changes the routing table need not know: the next
 step, of any slot, sees that the table has changed and writes down the difference before it works. A host with another
 number of slots than before deals its fragments out anew.
 """
@@ -19,12 +19,12 @@ from meander.run.store.store import Store
 
 
 def first_slot(fragment: FragmentId, slots: int) -> int:
-    """Where a fragment is put that nobody has moved yet: they are dealt out in the order of their numbers."""
+    """The initial slot of a fragment: fragments are dealt out in the order of their numbers."""
     return fragment % slots
 
 
 class Bindings:
-    """What the store remembers of one routing table."""
+    """The stored bindings of one routing table."""
 
     def __init__(self, store: Store, routing: Routing) -> None:
         self.store, self.routing = store, routing
@@ -48,7 +48,7 @@ class Bindings:
         return found
 
     def keep(self) -> None:
-        """Writes down what has changed since the last time; costs a comparison of two numbers if nothing has."""
+        """Writes down changes since the last time; costs a comparison of two numbers if nothing has."""
         if not self.is_kept or self.routing.version == self._seen:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Requests: how a binding changes without anybody waiting for anybody else.
+"""Requests: bindings change without any slot waiting for another.
 
 A request lies in the mail of the slot that has the fragment. The slot itself gives the fragment away, before its next
 step; the new slot finds it in the routing table before a step of its own. Nothing is copied: tuples wait in the

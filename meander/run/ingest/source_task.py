@@ -1,7 +1,7 @@
-"""A feed: one stream on its way into channels. It knows the source, the producers' watermarks and who reads what.
+"""A feed: one stream on its way into channels. It knows the source, the producers' watermarks and the readers.
 
-A batch that was polled waits here until it is committed, so a refused commit loses nothing. What has to survive a crash
-is one small record: the source's offset, the producers' newest event times, and counts.
+A batch that was polled waits here until it is committed, so a refused commit loses nothing. Only one small record has
+to survive a crash: the source's offset, the producers' newest event times, and counts.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _LONGEST_ROW = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskMetrics:
-    """What went in through one stream, since the store was made."""
+    """The totals of one stream, since the store was made."""
 
     rows: int
     unread: int
-    """Tuples of producers that nobody reads now; they were dropped. Since the process began."""
+    """Tuples of producers without readers; they were dropped. Since the process began."""
     malformed: int
     behind: bool
     """Whether more was waiting at the source than a tick takes."""
     ended: bool
     paused: str | None
-    """Why the stream is paused, if it is."""
+    """The reason why the stream is paused, if it is."""
     waits: str | None = None
-    """Why it does not go on now although it is not paused."""
+    """The reason why it does not go on now although it is not paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class SourceTask:
         self._schema = channel_schema(stream.schema)
         saved, nodes = store.record(IngestRecord, stream.name), store.record(IngestNodesRecord, stream.name)
         self._offset: Any = None
-        self._rows = self._malformed = self._forgiven = self._aside_bytes = 0
+        self._rows = self._malformed = self._forgiven = self._malformed_bytes = 0
         self._newest = np.full(len(stream.nodes), BEGIN, np.int64)
         if saved is not None:
             self._offset, self._newest = saved.offset, self._restored(saved, nodes)
             self._rows, self._malformed = saved.rows, saved.malformed
-            self._forgiven, self._aside_bytes = saved.forgiven, saved.aside_bytes
+            self._forgiven, self._malformed_bytes = saved.forgiven, saved.aside_bytes
         self._has_saved_nodes = nodes is not None and nodes.nodes == tuple(stream.nodes)
         self._last_ms: Int64s | None = None
         self._entry_producer, self._entry_channel = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -86,12 +86,12 @@ class SourceTask:
         self._sending: tuple[Int64s, Int64s] = (self._entry_channel, self._sent)
         self._batch: _Batch | None = None
         self._polled: Polled | None = None
-        """What the source gave and could not be taken yet."""
+        """The batch of the source that could not be taken yet."""
         self._waits: str | None = None
         self._noted = False
         self._opened = self._behind = self.ended = False
         self._unread = 0
-        self._aside: CutFile | None = None
+        self._malformed_file: CutFile | None = None
         self.paused: str | None = None
         self._check_limit()
 
@@ -155,7 +155,7 @@ class SourceTask:
             self._batch = _Batch(self._schema.empty_table(), none, none, polled=False)
 
     def open(self, now_ms: int) -> None:
-        """Opens the source, when somebody reads the stream or has read it. Raises what the source raises."""
+        """Opens the source, when the stream has or had readers. Passes on the source's errors."""
         if not self._opened and (self._entry_channel.size or self._offset is not None):
             self._source.open(self.stream, self._offset, now_ms)
             self._opened = True
@@ -170,7 +170,7 @@ class SourceTask:
         columns = [*(pa.array(h, pa.int64()) for h in hidden), *polled.table.columns]
         table = pa.table(columns, [*HIDDEN, *polled.table.column_names])
         if polled.malformed:
-            self._put_aside(polled.malformed, now_ms)
+            self._write_malformed(polled.malformed, now_ms)
         self._batch = _Batch(table, np.cumsum(counts) - counts, counts, polled=True)
         self._offset, self.ended = polled.offset, polled.ended
         self._newest = np.full(count, END, np.int64) if polled.ended else newest
@@ -209,32 +209,32 @@ class SourceTask:
 
     # Committing
 
-    def _marks(self) -> Int64s:
+    def _watermarks(self) -> Int64s:
         """The watermark for each channel that has not had it yet."""
-        marks = watermarks(self._newest, self._disorder_ms)[self._entry_producer]
-        return np.where((marks > self._sent) & (marks > BEGIN), marks, NO_WATERMARK)
+        reached = watermarks(self._newest, self._disorder_ms)[self._entry_producer]
+        return np.where((reached > self._sent) & (reached > BEGIN), reached, NO_WATERMARK)
 
     def _unsent(self) -> bool:
-        return bool((self._marks() != NO_WATERMARK).any())
+        return bool((self._watermarks() != NO_WATERMARK).any())
 
     def append(self, known: Iterable[ChannelId] | None = None) -> ChannelAppend | None:
         """The waiting batch for all its channels, or only for those that are known: readers share its rows."""
         assert self._batch is not None
-        batch, marks = self._batch, self._marks()
-        self._sending = (self._entry_channel, marks)
+        batch, reached = self._batch, self._watermarks()
+        self._sending = (self._entry_channel, reached)
         lengths = batch.counts[self._entry_producer]
-        used = (lengths > 0) | (marks != NO_WATERMARK)
+        used = (lengths > 0) | (reached != NO_WATERMARK)
         if known is not None:
             used &= np.isin(self._entry_channel, np.fromiter(known, np.int64))
         if not used.any():
             return None
         producers = self._entry_producer[used]
         table = batch.table if len(batch.table) else None
-        return ChannelAppend(table, self._entry_channel[used], batch.starts[producers], lengths[used], marks[used])
+        return ChannelAppend(table, self._entry_channel[used], batch.starts[producers], lengths[used], reached[used])
 
     def records(self) -> list[Record[str]]:
-        """What must be known after a crash."""
-        name, counts = self.stream.name, (self._rows, self._malformed, self._forgiven, self._aside_bytes)
+        """The records that must survive a crash."""
+        name, counts = self.stream.name, (self._rows, self._malformed, self._forgiven, self._malformed_bytes)
         saved = IngestRecord(name, self._offset, packed(self._newest), *counts)
         return [saved] if self._has_saved_nodes else [saved, IngestNodesRecord(name, tuple(self.stream.nodes))]
 
@@ -242,11 +242,11 @@ class SourceTask:
         """The waiting batch is durable; says how many tuples it had."""
         assert self._batch is not None
         batch = self._batch
-        channels, marks = self._sending
+        channels, reached = self._sending
         if channels is self._entry_channel:
-            self._sent = np.maximum(self._sent, marks)
+            self._sent = np.maximum(self._sent, reached)
         else:  # rewired since: what is new has not had its watermark
-            sent = dict(zip(channels.tolist(), marks.tolist(), strict=True))
+            sent = dict(zip(channels.tolist(), reached.tolist(), strict=True))
             known = [sent.get(c, NO_WATERMARK) for c in self._entry_channel.tolist()]
             self._sent = np.maximum(self._sent, np.array(known, np.int64))
         self._has_saved_nodes = True
@@ -261,12 +261,12 @@ class SourceTask:
 
     # Malformed rows
 
-    def _put_aside(self, rows: tuple[Malformed, ...], now_ms: int) -> None:
+    def _write_malformed(self, rows: tuple[Malformed, ...], now_ms: int) -> None:
         """Into a file beside the store, cut back after a crash as sinks are."""
-        if self._aside is None:
-            self._aside = CutFile(self._work / f"malformed-{self.stream.name}.jsonl", self._aside_bytes)
+        if self._malformed_file is None:
+            self._malformed_file = CutFile(self._work / f"malformed-{self.stream.name}.jsonl", self._malformed_bytes)
         lines = [json.dumps({"at_ms": now_ms, "reason": m.reason, "row": m.row[:_LONGEST_ROW]}) + "\n" for m in rows]
-        self._aside_bytes = self._aside.append("".join(lines).encode())
+        self._malformed_bytes = self._malformed_file.append("".join(lines).encode())
         self._malformed += len(rows)
 
     def _check_limit(self) -> None:
@@ -292,9 +292,9 @@ class SourceTask:
         if self._opened:
             self._source.close()
             self._opened = False
-        if self._aside is not None:
-            self._aside.close()
-            self._aside = None
+        if self._malformed_file is not None:
+            self._malformed_file.close()
+            self._malformed_file = None
 
     def metrics(self) -> SourceTaskMetrics:
         return SourceTaskMetrics(

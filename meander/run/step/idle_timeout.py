@@ -57,14 +57,14 @@ class IdleTimeout:
 class WatermarkFloors:
     """The floors of a batch's fragments, applied while its ports are read."""
 
-    def __init__(self, patience: IdleTimeout, fragments: Sequence[Installed], ports: int) -> None:
-        self.patience, self.fragments = patience, fragments
-        self.values = np.array([patience.floor(f.fragment) for f in fragments], np.int64)
+    def __init__(self, idle_timeout: IdleTimeout, fragments: Sequence[Installed], ports: int) -> None:
+        self.idle_timeout, self.fragments = idle_timeout, fragments
+        self.values = np.array([idle_timeout.floor(f.fragment) for f in fragments], np.int64)
         self._over = np.zeros((ports, len(fragments)), np.bool_)
 
     def read(self, port: int, channels: Sequence[ChannelId]) -> None:
         """Takes note of the fragments for which a port has been missing for too long."""
-        self._over[port] = self.patience.is_over(channels)
+        self._over[port] = self.idle_timeout.is_over(channels)
 
     def late(self, table: pa.Table, rows: Int64s) -> pa.Table:
         """Tuples of one port, whose own watermark is at least the floor; `rows` are their fragments."""
@@ -77,7 +77,7 @@ class WatermarkFloors:
     def settle(self, held: Int64s, reached: Int64s) -> tuple[Int64s, Int64s, list[Change]]:
         """The watermarks of all ports before and after, and the floors to remember or to forget.
 
-        A port that has been missing for too long goes along with what the others of its fragment have reached.
+        A port that has been missing for too long goes along with the watermark of the fragment's other ports.
         """
         over = self._over
         waits, missing = (~over).max(axis=0, initial=False), over.max(axis=0, initial=False)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from meander.model.errors import InputError
 from meander.run.channels.base import ChannelAppend, Int64s
-from meander.run.memoised import remembered
+from meander.run.memoised import memoised
 from meander.run.store.commit import Commit, StateAppend, StateMerge
 from meander.run.store.framing import Section, section
 from meander.run.store.payloads import Sealed, one_batch
@@ -257,7 +257,7 @@ def decode(header: bytes) -> tuple[Envelope, Content]:
     return envelope, content
 
 
-@remembered
+@memoised
 def schema_text(schema: pa.Schema) -> str:
     """A schema inside a JSON header."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()

@@ -228,6 +228,32 @@ def test_fragments_that_a_copy_stood_in_for_stop_again_when_their_change_is_abor
     world.close()
 
 
+# ---------------------------------------------------------------- state that moves
+
+
+def test_state_moves_by_the_clock_of_its_loop_and_not_by_that_of_the_machine(tmp_path: Path) -> None:
+    """Where the loop's time is not the machine's, a move took as long as it really would: a schedule gave it up now
+    and then, when the machine was fast."""
+    ground = Ground.roomy()
+    slow = replace(
+        ground, links=tuple(replace(k, latency_ms=1_000) if k.target == "cloud" else k for k in ground.links)
+    )
+    world = LoopWorld(tmp_path, slow, Setting(emulated=True))
+    world.apply(QueryAdded(0, query("q", "load", "middle")))
+    aggregate = operator_of(world, WindowAggregate)
+    world.apply(PlacementChanged(0, aggregate, "hub"))
+    world.settle()
+    world.feed(np.random.default_rng(1))
+    world.settle()
+    world.apply(PlacementChanged(0, aggregate, "cloud"))
+    began_ms = world.clock.now_ms
+    assert world.settle()
+    assert world.clock.now_ms - began_ms > 1_000
+    assert node_of(world, aggregate) == "cloud"
+    assert faults(world) == []
+    world.close()
+
+
 # ---------------------------------------------------------------- restarts
 
 

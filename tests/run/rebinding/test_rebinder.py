@@ -282,20 +282,20 @@ def test_an_idle_slot_takes_its_share_of_the_queue_and_nothing_from_a_slot_that_
     runner: PreparedRunner, tmp_path: Path
 ) -> None:
     plane = Plane(tmp_path, runner, queries(QUERIES), slots=2)
-    boundaries = [StepLock(), StepLock()]
+    step_locks = [StepLock(), StepLock()]
     plane.routing.rebind(dict.fromkeys(plane.routing.fragments, 1))
-    queue = plane.stepper.requests = SharedQueue(plane.routing, plane.store.exchange, boundaries)
+    queue = plane.stepper.requests = SharedQueue(plane.routing, plane.store.exchange, step_locks)
     for stream, description in STREAMS.items():
         for node in description.nodes:
             plane.enter(stream, node, rows_of(stream, np.random.default_rng(0), np.arange(20)))
-    with boundaries[1]:
+    with step_locks[1]:
         assert not queue.are_waiting(0)
         queue.hand_over(0)
         assert set(bound(plane).values()) == {1}
     assert queue.are_waiting(0)
     plane.step(0)
     assert set(bound(plane).values()) == {0, 1}
-    assert not any(b.locked() for b in boundaries)
+    assert not any(b.locked() for b in step_locks)
 
 
 # ---------------------------------------------------------------- any schedule
@@ -412,9 +412,9 @@ def test_slots_that_step_at_the_same_time_keep_order_and_take_each_tuple_once(
     consumption = Consumption(monkeypatch)
     wanted = queries(ORDERED + QUERIES.replace("INTO one", "INTO two"))
     plane = Plane(tmp_path, runner, wanted, slots=3)
-    boundaries = [StepLock() for _ in range(3)]
+    step_locks = [StepLock() for _ in range(3)]
     pulls = policy(policy_name).pulls
-    requests = SharedQueue(plane.routing, plane.store.exchange, boundaries) if pulls else Requests(plane.routing)
+    requests = SharedQueue(plane.routing, plane.store.exchange, step_locks) if pulls else Requests(plane.routing)
     plane.stepper.requests = requests
     done, failures = threading.Event(), []
 
@@ -423,7 +423,7 @@ def test_slots_that_step_at_the_same_time_keep_order_and_take_each_tuple_once(
         stepper.requests = requests
         try:
             while not done.is_set():
-                with boundaries[slot]:
+                with step_locks[slot]:
                     batch += 1
                     stepper.step(slot, batch)
         except BaseException as error:
@@ -531,7 +531,7 @@ def test_a_slot_stuck_in_a_long_step_holds_up_no_move_between_two_others(
         assert _until(lambda: host.routing.fragments[mover].slot == 2)
         enter(rain, "rain", 200)
         assert _until(lambda: exchange.counters(right).appended_tuples == 20)
-        assert host.slots[0].boundary.locked()
+        assert host.slots[0].step_lock.locked()
         barrier = threading.Thread(target=_install_blocking, args=(host, {mover: 1}))
         barrier.start()
         time.sleep(0.5)

@@ -1,7 +1,7 @@
 """Listening: records that come over the broker go into the copies here, in one commit with the offset they reach.
 
-So after any end of this process it reads on behind what it has. A topic that was made anew is read from its beginning;
-what came before has no effect. What is taken is not needed any more, and the broker is told so.
+So after any end of this process it reads on behind its last record. A topic that was made anew is read from its
+beginning; earlier records have no effect. Records that were taken are not needed any more, and the broker is told so.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from meander.run.store.records.transport import TopicOffsetRecord
 
 _log = logging.getLogger(__name__)
 POLL_S, LONGEST_POLL_S = 0.1, 0.5
-"""How long it rests when nothing came: at first, and when nothing has come for a while."""
+"""The pause when nothing came: at first, and when nothing has come for a while."""
 MOST_RECORDS = 16
 """Of one topic in one round."""
 TRIM_S = 5.0
 
 
-class Listener:
-    """All that comes to one site over a broker."""
+class TopicListener:
+    """The receiver of all records for one site over a broker."""
 
     def __init__(self, pulling: Pulling, broker: Broker, link: Callable[[str], TopicLink | None]) -> None:
         """`link` gives the way from a sender, or None when it does not share the broker."""
@@ -93,7 +93,7 @@ class Listener:
         self._reached[link.topic], self._trim[link.topic] = reached, record.offset + 1
 
     def _tidy(self, links: dict[str, TopicLink]) -> None:
-        """Lets the broker forget what is here, and forgets topics of those who send nothing any more."""
+        """Lets the broker forget records that are here, and forgets topics of senders without channels."""
         self._trimmed = time.monotonic()
         trim, self._trim = {t: at for t, at in self._trim.items() if t in links}, {}
         if trim:

@@ -25,8 +25,8 @@ from meander.run.channels.kafka import broker as kafka_broker
 from meander.run.channels.kafka.address import client_settings
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.exchange import KafkaExchange
-from meander.run.channels.kafka.listener import Listener
-from meander.run.channels.kafka.publisher import Publisher
+from meander.run.channels.kafka.listener import TopicListener
+from meander.run.channels.kafka.publisher import TopicPublisher
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
@@ -38,7 +38,7 @@ from tests.reconfigure.test_driver import QUERY
 from tests.run.channels.kafka.broker import RealBroker, real_broker
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
 
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 LOG = ChannelId(7)
 
 
@@ -56,7 +56,7 @@ def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine answers take their time."""
-    monkeypatch.setattr(flight_client, "PULL_S", PATIENCE_S)
+    monkeypatch.setattr(flight_client, "PULL_S", TIMEOUT_S)
     monkeypatch.setattr(flight_puller, "TELL_MS", 10)
 
 
@@ -83,7 +83,7 @@ class Ends:
         """As after a start: what was published is not remembered."""
         place, kafka = self.sender, self.sender.kafka
         assert kafka is not None
-        self.publishing = Publisher(place.store, kafka.broker, kafka.to, place.may_pull)
+        self.publishing = TopicPublisher(place.store, kafka.broker, kafka.to, place.may_pull)
         kafka.publishing = self.publishing
 
     def read_at(self, reader: Place, position: int) -> None:
@@ -100,8 +100,10 @@ class Ends:
     def begin_reading(self, reader: Place) -> None:
         assert reader.kafka is not None
         self.pulling = Pulling(reader.store, reader.asker, broker=reader.kafka)
-        self.pulling._ways = {("sender",): (LOG,)}
-        self.listening = reader.kafka.listening = Listener(self.pulling, reader.kafka.broker, reader.kafka.coming)
+        self.pulling._routes = {("sender",): (LOG,)}
+        self.listening = reader.kafka.listening = TopicListener(
+            self.pulling, reader.kafka.broker, reader.kafka.arriving
+        )
         self.copy = reader
 
     def ask(self) -> None:
@@ -109,7 +111,7 @@ class Ends:
 
     def all(self) -> None:
         """Until everything is at the reader."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while self.copy.store.exchange.end(LOG) < self.sender.store.exchange.end(LOG):
             assert time.monotonic() < deadline
             self.ask()
@@ -122,7 +124,7 @@ class Ends:
     @property
     def topic(self) -> str:
         assert self.copy.kafka is not None
-        link = self.copy.kafka.coming("sender")
+        link = self.copy.kafka.arriving("sender")
         assert link is not None
         return link.topic
 
@@ -149,9 +151,9 @@ def ends(quick_ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Ends:
     """Ends that give a busy machine its time, as here nobody tries again."""
     for settings in (kafka_broker.CLIENT, kafka_broker.PRODUCER, kafka_broker.CONSUMER):
         for name in [name for name in settings if name.endswith("timeout.ms") or name == "max.block.ms"]:
-            monkeypatch.setitem(settings, name, str(round(PATIENCE_S * 1000)))
-    monkeypatch.setattr(kafka_broker, "ANSWER_S", round(PATIENCE_S))
-    monkeypatch.setattr(kafka_broker, "POLL_MS", str(round(PATIENCE_S * 1000)))
+            monkeypatch.setitem(settings, name, str(round(TIMEOUT_S * 1000)))
+    monkeypatch.setattr(kafka_broker, "ANSWER_S", round(TIMEOUT_S))
+    monkeypatch.setattr(kafka_broker, "POLL_MS", str(round(TIMEOUT_S * 1000)))
     return quick_ends
 
 
@@ -298,7 +300,7 @@ def test_both_ends_say_that_nobody_answers_and_go_on_when_the_broker_is_back(
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)

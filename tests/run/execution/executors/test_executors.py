@@ -22,7 +22,7 @@ from meander.run.execution.executors.server import Attempt, PartsServer
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.runner import PlainRunner
 from meander.run.failures import Cause, failure_of
-from tests.run.step.test_together import CHOSEN, FAST, SUMS, content, task_of
+from tests.run.execution.tasks import CHOSEN, FAST, SUMS, content, task_of
 
 ROWS = pa.table({"a": list(range(10))})
 
