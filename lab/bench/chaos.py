@@ -1,7 +1,7 @@
-"""Chaos: many seeded schedules of trouble on real processes; is any result lost, double or wrong?
+"""Chaos: many seeded schedules of trouble on real processes, and a check for lost, double and wrong results.
 
 Schedules run one after the other on a test bed, a fresh one for every group of them. While rows come in and queries are
-changed, processes are killed, ended and paused, wires cut and slowed, disks filled and clocks shifted; after every few
+changed, processes are killed, ended and paused, links cut and slowed, disks filled and clocks shifted; after every few
 schedules all comes back, and everything must be there exactly once.
 """
 
@@ -22,7 +22,7 @@ from lab.testbed.process_test_bed import ProcessTestBedError
 
 SCHEDULES, QUICK_SCHEDULES = 1_000, 20
 GROUP = 100
-"""Schedules on one bed."""
+"""Schedules on one test bed."""
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
@@ -54,7 +54,7 @@ def _quietly(progress: Callable[[str], None]) -> Callable[[str], None]:
 def _report(
     outcomes: list[ScheduleOutcome], fallen: list[str], rows: int, seconds: float, reasons: list[str]
 ) -> Report:
-    """`fallen` are groups whose bed did not come up, or had a process that ended by itself."""
+    """`fallen` are groups whose test bed did not come up, or had a process that ended by itself."""
     trouble: Counter[str] = sum((o.done for o in outcomes), Counter())
     bad = [str(o) for o in outcomes if not o.verdict.is_good]
     lasts = [o.verdict for n, o in enumerate(outcomes) if n + 1 == len(outcomes) or o.rows > outcomes[n + 1].rows]

@@ -1,6 +1,6 @@
 """Chaos: schedules of trouble on a test bed while rows come in; then all comes back, and results are compared.
 
-`Chaos` lets schedules happen one after the other on one bed. Brief ones follow each other without a pause, so that
+`Chaos` lets schedules happen one after the other on one test bed. Brief ones follow each other without a pause, so that
 trouble of one goes on into the next; after every few of them all comes back, and everything that must have come out by
 then is waited for and compared.
 """

@@ -218,7 +218,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _written(contents: TopologyFile) -> Iterator[Path]:
-    """A topology as a file, for a bed that takes a copy of it."""
+    """A topology as a file, for a test bed that takes a copy of it."""
     from meander.lang.topology.reader import write_yaml
 
     with tempfile.TemporaryDirectory(prefix="meander-demo-") as folder:

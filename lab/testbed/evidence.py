@@ -19,7 +19,7 @@ ANSWERS = ("sites", "deployment", "topology", "reconfigurations?limit=1000", "au
 
 
 def keep(test_bed: ProcessTestBed, queries: Iterable[str]) -> Path:
-    """Copies what the bed has, and what its coordinator says; gives the folder."""
+    """Copies the test bed's files, and its coordinator's answers; gives the folder."""
     folder = Path(tempfile.mkdtemp(prefix="meander-kept-"))
     for path in (*ANSWERS, *(f"queries/{query}" for query in queries)):
         name = path.split("?")[0].replace("/", "-")

@@ -34,7 +34,7 @@ class LayoutLink:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Hosts with their nodes, and wires. The first host is the coordinator's."""
+    """Hosts with their nodes, and links. The first host is the coordinator's."""
 
     hosts: Mapping[str, tuple[str, ...]]
     links: tuple[LayoutLink, ...]
@@ -44,7 +44,7 @@ class Layout:
         return [host for host in self.hosts if host != HOME]
 
     def next_hops(self, cut: Collection[tuple[str, str]] = ()) -> dict[tuple[str, str], str]:
-        """By (host, goal): the neighbour to go to, along the path of least latency over wires that are not cut."""
+        """By (host, goal): the neighbour to go to, along the path of least latency over links that are not cut."""
         gone = {frozenset(ends) for ends in cut}
         near: dict[str, list[tuple[str, float]]] = {host: [] for host in self.hosts}
         for link in self.links:

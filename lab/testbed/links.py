@@ -35,7 +35,7 @@ class Can(Flag):
 
 @dataclass(frozen=True, slots=True)
 class _Cable:
-    """The two ends of a wire: interfaces and their addresses."""
+    """The two ends of a link: interfaces and their addresses."""
 
     link: LayoutLink
     interfaces: tuple[str, str]
@@ -80,7 +80,7 @@ class NamespaceLinks:
     """The namespaces of one test bed. `close` removes everything."""
 
     def __init__(self, layout: Layout, can: Can, loss_percent: float = 0.0) -> None:
-        """`loss_percent` is for wires that have none of their own."""
+        """`loss_percent` is for links that have none of their own."""
         self.layout, self.can, self.loss_percent = layout, can, loss_percent
         self._mark = secrets.token_hex(2)
         self._numbers = {host: n for n, host in enumerate(layout.hosts, 1)}
@@ -178,7 +178,7 @@ class NamespaceLinks:
         self._route()
 
     def _route(self) -> None:
-        """Every host gets a way to every other, over wires that are not cut."""
+        """Every host gets a way to every other, over links that are not cut."""
         hops = self.layout.next_hops(self._cut)
         for host in self.layout.hosts:
             for goal in self.layout.hosts:

@@ -247,7 +247,7 @@ def process_test_bed(
 ) -> Iterator[ProcessTestBed]:
     """A test bed whose processes were started; everything ends with the block.
 
-    Its hosts are in namespaces where `can` says that wires can be cut; with `disks`, sites have disks of their own.
+    Its hosts are in namespaces where `can` says that links can be cut; with `disks`, sites have disks of their own.
     """
     if (directory / HOME).exists():
         raise InputError("a test bed was here already; choose another directory, or remove it", str(directory))

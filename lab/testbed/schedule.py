@@ -132,7 +132,7 @@ def deck(number: int, chances: Chances) -> list[tuple[TroubleKind, tuple[str, ..
 
 
 def brief(seed: int, seconds: float, chances: Chances) -> list[Trouble]:
-    """A change at once, and one or two troubles while it is under way; what lasts longer goes on into the next one."""
+    """A change at once, and one or two troubles while it is in flight; what lasts longer goes on into the next one."""
     rng = random.Random(f"brief {seed}")
     size = len(deck(0, chances))
     change = rng.choice([k for k in chances.kinds if k in CHANGES])

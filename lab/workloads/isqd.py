@@ -120,7 +120,7 @@ def _tree(fogs: int, top: int) -> list[tuple[str, str]]:
 
 
 def _circular(fogs: int, top: int) -> list[tuple[str, str]]:
-    """Fog nodes in a circle, of which one is linked to the cloud."""
+    """Fog nodes in a ring, of which one is linked to the cloud."""
     around = [(_fog(c, 0), _fog((c + 1) % fogs, 0)) for c in range(fogs if fogs > 2 else 1)]
     return [*around, (_fog(0, top), CLOUD)]
 

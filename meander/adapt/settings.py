@@ -21,7 +21,8 @@ class AdaptationSettings:
     margin: float = 0.1
     """Hysteresis: the share of demands that a switch must be expected to win."""
     retry_ms: int = 60_000
-    """After a violation that nothing can be done about, the next look; doubles each time up to `longest_retry_ms`."""
+    """After a violation that nothing can be done about, the time until the next try; doubles each time up to
+    `longest_retry_ms`."""
     longest_retry_ms: int = 1_800_000
     quarantine_ms: int = 600_000
     """A mechanism that raised or took too long is not asked for this time; doubles each time."""

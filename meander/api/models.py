@@ -185,7 +185,7 @@ class Operator(BaseModel):
     fragment: int | None
     slot: int | None
     shared: bool = Field(description="Whether several queries use it.")
-    pinned: bool = Field(description="Whether somebody put it there by hand.")
+    pinned: bool = Field(description="Whether it was put there by hand.")
     queries: list[str]
     why: str = Field(description="Why it is where it is, or has no place.")
 
@@ -275,7 +275,7 @@ class Placement(BaseModel):
     kind: str
     queries: list[str]
     node: str | None
-    pinned: bool = Field(description="Whether somebody put it there by hand.")
+    pinned: bool = Field(description="Whether it was put there by hand.")
     why: str
 
 

@@ -288,16 +288,16 @@ def _probed(problem: Any, candidates: int) -> Any:
 
 def _replicas(placed: Any, world: JoinWorld) -> list[dict[str, Any]]:
     """Per replica its node and the partitions it reads, as ranges of partition numbers."""
-    read_model = placed.read_model
+    board = placed.board
     return [
         {
             "join": r.join,
             "node": world.names[r.node],
-            "left": {"source": world.names[int(read_model.sources["node"][read_model.joins["ends"][r.join][0]])],
+            "left": {"source": world.names[int(board.sources["node"][board.joins["ends"][r.join][0]])],
                      "parts": r.left_parts, "from": r.left.start, "to": r.left.stop},
-            "right": {"source": world.names[int(read_model.sources["node"][read_model.joins["ends"][r.join][1]])],
+            "right": {"source": world.names[int(board.sources["node"][board.joins["ends"][r.join][1]])],
                       "parts": r.right_parts, "from": r.right.start, "to": r.right.stop},
-            "sink": world.names[int(read_model.joins["sink"][r.join])],
+            "sink": world.names[int(board.joins["sink"][r.join])],
         }
         for r in placed.replicas()
     ]  # fmt: skip

@@ -187,7 +187,7 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
 
 
 def _take_up_sink_bindings(core: Core) -> None:
-    """Outlets of queries that run, and of those that were being stopped."""
+    """Takes up the sink bindings of queries that run, and of those that were being stopped."""
     sink_bindings, sinks = core.sink_bindings, core.loop.catalog.sinks
     running = {OperatorId(s) for r in core.loop.catalog.plan.queries.values() for s in r.sinks}
     with core.ledger.transaction():

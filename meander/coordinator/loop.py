@@ -52,9 +52,9 @@ class Applied:
     """Operators that it moved, or whose routes it changed."""
     rerouted: int = 0
     open: set[int] = field(default_factory=set)
-    """Reconfigurations that belong to it and are under way."""
+    """Reconfigurations in flight that belong to it."""
     waits: bool = True
-    """Whether some of it waits for something that is under way."""
+    """Whether some of it waits for reconfigurations in flight."""
     outcomes: list[ReconfigurationOutcome] = field(default_factory=list)
     ended: float | None = None
     """The time at which all of it was in effect."""
@@ -114,7 +114,8 @@ class PlacementLoop:
         self.quarantine = OperatorQuarantine(host, self.deployer, self.reconfigurator.runs_here)
 
     def recover(self, ghosts: Sequence[OperatorId] = ()) -> None:
-        """Takes up what the host's store says was running and under way. The catalog has its plan and placement.
+        """Takes up what the host's store holds: the deployment and changes in flight. The catalog has its plan and
+        placement.
 
         `ghosts` are in the plan only because the store names them: they leave it before anything new begins, so that
         nothing is made ready for operators that are about to go.
@@ -344,7 +345,7 @@ class PlacementLoop:
         return {r.number: r for r in self._begun if r.number in mine and r.number not in carried_out}
 
     def settle(self, timeout_s: float = 60.0) -> list[ReconfigurationOutcome]:
-        """Waits until nothing is under way on this host; sites that are away are not waited for."""
+        """Waits until no change is in flight on this host; sites that are away are not waited for."""
         deadline = time.monotonic() + timeout_s
         outcomes: list[ReconfigurationOutcome] = []
         elsewhere = self.reconfigurator.is_elsewhere

@@ -1,4 +1,4 @@
-"""The coordinator's own host among the sites: its door, and all that is needed to drive changes through the fleet."""
+"""The coordinator's own host among the sites: its RPC server, and the parts that drive changes through the fleet."""
 
 from __future__ import annotations
 

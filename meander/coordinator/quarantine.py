@@ -122,7 +122,7 @@ class OperatorQuarantine:
         return changed
 
     def _running(self, number: FragmentId) -> Fragment | None:
-        """The fragment as it runs now: changes under way have not taken effect."""
+        """The fragment as it runs now: changes in flight have not taken effect."""
         for each in self.deployer.under_way.values():
             if number in each.change.fragments_before:
                 return each.change.fragments_before[number]

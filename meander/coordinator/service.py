@@ -31,6 +31,7 @@ from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.membership.auditor import Auditor
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.refusals import SiteRefusedError
+from meander.coordinator.membership.store import ANONYMOUS
 from meander.coordinator.problems import ServiceRefusedError, conflict, not_found
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.read_model import PlacementViews
@@ -99,9 +100,9 @@ class Service:
         """The name of a token's owner, for the audit log."""
         role = self.tokens.role_of(token) if token else None
         if role is not None or token is None or self._sites is None:
-            return role.value if role else "nobody"
+            return role.value if role else ANONYMOUS
         found = self._sites.store.pass_of(token)
-        return found.site if found else "nobody"
+        return found.site if found else ANONYMOUS
 
     def stopping(self) -> None:
         self._stopping = True
@@ -433,7 +434,7 @@ def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) ->
     finally:
         adaptation.transitions.protocol = usual
     watched.transition = transition
-    reason = f"somebody asked for it; {forecast.moves} operators move"
+    reason = f"it was asked for; {forecast.moves} operators move"
     decision = Decision(
         now, query, Trigger.ASKED, DecisionAction.SWITCH, watched.mechanism, reason, mechanism, transition
     )

@@ -1,4 +1,4 @@
-"""Outlets: delivery kept in step with the queries that come and go.
+"""Sink bindings: delivery kept in step with the queries that come and go.
 
 A sink binding begins to deliver when its channel exists, and ends when its query was stopped and the last result is
 out.

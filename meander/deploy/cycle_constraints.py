@@ -2,7 +2,7 @@
 
 Parts that take effect one after the other are, for a while, a mixture of old and new. Each deployment as a whole is
 free of cycles, but a mixture need not be: then its fragments would wait for each other's markers. Parts whose old and
-new channels together make a cycle are therefore one part, and a part waits for one under way with which it would.
+new channels together make a cycle are therefore one part, and a part waits for one in flight with which it would.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def cycles_between(
 ) -> list[Cycle]:
     """Cycles that the old and new channels of some changes make, together with all that stays as it is.
 
-    `deployment` is what will run when the changes under way are done.
+    `deployment` is what will run when the changes in flight are done.
     """
     changes = list(wanted)
     more: dict[FragmentId, dict[FragmentId, None]] = {}

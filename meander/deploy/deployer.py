@@ -23,7 +23,7 @@ from meander.model.placement import Edge
 
 @dataclass(frozen=True, slots=True)
 class FailedPart:
-    """A reconfiguration that was taken back, and why."""
+    """An aborted reconfiguration, and the reason."""
 
     number: int
     reason: str
@@ -31,7 +31,7 @@ class FailedPart:
 
 @dataclass
 class Deployer:
-    """`deployment` is what will run when all reconfigurations under way are done."""
+    """`deployment` is what will run when all reconfigurations in flight are done."""
 
     placed: Placed
     deployment: Deployment = field(default_factory=Deployment)
@@ -73,7 +73,7 @@ class Deployer:
     def begin(self) -> tuple[list[Reconfiguration], dict[ChannelKey, Channel]]:
         """The reconfigurations that can start now, and channels that only change their way.
 
-        What touches a reconfiguration under way stays noted.
+        Changes that touch a reconfiguration in flight stay noted.
         """
         started: list[Reconfiguration] = []
         moved, self._moved = self._moved, {}
@@ -190,7 +190,7 @@ class Deployer:
         del self.under_way[number]
 
     def failed(self, number: int, reason: str) -> None:
-        """A reconfiguration was taken back: what ran before runs again, and the change is open again."""
+        """A reconfiguration was aborted: what ran before runs again, and the change is open again."""
         gone = self.under_way.pop(number)
         self.deployment.apply(gone.change.reversed())
         self.failures.append(FailedPart(number, reason))
@@ -207,7 +207,7 @@ class Deployer:
         return validate(self.placed, self.deployment, self.unsettled)
 
     def running(self) -> dict[FragmentId, int]:
-        """The version of every fragment that runs now: reconfigurations under way have not taken effect."""
+        """The version of every fragment that runs now: reconfigurations in flight have not taken effect."""
         found = {f.id: f.version for f in self.deployment.fragments.values()}
         for each in self.under_way.values():
             for fragment in each.change.fragments_after:

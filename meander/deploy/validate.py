@@ -1,6 +1,6 @@
 """Checks that a deployment is what the catalog says: every operator on its node, every channel on its route, no more.
 
-Operators of changes that are under way, or wait for one, are left out: they will agree with the catalog.
+Operators of changes that are in flight, or wait for one, are left out: they will agree with the catalog.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class ReplayReport:
     checks: dict[str, Comparison]
     unchecked: str | None
     failures: tuple[str, ...]
-    """Reconfigurations that were taken back."""
+    """Reconfigurations that were aborted."""
     refused: tuple[str, ...]
     """Events that made no sense."""
     waiting: tuple[str, ...]

@@ -65,7 +65,7 @@ def star(nodes: int, shape: TopologyShape | None = None) -> Topology:
 
 
 def ring(nodes: int, shape: TopologyShape | None = None) -> Topology:
-    """A cloud and edges in a circle."""
+    """A cloud and edges in a ring."""
     at_least("nodes", nodes, 3)
     all_ = np.arange(nodes, dtype=np.int32)
     return build(1, nodes - 1, 0, all_, np.roll(all_, -1), shape or TopologyShape())

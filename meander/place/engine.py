@@ -178,7 +178,7 @@ class Engine:
 
     @property
     def batches(self) -> int:
-        """How many batches it has run: with the seed, the random choices of the next one."""
+        """The number of batches it has run: with the seed it determines the random choices of the next one."""
         return self._batch
 
     def close(self) -> None:

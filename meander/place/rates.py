@@ -48,7 +48,7 @@ def output_rate_tps(operator: Operator, input_rates_tps: Iterable[float]) -> flo
 
 
 def row_bytes(schema: Schema) -> int:
-    """Size of a tuple on the wire."""
+    """Size of a tuple in transit."""
     return HIDDEN_BYTES + sum(_BYTES.get(f.type.kind, 8) for f in schema)
 
 

@@ -244,7 +244,7 @@ def test_nobody_without_a_token_of_a_site_speaks_for_one(
             assert (answer.status, answer.json["code"]) == (401, "token"), (method, path)
             assert "meander site token create" in answer.json["detail"]
     assert node(reader, name) is None
-    assert any(did == "POST" and o.startswith("401: ") for did, o in audit(operator, "nobody"))
+    assert any(did == "POST" and o.startswith("401: ") for did, o in audit(operator, "anonymous"))
 
 
 def test_tokens_of_sites_open_nothing_else(operator: Browser, reader: Browser, coordinator: Coordinator) -> None:
@@ -328,7 +328,7 @@ def test_who_sends_fields_that_nobody_knows_or_no_token_is_in_the_audit_log_with
     assert answer.status == 422
     assert ("POST", "422: body more: Extra inputs are not permitted") in audit(operator, site)
     assert Browser(coordinator.address, "wrong").ask("POST", "/sites", said(site)).status == 401
-    assert any(outcome.startswith("401: this token is not known") for _, outcome in audit(operator, "nobody"))
+    assert any(outcome.startswith("401: this token is not known") for _, outcome in audit(operator, "anonymous"))
 
 
 def test_a_site_of_another_version_has_to_register_again_which_is_refused(membership: Membership) -> None:

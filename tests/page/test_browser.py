@@ -222,7 +222,7 @@ def test_a_lost_connection_is_told_and_comes_back(browser: Browser, demo: Runnin
     answers: list[Callable[[Route], None]] = [lambda route: route.abort()]
     page.route("**/api/v1/stream", lambda route: answers[-1](route))
     page.goto(demo.coordinator.page)
-    page.wait_for_selector("text=Nobody answers")
+    page.wait_for_selector("text=No answer")
     answers.append(lambda route: route.fulfill(content_type="text/event-stream", body=": ends\n\n"))
     page.wait_for_selector("button.query")
     page.wait_for_selector("text=connection lost, trying again")

@@ -134,11 +134,11 @@ def test_a_slot_that_does_not_start_is_tried_less_and_less_often_and_holds_up_no
         for revivals in (0, 3, 5_000):
             broken.revivals, broken.again_at = revivals, 0.0
             before = time.monotonic()
-            host._revive(broken)
-            host._revive(broken)  # not yet
+            host.pool._revive(broken)
+            host.pool._revive(broken)  # not yet
             pause = broken.again_at - before
             assert {0: 0.4, 3: 3.9, 5_000: 29.9}[revivals] < pause < {0: 5, 3: 9, 5_000: 35}[revivals]
-        host._revive(good)
+        host.pool._revive(good)
         assert tries == [0, 0, 0, 1]
     finally:
         monkeypatch.undo()

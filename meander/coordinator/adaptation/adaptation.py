@@ -59,7 +59,7 @@ class Adaptation:
         self._last_ms: int | None = None
 
     def restore(self) -> None:
-        """Transitions that were under way are so again. Before the loop recovers; queries are watched by then."""
+        """Takes up transitions that were in flight. Before the loop recovers; queries are watched by then."""
         for transition in self.transitions.restore():
             watched = self.mapek.knowledge.queries.get(transition.query)
             if watched is not None:

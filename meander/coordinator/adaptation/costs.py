@@ -27,7 +27,7 @@ class Moved:
 
 @dataclass(slots=True)
 class Cost:
-    """The whole transition, with all steps that were taken back."""
+    """The whole transition, with all aborted steps."""
 
     selection_s: float = 0.0
     placement_s: float = 0.0

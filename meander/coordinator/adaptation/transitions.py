@@ -38,7 +38,7 @@ SURROUNDED = "what it reads or what reads it changed at the same time, so its st
 
 @dataclass(slots=True)
 class _RunningTransition:
-    """One transition under way."""
+    """One transition in flight."""
 
     transition: Transition
     itinerary: Itinerary

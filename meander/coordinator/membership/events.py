@@ -1,4 +1,4 @@
-"""Comings and goings: what becomes of the topology when sites join, leave, drain or are not heard of.
+"""Membership events: what becomes of the topology when sites join, leave, drain or are not heard of.
 
 They are change events like any other. Those that wait at the same time are decided on together by the core's thread,
 which alone knows what the topology is at that moment; one that cannot be carried out is refused on its own.

@@ -471,4 +471,4 @@ class Membership:
             try:
                 watcher(site, state)
             except Exception:
-                _log.exception("somebody who watches sites failed")
+                _log.exception("a watcher of sites failed")

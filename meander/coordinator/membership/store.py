@@ -26,8 +26,10 @@ from meander.membership.protocol import Epoch
 from meander.model.errors import InputError, unknown
 from meander.model.topology.graph import Link
 
-RESERVED = ("home", "coordinator", "operator", "reader", "nobody")
-"""Names that sites cannot have: who else speaks or is spoken of."""
+ANONYMOUS = "anonymous"
+"""The name in the audit log of requests without a valid token."""
+RESERVED = ("home", "coordinator", "operator", "reader", ANONYMOUS)
+"""Names that sites cannot have: those of other actors."""
 KEPT_AUDIT = 100_000
 PRUNE_EVERY = 1_000
 

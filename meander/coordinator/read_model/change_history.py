@@ -37,10 +37,10 @@ class ChangeHistory:
     why: Callable[[Iterable[OperatorId]], str]
     """The cause of changes to these operators."""
     open: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Records of those under way."""
+    """Records of those in flight."""
 
     def adopt(self, records: Iterable[dict[str, Any]]) -> None:
-        """Records that an earlier process left; those under way go on here or are ended."""
+        """Records that an earlier process left; those in flight go on here or are ended."""
         self.open.update((r["number"], r) for r in records if r["status"] == "under_way")
 
     def begun(self, now_ms: int) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ class ChangeHistory:
         return found
 
     def ended(self, outcomes: Iterable[ReconfigurationOutcome], now_ms: int) -> list[dict[str, Any]]:
-        """Records of those that ended: with their outcome, or taken back when something else came up."""
+        """Records of those that ended: with their outcome, or aborted when a newer change came."""
         told = {o.number: o for o in outcomes}
         reasons = {f.number: f.reason for f in self.loop.deployer.failures[-100:]}
         found: list[dict[str, Any]] = []

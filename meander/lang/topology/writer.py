@@ -117,7 +117,8 @@ def _link_lines(topology: Topology, names: list[str], losses: Mapping[tuple[str,
 
 
 def one_per_link(topology: Topology) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """One arc of every link, and whether the link goes both ways: an opposite arc with equal properties is its twin."""
+    """One arc of every link, and whether the link goes both ways: an opposite arc with equal properties is its
+    reverse."""
     a, count = topology.arcs, topology.nodes.count
     live = np.flatnonzero(a.alive[: a.count])
     tail, tip = a.tail[live].astype(np.int64), a.tip[live].astype(np.int64)

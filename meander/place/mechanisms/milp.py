@@ -74,7 +74,7 @@ def network(latency_ms: Floats) -> tuple[Ints, Ints]:
     """Arcs between candidates whose shortest paths have the given latencies: those that no detour replaces.
 
     A detour counts only when both of its halves are shorter than the arc, so that arcs of no latency cannot replace
-    each other in a circle.
+    each other in a cycle.
     """
     count = len(latency_ms)
     needed = np.isfinite(latency_ms) & ~np.eye(count, dtype=bool)

@@ -206,7 +206,7 @@ def place_cells(
 ) -> int:
     """Places a rectangle of cells, cut where it must be. `added` takes the new replicas, its first entry their number.
 
-    If a part fits nowhere, the replicas made so far are taken back, unless overload is to be spread.
+    If a part fits nowhere, the replicas made so far are removed, unless overload is to be spread.
     """
     waiting = np.empty((RECTANGLES, 4), dtype=np.int32)
     waiting[0], count = cells, 1

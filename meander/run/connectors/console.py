@@ -24,7 +24,7 @@ class Console:
         self._query = binding.query
 
     def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        """Nothing can be taken back from a terminal."""
+        """Goes on behind the position: lines on a terminal cannot be removed."""
 
     def write(self, table: pa.Table, first: int) -> Any:
         lines = [f"{self._query} {json.dumps(row, ensure_ascii=False)}\n" for row in json_rows(table[: self._most])]

@@ -113,7 +113,7 @@ class Delivery:
         return self._task(name).sink
 
     def paused(self) -> list[str]:
-        """Outlets that wait for `resume`."""
+        """Sink bindings that wait for `resume`."""
         return [task.binding.name for task in self._all() if task.paused]
 
     def resume(self, name: str) -> None:

@@ -1,5 +1,5 @@
-"""A drain: one sink binding on its way from its channel into its sink, with retries and a pause when they do not
-help."""
+"""A sink task: delivers one sink binding's results from its channel into its sink, with retries and a pause when
+they do not help."""
 
 from __future__ import annotations
 

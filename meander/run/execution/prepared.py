@@ -25,13 +25,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from meander.run.execution.driver_plan import DriverPlans
 from meander.run.execution.executors.runner import ExecutorsRunner, has_executors
 from meander.run.execution.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder
 from meander.run.execution.rewrites import BATCH, COLUMNS, ROUND
 from meander.run.execution.rewrites.late_materialisation import needs_no_plan
 from meander.run.execution.rewrites.rewrite import FEW_ROWS, Conditions, Engine, PlanRun, StagePlan, walk
 from meander.run.execution.runner import PlainRunner, Ran, Task
+from meander.run.execution.spark_internals import SparkInternals
 from meander.run.execution.stage_use import ExecutionMode
 from meander.run.failures import reason_of
 from meander.run.fragments.template import Stage
@@ -72,7 +72,7 @@ class PreparedRunner:
         """
         self.spark = spark
         self.plain = PlainRunner(spark)
-        self._plans: DriverPlans | None = None
+        self._internals: SparkInternals | None = None
         self._executors = executors or (ExecutorsRunner(spark) if has_executors(spark) else None)
         self._idle: dict[str, list[PreparedPlan]] = {}
         self._refused: dict[str, str] = {}
@@ -247,9 +247,9 @@ class PreparedRunner:
             idle = self._idle.get(plan.key)
             if idle:
                 return idle.pop()
-            self._plans = plans = self._plans or DriverPlans(self.spark)
+            self._internals = internals = self._internals or SparkInternals(self.spark)
         with active(self.spark):
-            return PreparedPlan(self.spark, plans, plan.make, plan.schemas)
+            return PreparedPlan(internals, plan)
 
 
 def _stage_key(plan_key: str) -> str:

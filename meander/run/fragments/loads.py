@@ -18,7 +18,7 @@ FADING = 0.5
 
 
 def faded(before: Floats, now: Floats) -> Floats:
-    """Tuples that come from look to look, where `before` is the earlier value (nan for none)."""
+    """Tuples that come from reading to reading, where `before` is the earlier value (nan for none)."""
     return np.where(np.isnan(before), now, FADING * before + (1 - FADING) * now)
 
 

@@ -157,7 +157,7 @@ class Ingest:
             else:
                 fitting.append(task)
         if reason not in self._told:
-            _log.warning("some tuples wait or are for nobody, because a commit was refused: %s", reason)
+            _log.warning("some tuples wait or have no reader, because a commit was refused: %s", reason)
             self._told.add(reason)
         if fitting:
             try:

@@ -1,4 +1,5 @@
-"""A feed: one stream on its way into channels. It knows the source, the producers' watermarks and the readers.
+"""A source task: brings the tuples of one stream into channels. It knows the source, the producers' watermarks and the
+readers.
 
 A batch that was polled waits here until it is committed, so a refused commit loses nothing. Only one small record has
 to survive a crash: the source's offset, the producers' newest event times, and counts.

@@ -142,7 +142,7 @@ class Pairs:
         )
 
     def _placed(self, new: DataFrame, old: DataFrame, places: str, side: str, marks: tuple[str, str]) -> DataFrame:
-        """New and old tuples of one side with their marks, a row for each place in time."""
+        """New and old tuples of one side with their positions, a row for each place in time."""
         names = self.left if side == "l" else self.right
         both = new.selectExpr("*", f"{marks[0]} AS {side}marks").unionAll(
             old.selectExpr("*", f"{marks[1]} AS {side}marks")

@@ -1,4 +1,4 @@
-"""Patience: how long a fragment's time waits for an input that was cut off.
+"""The idle timeout: how long a fragment's time waits for an input that was cut off.
 
 By default it waits for as long as that takes: nothing is late because a device was away. With a limit, an input that
 has been cut off for longer does not hold the others back any more; windows close without it. The watermark that was

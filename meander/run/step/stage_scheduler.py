@@ -1,4 +1,4 @@
-"""A wavefront: the groups of a step run as soon as their inputs are done, and ready ones run together.
+"""The stage scheduler: the groups of a step run as soon as their inputs are done, and ready ones run together.
 
 A step's dataflow goes through groups of fragments, and in each through stages. However a placement cuts it into
 fragments, the longest way through it stays the same, and that is how many rounds a step takes.

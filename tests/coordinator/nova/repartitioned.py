@@ -95,7 +95,7 @@ class PartedPlane(MovingPlane):
 
     def poll(self) -> None:
         super().poll()
-        if hasattr(self, "parting"):
+        if hasattr(self, "repartitioning"):
             self.repartitioning.poll()
 
     def mend(self, rng: np.random.Generator) -> None:

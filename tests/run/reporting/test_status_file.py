@@ -16,8 +16,9 @@ import pytest
 from meander.model.errors import InputError
 from meander.run.delivery.delivery import DeliveryMetrics
 from meander.run.delivery.latency import Percentiles
-from meander.run.host import HostStatus, StepTotals
+from meander.run.host import HostStatus
 from meander.run.reporting.status_file import NAME, STALE_S, RunPhase, StatusFile, announce, read_status
+from meander.run.slots import StepTotals
 from meander.run.step.compaction import CompactionMetrics
 from meander.run.store.store import Store
 

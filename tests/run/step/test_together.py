@@ -10,10 +10,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from meander.run.execution import prepared, prepared_plan
-from meander.run.execution.driver_plan import AS_JOBS, DriverPlans
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.prepared_plan import PreparedPlan
 from meander.run.execution.runner import PlainRunner
+from meander.run.execution.spark_internals import AS_JOBS, SparkInternals
 from meander.run.frames import FRAGMENT
 from tests.run.execution.tasks import ALL, BOTH, FAST, JOIN, TOP, content, task_of
 
@@ -92,10 +92,10 @@ def test_plans_run_here_or_as_jobs(spark: SparkSession, as_jobs: bool) -> None:
 def test_without_the_parts_of_spark_that_it_needs_everything_goes_the_plain_way(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(plans: DriverPlans, spark: SparkSession) -> None:
+    def fails(plans: SparkInternals, spark: SparkSession) -> None:
         raise ValueError("not enough values to unpack (expected 1, got 0)")
 
-    monkeypatch.setattr(DriverPlans, "__init__", fails)
+    monkeypatch.setattr(SparkInternals, "__init__", fails)
     runner, task = PreparedRunner(spark), task_of(TOP, 30)
     assert content(task.stage, runner.run(*task)) == content(task.stage, PlainRunner(spark).run(*task))
     assert runner.failures == 1
@@ -114,8 +114,8 @@ def test_runs_leave_no_rows_and_no_memory_behind(spark: SparkSession, monkeypatc
         assert content(many.stage, runner.run(*many)) == content(many.stage, plain.run(*many))
     assert runner.failures == 1
     assert content(few.stage, runner.run(*few)) == content(few.stage, plain.run(*few))
-    assert runner._plans is not None
-    assert runner._plans.memory_used() == 0
+    assert runner._internals is not None
+    assert runner._internals.memory_used() == 0
     runner.close()
 
 

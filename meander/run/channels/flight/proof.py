@@ -1,7 +1,7 @@
 """Proofs: how a site shows another one who it is, without any token on the way.
 
 The key of a site is the hash of its token: the site has the token, the coordinator the hash. A proof is good for one
-asker at one site; the coordinator makes those that a site needs and tells it. What goes through relays is signed with
+client at one site; the coordinator makes those that a site needs and tells it. What goes through relays is signed with
 the proof instead of showing it: a relay can pass a request on, and neither make one nor change it.
 """
 

@@ -1,4 +1,4 @@
-"""Ranges of channels on the wire: records that were read from a log, as they are appended to a copy of it elsewhere.
+"""Ranges of channels in transit: records that were read from a log, as they are appended to a copy of it elsewhere.
 
 A range says which sequence numbers it covers, where its watermarks and markers are, and carries the tuples between them
 as one Arrow batch. It checks itself: what arrives damaged is recognised and asked for again.
@@ -118,7 +118,7 @@ def checksum(control: str, body: bytes | pa.Buffer) -> int:
 
 
 def to_batch(ranges: Sequence[ChannelRange]) -> pa.RecordBatch:
-    """Ranges as one batch of the wire."""
+    """Ranges as one batch of Arrow."""
     bodies = pa.array([r.body if isinstance(r.body, bytes) else r.body.to_pybytes() for r in ranges], pa.large_binary())
     return pa.RecordBatch.from_arrays(
         [

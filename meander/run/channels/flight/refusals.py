@@ -35,5 +35,5 @@ class Refusals:
             if len(self._told) >= MOST:
                 self._told = {k: at for k, at in self._told.items() if now - at < EVERY_S}
             self._told[key] = now
-        who = repr(peer) if peer is not None else f"somebody who says to be {claimed[:LONGEST]!r}"
-        _log.log(level, "%s was refused at the door: %s", who, key[1])
+        who = repr(peer) if peer is not None else f"a client that says to be {claimed[:LONGEST]!r}"
+        _log.log(level, "%s was refused: %s", who, key[1])

@@ -106,7 +106,7 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         if peer is None or not is_proof(self._key, peer, shown.removeprefix("Bearer ")):
             self._refusals.note(None, "no proof of who it is, or a wrong one", claimed=peer or "")
             raise flight.FlightUnauthenticatedError(
-                "whoever asks here has to show which site it is; join the coordinator with a token first"
+                "a client has to show which site it is; join the coordinator with a token first"
             )
         return _Who(peer)
 
@@ -170,7 +170,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Yields the answer of the next site on the route, as it comes. The last one decides about access: nothing
         is added here that would let it believe that this site made the request."""
         if FOR not in wanted:
-            raise self._refused(via, "whoever asks through others has to sign for whom it is")
+            raise self._refused(via, "a request through relays has to be signed by its sender")
         found = self._handler.asker(route[0]).get({**wanted, ROUTE: list(route[1:])})
         return flight.GeneratorStream(found.schema, (piece.data for piece in found))
 

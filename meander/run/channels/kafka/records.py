@@ -27,7 +27,7 @@ class TopicLink:
 
     @staticmethod
     def between(sender: str, reader: str, proof: str) -> TopicLink:
-        """`proof` is what the reader shows at the sender's door."""
+        """`proof` is what the reader shows at the sender."""
         names = (re.sub(r"[^a-zA-Z0-9]", "-", name)[:LONGEST_NAME] for name in (sender, reader))
         secret = hashlib.sha256(f"records {proof}".encode()).digest()
         return TopicLink(".".join(("meander", *names, hashlib.sha256(secret).hexdigest()[:16])), secret)

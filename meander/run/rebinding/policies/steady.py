@@ -8,7 +8,7 @@ it. Otherwise a move is from the most to the least loaded slot, of the fragment 
 the time that it saves is more than the move costs; if it is not, the best other move from that slot. A slot from which
 none pays is set aside, and the others are evened out among themselves. A frame that the new slot has to run for a
 template that it did not run before counts as load there, and is begun only where the two slots differ by enough to make
-up for it. While slots are even, a template that got scattered is gathered again, a slot's part at a look. Fragments
+up for it. While slots are even, a template that got scattered is gathered again, a slot's part at a reading. Fragments
 with little to do go where their reader is: a tuple then crosses both in one step instead of waiting for two.
 """
 
@@ -65,7 +65,7 @@ class Steady:
         """Moves a slot's part of a template to another slot that runs it too, if the slots stay even enough with that.
 
         The part is the lightest there is: one frame less to run costs least. Slots that were set aside have no part in
-        it, and none is made that evening out would undo at the next look.
+        it, and none is made that evening out would undo at the next reading.
         """
         slots, joined = even.loads.size, np.isin(found, even.slots)
         if even.slots.size < 2 or even.average <= 0:

@@ -200,7 +200,7 @@ def test_who_is_refused_at_a_door_is_in_the_log_once_a_minute(sender: Place, cap
     for _ in range(3):
         with pytest.raises(PeerRefusedError):
             stranger.order("hello", {})
-    assert caplog.text.count("somebody who says to be 'stranger' was refused at the door: no proof") == 1
+    assert caplog.text.count("a client that says to be 'stranger' was refused: no proof") == 1
     assert sender.door is not None
     assert sender.door.refusals.count == 3
 
