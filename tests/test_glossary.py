@@ -23,8 +23,8 @@ planner polled pool posted problem push quality question queue ran random range 
 remote remove rename repeatable request response result resumed road role round row rules scope script sealed section
 seen sending server setting shape shown side sign signal single size span spec static status steady stopped stuck
 summary surroundings surveyed switch system tally target taste text thompson timetable tls token too total touched tree
-triggering tuple type unreachable use user verdict view visible wanted watched weather with without work world written
-yaml
+triggering tuple type unknown unreachable use user verdict view visible wanted watched weather with without work world
+written yaml
 """
 EVERYDAY = frozenset(_EVERYDAY.split())
 """Words that any program uses; what they mean here is what they mean everywhere."""
