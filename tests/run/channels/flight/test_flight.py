@@ -496,7 +496,7 @@ def test_state_arrives_whole_over_connections_that_break_and_bits_that_flip(
     relay = place(tmp_path, "relay").knows(sender)
     reader.knows(relay)
     monkeypatch.setattr(pull, "PAUSE_S", 0.01)
-    asked = pull.get_along
+    asked = flight_client.get_along
 
     def along(way: list[str], ticket: dict[str, Any], *rest: Any) -> Any:
         return asked(way, {n: v for n, v in (ticket | {"block": block}).items() if v is not None}, *rest)
