@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
+import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,3 +153,15 @@ def test_what_is_used_by_what_is_unused_is_unused() -> None:
     texts["meander"] = ""
     modules = {name: parsed(name, text) for name, text in texts.items()}
     assert unused(modules) == ["meander/a.py:5: alone", "meander/a.py:7: helper", "meander/b.py:4: Class"]
+
+
+IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyyaml": "yaml"}
+
+
+def test_what_the_product_imports_is_declared_and_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [re.split(r"[=<>~!;\[ ]", line)[0] for line in project["dependencies"]]
+    declared = {IMPORTED_AS.get(name, name) for name in names}
+    optional = {"opentelemetry"}
+    homes = {home.split(".")[0] for m in read("meander").values() for home, _ in m.stands_for.values()}
+    assert homes - sys.stdlib_module_names - {"meander"} - optional == declared
