@@ -215,9 +215,6 @@ class Coordinator:
         """Adds a query; gives it as `GET /queries/{id}` does."""
         return self.service.wait(self.service.submit(text, name))
 
-    def stop_query(self, query: str) -> dict[str, Any]:
-        return self.service.wait(self.service.stop(query))
-
     def events(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> dict[str, Any]:
         """Applies change events as one batch; returns the result."""
         return self.service.wait(self.service.change(events))
