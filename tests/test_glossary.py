@@ -15,9 +15,9 @@ action added address answer app append applied arrival assignment attempt away b
 call callback case cause choice clause client code comparison compression conflict console content control copy
 correction corrupt created crowd curve damaged data dealer declared definition departure description details directory
 disk document drop due durability edge effort ending envelope equal error exact expected export failed failure fault
-field file finding forgotten format found frame free full function gathered gone handler head heard histogram history
+field file finding forgotten format found frame free full function gathered handler head heard histogram history
 hopeless http index input installation internals item java job json key label last lets limit line linear listen literal
-little local lock lost matching memo memory message metadata meter move named need no not number numbered observed
+little local lock matching memo memory message metadata meter move named need no not number numbered observed
 offset one opening option order outcome output outside own page pairs parquet parsed pass passed per percentile phase
 phrase plain planner polled pool posted problem push quality question queue ran random range received recipe refused
 registered remote remove rename repeatable request response result resumed road role round row rules scope script sealed
