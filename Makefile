@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup run test chaos lint bench clean
+.PHONY: help setup run check test chaos lint bench clean
 
 BIN := .venv/bin
 ARGS ?=
@@ -13,6 +13,9 @@ setup: ## Prepare .venv: packages, Java if missing, the meander command (PYTHON=
 
 run: setup ## Watch trains circle Berlin while queries follow them, for a minute (ARGS="--for ever")
 	@$(BIN)/meander demo --for 60s $(ARGS)
+
+check: setup ## The short loop: lint, and the tests that find most (ARGS=meander/run/store: those of one room)
+	@scripts/check.sh $(ARGS)
 
 test: lint ## Lint, then run all tests (ARGS="-k delta" passes options to pytest)
 	@scripts/browser.sh

@@ -1,7 +1,7 @@
-"""What incremental placement is compared with: re-placing whole shared plans, one change at a time or in batches.
+"""The baselines of incremental placement: re-placing whole shared plans, one change at a time or in batches.
 
-All approaches run the same engine with the same mechanism. A baseline only widens what the change log says: from the
-operators that a change made invalid to the whole shared plans these belong to.
+All approaches run the same engine with the same mechanism. A baseline only widens the entries of the change log: from
+the operators that a change made invalid to the whole shared plans these belong to.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def whole_plans(plan: GlobalPlan, entries: list[Entry]) -> list[Entry]:
 
 @dataclass(frozen=True, slots=True)
 class Approach:
-    """How changes are handled: how many at a time, by how many amenders, and how much is placed anew."""
+    """The handling of changes: the number at a time, the number of amenders, and the operators that are placed anew."""
 
     name: str
     batch: int

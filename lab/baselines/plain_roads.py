@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from lab.workloads import tcep as road
 
 PAUSE_S = 0.02
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 
 
 def congestion(spark: SparkSession, window_ms: int, within_ms: int) -> DataFrame:
@@ -90,7 +90,7 @@ class PlainRoads:
 
 def _wait_for_batch(query: StreamingQuery) -> None:
     """Until the query has taken input since it was started."""
-    deadline = time.perf_counter() + PATIENCE_S
+    deadline = time.perf_counter() + TIMEOUT_S
     while time.perf_counter() < deadline:
         error = query.exception()
         if error is not None:
@@ -99,4 +99,4 @@ def _wait_for_batch(query: StreamingQuery) -> None:
         if progress is not None and progress["numInputRows"] > 0:
             return
         time.sleep(PAUSE_S)
-    raise TimeoutError(f"a plain query made no batch within {PATIENCE_S:.0f} s")
+    raise TimeoutError(f"a plain query made no batch within {TIMEOUT_S:.0f} s")

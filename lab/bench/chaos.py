@@ -1,7 +1,7 @@
-"""Chaos: many seeded schedules of trouble on real processes; is any result lost, double or wrong?
+"""Chaos: many seeded schedules of trouble on real processes, and a check for lost, double and wrong results.
 
 Schedules run one after the other on a test bed, a fresh one for every group of them. While rows come in and queries are
-changed, processes are killed, ended and paused, wires cut and slowed, disks filled and clocks shifted; after every few
+changed, processes are killed, ended and paused, links cut and slowed, disks filled and clocks shifted; after every few
 schedules all comes back, and everything must be there exactly once.
 """
 
@@ -14,21 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.bench.report import Figure, Report
-from lab.testbed.bed import BedError
-from lab.testbed.chaos import BRIEF_S, Outcome, Plan
+from lab.testbed.chaos import BRIEF_S, Plan, ScheduleOutcome
 from lab.testbed.chaos import run as run_schedules
 from lab.testbed.disks import can_be_full
 from lab.testbed.links import capabilities
+from lab.testbed.process_test_bed import ProcessTestBedError
 
 SCHEDULES, QUICK_SCHEDULES = 1_000, 20
 GROUP = 100
-"""Schedules on one bed."""
+"""Schedules on one test bed."""
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
     count = QUICK_SCHEDULES if quick else SCHEDULES
     (can, reason), (disks, no_disks) = capabilities(), can_be_full()
-    outcomes: list[Outcome] = []
+    outcomes: list[ScheduleOutcome] = []
     fallen: list[str] = []
     begun, rows = time.monotonic(), 0
     for first in range(1, count + 1, GROUP):
@@ -36,7 +36,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
         with tempfile.TemporaryDirectory(prefix="meander-chaos-") as work:
             try:
                 found = run_schedules(Path(work), plan, can, _quietly(progress), disks=disks)
-            except BedError as error:  # the other groups have beds of their own
+            except ProcessTestBedError as error:  # the other groups have beds of their own
                 fallen.append(f"seeds {plan.seeds[0]} to {plan.seeds[-1]}: {error}")
                 progress(fallen[-1])
                 continue
@@ -51,8 +51,10 @@ def _quietly(progress: Callable[[str], None]) -> Callable[[str], None]:
     return lambda text: progress(text) if text.startswith("seeds") else None
 
 
-def _report(outcomes: list[Outcome], fallen: list[str], rows: int, seconds: float, reasons: list[str]) -> Report:
-    """`fallen` are groups whose bed did not come up, or had a process that ended by itself."""
+def _report(
+    outcomes: list[ScheduleOutcome], fallen: list[str], rows: int, seconds: float, reasons: list[str]
+) -> Report:
+    """`fallen` are groups whose test bed did not come up, or had a process that ended by itself."""
     trouble: Counter[str] = sum((o.done for o in outcomes), Counter())
     bad = [str(o) for o in outcomes if not o.verdict.is_good]
     lasts = [o.verdict for n, o in enumerate(outcomes) if n + 1 == len(outcomes) or o.rows > outcomes[n + 1].rows]

@@ -1,4 +1,4 @@
-"""What an experiment reports: figures with their spread over repeats, and whether each target holds."""
+"""The report of an experiment: figures with their spread over repeats, and whether each target holds."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Report:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """The machine that the figures depend on."""
     return {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lab.bench.report import Figure, Report
-from lab.load.service import Felt, Load
+from lab.load.service import ServiceAnswers, ServiceLoad
 from meander.api.coordinator import Coordinator, running
 from meander.coordinator.options import CoordinatorOptions
 
@@ -89,9 +89,9 @@ def _links() -> dict[str, str]:
     return {f"device-{n}": f"station-{n % STATIONS}" for n in range(DEVICES)}
 
 
-def _loaded(coordinator: Coordinator, seconds: float) -> Felt:
+def _loaded(coordinator: Coordinator, seconds: float) -> ServiceAnswers:
     stations = [f"station-{n}" for n in range(STATIONS)]
-    load = Load(coordinator.address, coordinator.token, seconds, EVENTS_PER_S / 2, WATCHERS, _links(), stations)
+    load = ServiceLoad(coordinator.address, coordinator.token, seconds, EVENTS_PER_S / 2, WATCHERS, _links(), stations)
     done = subprocess.run(
         [sys.executable, "-m", "lab.load.service"],
         input=json.dumps(asdict(load)),
@@ -100,12 +100,12 @@ def _loaded(coordinator: Coordinator, seconds: float) -> Felt:
         check=True,
         timeout=seconds + 120,
     )
-    return Felt(**json.loads(done.stdout))
+    return ServiceAnswers(**json.loads(done.stdout))
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the coordinator holds at the end."""
+    """The state of the coordinator at the end."""
 
     applied: int
     """Events whose outcome it knows."""
@@ -113,7 +113,7 @@ class _Seen:
     summary: dict[str, Any]
 
     @staticmethod
-    def of(coordinator: Coordinator, felt: Felt) -> _Seen:
+    def of(coordinator: Coordinator, felt: ServiceAnswers) -> _Seen:
         applied, since = 0, 0
         history = coordinator.service.history
         while found := history.events(since, 1000):
@@ -125,7 +125,7 @@ class _Seen:
         return _Seen(applied, wrong, coordinator.summary())
 
 
-def _figures(felt: Felt, seen: _Seen, seconds: float) -> tuple[Figure, ...]:
+def _figures(felt: ServiceAnswers, seen: _Seen, seconds: float) -> tuple[Figure, ...]:
     both = [*felt.change_ms, *felt.look_ms]
     p99 = float(np.quantile(both, 0.99)) if both else float("nan")
     summary = seen.summary
@@ -144,7 +144,7 @@ def _figures(felt: Felt, seen: _Seen, seconds: float) -> tuple[Figure, ...]:
         Figure.of("batches", "", [summary["changes"]]),
         Figure.of("operators placed anew", "", [summary["moves"]]),
         Figure.of("reconfigurations", "", [summary["reconfigurations"]]),
-        Figure.of("taken back", "", [summary["taken_back"]]),
+        Figure.of("aborted", "", [summary["aborted"]]),
         Figure.of("messages to each watcher", "", [felt.messages]),
         Figure.of("results meanwhile", "", [summary["tuples_out"]]),
     )

@@ -1,8 +1,7 @@
-"""What the durable core costs: `python -m lab.experiments.measure_store`.
+"""The cost of the durable core: `python -m lab.experiments.measure_store`.
 
-Every figure is the median of many repeats, as processor time of the calling thread (what the code costs, whatever
-else the machine does) and as wall time. Large appends stand beside a plain copy and a plain file write of the same
-bytes.
+Every figure is the median of many repeats, as processor time of the calling thread (the cost of the code, independent
+of other processes) and as wall time. Large appends stand beside a plain copy and a plain file write of the same bytes.
 """
 
 from __future__ import annotations
@@ -16,10 +15,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from meander.model.ids import ChannelId, FragmentId
+from meander.deploy.fragments import Channel, Fragment
+from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
+from meander.model.topology.path_cache import Path as Route
 from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.store.commit import Commit, StateAppend, StateDrop, slot_writer
 from meander.run.store.journal import Durability
+from meander.run.store.records.deployment import ChannelRecord, FragmentRecord
+from meander.run.store.records.progress import IngestRecord
 from meander.run.store.store import Store, StoreOptions
 
 COLUMNS = ("_ts", "_wm", "_newest", "k", "v")
@@ -118,6 +121,49 @@ def state(directory: Path, fragments: int) -> None:
     store.close()
 
 
+def remembered(directory: Path, streams: int, fragments: int) -> None:
+    """Records: the positions of sources with every commit, and a whole deployment at once."""
+    store = Store.open(directory)
+
+    def positions(batch: int) -> None:
+        store.commit(
+            Commit(
+                slot_writer(0),
+                batch,
+                records=tuple(
+                    IngestRecord(f"stream {n}", {"epoch": 1, "at": batch}, "A" * 24, batch) for n in range(streams)
+                ),
+            )
+        )
+
+    made = [
+        Fragment(FragmentId(n), 1, NodeId(n % 50), (OperatorId(2 * n), OperatorId(2 * n + 1)), (OperatorId(2 * n + 1),))
+        for n in range(fragments)
+    ]
+    route = Route((NodeId(1), NodeId(2), NodeId(3)), (4, 5), 7.5)
+    wired = [
+        Channel(ChannelId(n), OperatorId(2 * n + 1), FragmentId(n), FragmentId(n + 1), route) for n in range(fragments)
+    ]
+
+    def deployment(_: int) -> None:
+        store.commit(Commit(records=(*map(FragmentRecord, made), *map(ChannelRecord, wired))))
+
+    for what, action, repeats in (
+        (f"positions of {streams} streams", positions, 200),
+        (f"{fragments} fragments and channels", deployment, 20),
+    ):
+        before = store.stats().disk_bytes
+        line(f"{what}: commit", measured(action, repeats))
+        sys.stdout.write(f"{what:<46} {(store.stats().disk_bytes - before) / repeats:13.0f} bytes\n")
+    line(
+        f"{fragments} fragments and channels: read all",
+        measured(lambda _: (store.records(FragmentRecord), store.records(ChannelRecord)), 20),
+    )
+    line(f"{fragments} fragments and channels: snapshot", measured(lambda _: store.snapshot(), 10))
+    store.close()
+    line(f"{fragments} fragments and channels: open", measured(lambda _: Store.open(directory).close(), 10))
+
+
 def settled(directory: Path) -> None:
     store = Store.open(directory, StoreOptions(durability=Durability.DISK))
     store.exchange.add_channel(ChannelSpec(ChannelId(0), table(1).schema))
@@ -136,6 +182,7 @@ def main() -> None:
             channels(base / f"{count}x{rows}", count, rows)
         for fragments in (20, 1000):
             state(base / f"state{fragments}", fragments)
+        remembered(base / "records", 10, 1000)
         (base / "large").mkdir()
         large(base / "large", 1_000_000)
         settled(base / "disk")

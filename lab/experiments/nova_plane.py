@@ -42,7 +42,7 @@ from meander.place.nova.problem import JoinProblem
 from meander.place.nova.queries.question import pairs_of_query, parts_of, problem_of_query, whole_parts
 from meander.place.nova.queries.shape import JoinShape, shape_of
 from meander.place.nova.queries.wiring import JoinPart, Wiring
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from meander.reconfigure.paths import Paths
 from meander.run.channels.base import ChannelAppend
 from meander.run.connectors import source_for
@@ -72,8 +72,8 @@ ON p.region = h.region WINDOW TUMBLING({WINDOW_MS} ms) INTO results;"""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """Where everything is."""
+class NodePositions:
+    """The positions of all nodes."""
 
     topology: Topology
     streams: dict[str, Stream]
@@ -84,7 +84,7 @@ class World:
         return next(iter(sql(QUERY, self.streams, self.sinks).queries))
 
 
-def world(rate_tps: float = 1000.0, seed: int = 0) -> World:
+def world(rate_tps: float = 1000.0, seed: int = 0) -> NodePositions:
     """Regions around the sink, each with two sources and small workers near it; large workers are far away.
 
     A join of one region takes in two rates. The small workers cannot take one whole, three of them can; the large ones
@@ -119,32 +119,32 @@ def world(rate_tps: float = 1000.0, seed: int = 0) -> World:
         schema = Schema.of(ts="bigint", region="string", **{name: "double"})
         streams[name] = Stream(name, schema, "ts", producers, rate_tps, {**options, "only.region": only})
     sinks = {"results": SinkTarget("results", SINK, {"connector": "memory"})}
-    return World(Topology.of(nodes, links), streams, sinks, placed)
+    return NodePositions(Topology.of(nodes, links), streams, sinks, placed)
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """What one way of placing decided: parts, and the way between two nodes where it is not the straight one."""
+class PlacingDecision:
+    """A decision of one algorithm: parts, and the way between two nodes where it is not the straight one."""
 
     name: str
     parts: tuple[JoinPart, ...]
     overloaded: int
     """Nodes that take in more than they can, by the numbers."""
-    way_ms: Callable[[int, int], float] | None = None
+    route_ms: Callable[[int, int], float] | None = None
 
 
-def ways_of_placing(problem: JoinProblem, improve_s: float = 0.5) -> list[Placed]:
-    """Nova and every baseline; those that overload nobody come first."""
-    joins = place(problem, Settings(improve_s=improve_s))
+def ways_of_placing(problem: JoinProblem, improve_s: float = 0.5) -> list[PlacingDecision]:
+    """Nova and every baseline; those without overload come first."""
+    joins = place(problem, NovaSettings(improve_s=improve_s))
     if len(joins.unplaced):
         raise InputError(f"{len(joins.unplaced)} joins of the experiment fit nowhere")
-    found = [Placed("nova", tuple(parts_of(joins)), len(joins.overloaded()))]
+    found = [PlacingDecision("nova", tuple(parts_of(joins)), len(joins.overloaded()))]
     for name, baseline in BASELINES.items():
         host = baseline(problem).host
         over = int((loads(problem, host) > problem.capacity_tps * (1 + 1e-9)).sum())
         way = {"tree": _along_tree, "cl_tree_sf": _along_heads}.get(name)
         parts = tuple(whole_parts(problem, host.tolist()))
-        found.append(Placed(name, parts, over, way(problem) if way else None))
+        found.append(PlacingDecision(name, parts, over, way(problem) if way else None))
     return sorted(found, key=lambda p: (p.overloaded, p.name != "nova"))
 
 
@@ -186,8 +186,8 @@ class TreePaths(Paths):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What one way of placing came to, in virtual time."""
+class MeasuredPlacing:
+    """The result of one algorithm, in virtual time."""
 
     name: str
     overloaded: int
@@ -197,17 +197,17 @@ class Measured:
     """Results that arrived at the sink, per second."""
     latency: Percentiles
     switch_ms: int
-    """How long it took to cut the running join like this."""
+    """The time that cutting the running join like this took."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlaneOutcome:
     """All ways of placing, and whether the results of the whole run were the oracle's."""
 
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredPlacing, ...]
     check: Comparison
     wanted_tps: float
-    """Results per second if nobody falls behind."""
+    """The results per second if no node falls behind."""
 
 
 def run(
@@ -218,7 +218,7 @@ def run(
     seconds: float,
     names: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
-) -> Outcome:
+) -> PlaneOutcome:
     """Runs the query, placed in every way in turn (or in those named) for so many seconds of virtual time each."""
     here = world(rate_tps)
     catalog = Catalog(here.topology, dict(here.streams), dict(here.sinks))
@@ -237,7 +237,7 @@ def run(
         check = plane.end()
     finally:
         plane.close()
-    return Outcome(tuple(found), check, rate_tps * WINDOW_MS / 1000 * rate_tps * REGIONS)
+    return PlaneOutcome(tuple(found), check, rate_tps * WINDOW_MS / 1000 * rate_tps * REGIONS)
 
 
 class Plane:
@@ -254,7 +254,7 @@ class Plane:
         )
         self.ways: list[Callable[[int, int], float] | None] = [None]
         self.loop.paths = self.loop.reconfigurator.paths = TreePaths(catalog.topology, True, {}, self.ways)
-        self.parting = Repartitioning(self.loop, Wiring(catalog, self.engine.log, shape))
+        self.repartitioning = Repartitioning(self.loop, Wiring(catalog, self.engine.log, shape))
         around = Surroundings(directory, directory / "host")
         self.recordings = {n: Recording(source_for(s, around), s, MOST_ROWS) for n, s in catalog.streams.items()}
         self.ingest: Ingest | None = None
@@ -264,9 +264,9 @@ class Plane:
     def clock_ms(self) -> int:
         return self.now_ms
 
-    def begin(self, first: Placed) -> None:
-        self.ways[0] = first.way_ms
-        self.parting.start(first.parts)
+    def begin(self, first: PlacingDecision) -> None:
+        self.ways[0] = first.route_ms
+        self.repartitioning.start(first.parts)
         self._until(lambda: not self.loop.deployer.has_open_changes)
         self.host.warm_up()
         streams = self.loop.catalog.streams.values()
@@ -275,15 +275,15 @@ class Plane:
         )
         self.ingest.open()
 
-    def take(self, placed: Placed, seconds: float) -> Measured:
+    def take(self, placed: PlacingDecision, seconds: float) -> MeasuredPlacing:
         """Cuts the join this way without pacing, lets what waits pass, then measures with pacing."""
         self.paced.pace({}, {})
-        self.ways[0] = placed.way_ms
+        self.ways[0] = placed.route_ms
         started = self.now_ms
-        applied = self.parting.apply([], placed.parts, f"placed by {placed.name}")
+        applied = self.repartitioning.apply([], placed.parts, f"placed by {placed.name}")
         self._until(lambda: applied.ended is not None)
         switch_ms = self.now_ms - started
-        self._until(lambda: not self.parting.wiring.retired and not self.loop.deployer.has_open_changes)
+        self._until(lambda: not self.repartitioning.wiring.retired and not self.loop.deployer.has_open_changes)
         self.loop.reconfigurator.reroute(self.loop.deployer.deployment.channels)  # those that stayed may lead elsewhere
         self._for(SETTLE_MS)
         self._pace()
@@ -292,7 +292,7 @@ class Plane:
         took = self.latency.since(before).percentiles()
         rate = took.count * 1000 / (self.now_ms - start)
         nodes = {p.node for p in placed.parts}
-        return Measured(placed.name, placed.overloaded, len(placed.parts), len(nodes), rate, took, switch_ms)
+        return MeasuredPlacing(placed.name, placed.overloaded, len(placed.parts), len(nodes), rate, took, switch_ms)
 
     def end(self) -> Comparison:
         """Lets everything pass that waits, and compares."""
@@ -355,14 +355,14 @@ class Plane:
             self.batch += 1
             self.host.stepper.step(0, self.batch)
         self.loop.poll()
-        self.parting.poll()
+        self.repartitioning.poll()
         self._collect()
         return busy
 
     def _collect(self) -> None:
         """Takes results as the sink does, and how old the newest of their inputs is."""
-        outlets = self.loop.outlets()
-        channel = outlets[0].channel if outlets else None
+        sink_bindings = self.loop.sink_bindings()
+        channel = sink_bindings[0].channel if sink_bindings else None
         if channel is None or channel not in self.paced.channels():
             return
         start, end = self.paced.start(channel), self.paced.end(channel)

@@ -18,7 +18,7 @@ from meander.run.store.store import Store
 
 
 @dataclass(slots=True)
-class Server:
+class FluidServer:
     """One node's fluid queue: `credit` tuples may be taken that have not been taken yet."""
 
     capacity_tps: float
@@ -31,7 +31,7 @@ class Server:
     """Whether everything that waited was allowed to be taken then: time is not saved up."""
 
     def allowed(self, consumed: int, waiting: int, now: float) -> int:
-        """How many tuples it has had time for by now."""
+        """The number of tuples that it has had time for by now."""
         taken = consumed - self.consumed
         if taken > 0:
             self.credit = 0.0 if self.drained else max(self.credit - taken, 0.0)
@@ -50,7 +50,7 @@ class PacedExchange(EmbeddedExchange):
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(store)
         self._clock = clock
-        self._servers: dict[int, Server] = {}
+        self._servers: dict[int, FluidServer] = {}
         self._node_of: dict[ChannelId, int] = {}
         self._into: dict[int, list[ChannelId]] = {}
 
@@ -60,7 +60,7 @@ class PacedExchange(EmbeddedExchange):
             now = self._clock()
             self._node_of = dict(node_of)
             self._into = {n: [c for c, node in node_of.items() if node == n] for n in capacity_tps}
-            self._servers = {n: Server(c, 0.0, now, self._consumed(n)) for n, c in capacity_tps.items()}
+            self._servers = {n: FluidServer(c, 0.0, now, self._consumed(n)) for n, c in capacity_tps.items()}
 
     def _consumed(self, node: int) -> int:
         return sum(self._channels[c].consumed_tuples for c in self._into[node])

@@ -29,11 +29,11 @@ TICK_S = TICK_MS / 1000
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What steps take; calibrated with steps of a real host."""
+    """The costs of steps; calibrated with steps of a real host."""
 
     step_s: float = 0.03
     job_s: float = 0.015
-    """A frame, whatever is in it."""
+    """A frame, for any content."""
     project_s: float = 2e-6
     """A tuple in a query's first fragment."""
     kind_s: Mapping[str, float] = field(default_factory=lambda: {"count": 1e-5, "average": 2e-5, "top": 1e-4})
@@ -45,7 +45,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class BindingSetting:
     """One way to bind, and how it is carried out."""
 
     policy: str
@@ -55,7 +55,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Latencies:
+class LatencySamples:
     """One entry for each query and moment of 40 ms: when it came in, and how long until its result."""
 
     at_s: Floats
@@ -103,7 +103,7 @@ def arrivals(
 class Model:
     """Queries 0, 1, 2, ... have fragments 2q (first) and 2q + 1 (second); kinds take turns."""
 
-    def __init__(self, arriving: Ints, slots: int, setting: Setting, costs: Costs) -> None:
+    def __init__(self, arriving: Ints, slots: int, setting: BindingSetting, costs: Costs) -> None:
         self.slots, self.setting, self.costs = slots, setting, costs
         self.policy = policy(setting.policy)
         self.queries, self.ticks = arriving.shape
@@ -132,7 +132,7 @@ class Model:
         self._events: list[tuple[float, int, int, int]] = []
         self._number = 0
 
-    def run(self) -> Latencies:
+    def run(self) -> LatencySamples:
         """Until all input has come, and a bit longer."""
         ended = 1.2 * self.ticks * TICK_S + 2
         for slot in range(self.slots):
@@ -152,7 +152,7 @@ class Model:
                     self._finish(now, slot)
                 self._begin(now, slot)
         came = (1 + np.arange(self.ticks)) * TICK_S
-        return Latencies(np.tile(came, self.queries), (self.done_s - came).ravel(), self.moves, ended)
+        return LatencySamples(np.tile(came, self.queries), (self.done_s - came).ravel(), self.moves, ended)
 
     def _at(self, time_s: float, what: int, slot: int) -> None:
         self._number += 1
@@ -256,7 +256,7 @@ class Model:
         moves.clear()
 
     def _lift(self, now: float) -> None:
-        """Everybody is at the barrier: the binding changes, and all go on."""
+        """Lifts the barrier when all slots have reached it: the binding changes, and all go on."""
         if self._barrier is None:
             return
         self._apply(self._barrier)
@@ -268,7 +268,7 @@ class Model:
 _START, _FREE, _DECIDE = range(3)
 
 
-def breaks_at(latencies: Latencies, bound_s: float, load: Floats, every_s: float = 1.0) -> float:
+def breaks_at(latencies: LatencySamples, bound_s: float, load: Floats, every_s: float = 1.0) -> float:
     """The load at which the average latency goes above the bound and stays there; the highest load if it never does."""
     seconds, average = latencies.over_time(every_s)
     whole = np.full(load.size, np.inf)

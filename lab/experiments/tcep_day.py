@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lab.bench.report import Figure
-from lab.experiments.tcep_world import CALM, MINUTE_MS, RUSH, RoadWorld, Traffic
+from lab.experiments.tcep_world import CALM, MINUTE_MS, RUSH, DayTraffic, RoadWorld
 from lab.workloads import tcep as road
-from meander.adapt.decisions import Action, Decision, Transition
+from meander.adapt.decisions import Decision, DecisionAction, Transition
 from meander.adapt.execute import drive
 from meander.adapt.history import Span
 from meander.adapt.loop import AdaptationLoop
 from meander.adapt.measures import Measures
 from meander.adapt.monitors import MONITORS
 from meander.adapt.selection import selector
-from meander.adapt.settings import Settings
+from meander.adapt.settings import AdaptationSettings
 from meander.model.conditions import Fact
 from meander.model.demands import Metric
 from meander.model.plan import Query
@@ -38,14 +38,16 @@ ABLE = 1 / 3
 """The share of mechanisms that can meet a bound."""
 ROUNDS_MET = {Metric.LATENCY: 0.95, Metric.NETWORK_USAGE: 0.95, Metric.OVERHEAD: 1.0}
 """In how many rounds of its environment. Placing is rare and must fit into the bound on overhead too."""
-SETTINGS = Settings(stay_ms=3 * MINUTE_MS, period_ms=20 * MINUTE_MS, patience=1, retry_ms=2 * MINUTE_MS)
+SETTINGS = AdaptationSettings(
+    stay_ms=3 * MINUTE_MS, period_ms=20 * MINUTE_MS, violated_rounds=1, retry_ms=2 * MINUTE_MS
+)
 AGAIN_EVERY_MS = 30 * MINUTE_MS
 WINDOW = {m.metric: m for m in MONITORS}
 GOAL = 0.95
 
 
 @dataclass(slots=True)
-class Tally:
+class DemandTally:
     """In how many rounds a query had all that it demands."""
 
     met: int = 0
@@ -80,7 +82,7 @@ def queries(demands: Demands | None = None) -> list[Query]:
 
 
 def demands_of(latency_ms: float, usage_bytes: float, overhead_bytes: float) -> tuple[str, ...]:
-    """What a query asks for: latency in rush hours, network usage otherwise, overhead always."""
+    """The demands of a query: latency in rush hours, network usage otherwise, overhead always."""
     rush = f"latency < {latency_ms:g} ms"
     hours = f"WHEN hour BETWEEN 7 AND 9 THEN {rush} WHEN hour BETWEEN 16 AND 18 THEN {rush}"
     return f"{hours} OTHERWISE network_usage < {usage_bytes:g} B", f"overhead < {overhead_bytes:g} B"
@@ -129,7 +131,7 @@ def library(names: Sequence[str] | None = None) -> dict[str, Mechanism]:
     return {name: mechanism(name) for name in known}
 
 
-def traffic_at(hour: int) -> Traffic:
+def traffic_at(hour: int) -> DayTraffic:
     return RUSH if hour in RUSH_HOURS else CALM
 
 
@@ -138,9 +140,9 @@ def rounds(minutes: int) -> list[tuple[int, int]]:
     return [(at * MINUTE_MS, (at - 1) // 60) for at in range(minutes, 24 * 60 + 1, minutes)]
 
 
-def fixed(demands: Demands, name: str, minutes: int, seed: int, *, again: bool = False) -> Tally:
+def fixed(demands: Demands, name: str, minutes: int, seed: int, *, again: bool = False) -> DemandTally:
     """A day with one mechanism; with `again`, all queries are placed again every half hour."""
-    asked, tally = queries(demands), Tally()
+    asked, tally = queries(demands), DemandTally()
     for measures, hour in _fixed_day(asked, name, minutes, seed, again=again):
         tally.judge(asked, measures, hour)
     return tally
@@ -161,7 +163,7 @@ def _fixed_day(
 
 def adaptive(
     demands: Demands, by: str, minutes: int, seed: int, mechanisms: Mapping[str, Mechanism] | None = None
-) -> Tally:
+) -> DemandTally:
     """A day with the loop; all queries begin with bottom_up."""
     asked, known = queries(demands), dict(mechanisms or library())
     start = {q.id: "bottom_up" for q in asked}
@@ -169,12 +171,12 @@ def adaptive(
     loop = AdaptationLoop(world.foresight, selector=selector(by), settings=SETTINGS, seed=seed)
     for query in asked:
         loop.watch(query.id, query.demands, start[query.id], 0)
-    tally = Tally()
+    tally = DemandTally()
     for at_ms, hour in rounds(minutes):
         measures = world.advance(at_ms, minutes * MINUTE_MS, traffic_at(hour))
         tally.judge(asked, measures, hour)
         tally.decisions += drive(loop, world, at_ms, measures)
-    tally.transitions = sum(d.action is Action.ARRIVED for d in tally.decisions)
+    tally.transitions = sum(d.action is DecisionAction.ARRIVED for d in tally.decisions)
     return tally
 
 

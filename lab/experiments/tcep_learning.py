@@ -35,8 +35,8 @@ class Phase:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What was run in each round, and whether the demand was met."""
+class LearningOutcome:
+    """The mechanism of each round, and whether the demand was met."""
 
     chosen: list[int] = field(default_factory=list)
     met: list[bool] = field(default_factory=list)
@@ -52,10 +52,10 @@ class Outcome:
         return end - start
 
 
-def play(phases: Sequence[Phase], by: Selector, seed: int, stay: int = STAY) -> Outcome:
+def play(phases: Sequence[Phase], by: Selector, seed: int, stay: int = STAY) -> LearningOutcome:
     """Flips a coin and learns in every round; chooses in every round that ends a stay."""
     rng, coins = Random(seed), Random(seed + 1)
-    fitness, outcome = Fitness(), Outcome()
+    fitness, outcome = Fitness(), LearningOutcome()
     current: str | None = None
     for phase in phases:
         for _ in range(phase.rounds):

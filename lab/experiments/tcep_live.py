@@ -43,12 +43,12 @@ from meander.run.oracle.recording import RecordedSink, Recording
 ROOM = {NodeKind.EDGE: 120, NodeKind.CLOUD: 1_000}
 """Slots for ten queries where one has room on the published road."""
 WAIT_S = 0.01
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """How many queries, how long their windows are, and between which mechanisms they switch."""
+    """The scene: number of queries, length of their windows, and the mechanisms between which they switch."""
 
     queries: int = 10
     window_ms: int = 1_000
@@ -93,8 +93,8 @@ class TimedSink:
         self.times: list[float] = []
         self.rows: list[int] = []
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        self.inner.open(outlet, schema, position)
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+        self.inner.open(binding, schema, position)
 
     def write(self, table: pa.Table, first: int) -> Any:
         if len(table):
@@ -122,7 +122,7 @@ class TimedSink:
 
 
 @dataclass(frozen=True)
-class Switched:
+class SwitchedQueries:
     """All queries switched by one protocol."""
 
     protocol: str
@@ -146,12 +146,12 @@ class Switched:
 
     @property
     def windows_s(self) -> float:
-        """The longest that a query had to wait for windows that had begun, whatever it did."""
+        """The longest time that a query had to wait for windows that had begun."""
         return max(c.windows_s for c in self.costs)
 
 
 @dataclass
-class Stage:
+class LiveStage:
     """The running queries."""
 
     scene: Scene
@@ -159,7 +159,7 @@ class Stage:
     sinks: dict[str, TimedSink]
     kept: dict[str, RecordedSink]
     recordings: dict[str, Recording]
-    outlets: list[SinkBinding]
+    sink_bindings: list[SinkBinding]
     quiet: list[tuple[float, float]] = field(default_factory=list)
     """Spans in which nothing changed."""
 
@@ -175,7 +175,7 @@ class Stage:
         self.loop.poll()
         self.loop.host.store.wait(seen, WAIT_S)
 
-    def switch(self, protocol: str, *, back: bool = False) -> Switched:
+    def switch(self, protocol: str, *, back: bool = False) -> SwitchedQueries:
         """All queries switch at the same time."""
         ends = (self.scene.source, self.scene.target)
         source, target = reversed(ends) if back else ends
@@ -187,7 +187,7 @@ class Stage:
         with transitions.together():
             for query in queries:
                 transitions.start(Transition(query, source, target, {}, 0))
-        while transitions.under_way and time.perf_counter() - started < PATIENCE_S:
+        while transitions.under_way and time.perf_counter() - started < TIMEOUT_S:
             self._carry_on()
             for query, outcome in transitions.poll().items():
                 cost = transitions.costs[query]
@@ -195,17 +195,17 @@ class Stage:
                 failures += [] if outcome.done else [outcome.reason]
         failures += [f"query {q} is still in its transition" for q in transitions.under_way]
         ended = max(arrived.values(), default=time.perf_counter())
-        gap = max(self.sinks[o.name].longest_gap_s(started, ended) for o in self.outlets)
+        gap = max(self.sinks[o.name].longest_gap_s(started, ended) for o in self.sink_bindings)
         costs = tuple(transitions.costs[q] for q in arrived)
-        return Switched(protocol, started, ended, costs, tuple(failures), gap)
+        return SwitchedQueries(protocol, started, ended, costs, tuple(failures), gap)
 
     def quiet_gap_s(self) -> float:
         """The longest time in which a query gave nothing while nothing changed."""
-        return max(self.sinks[o.name].longest_gap_s(a, b) for a, b in self.quiet for o in self.outlets)
+        return max(self.sinks[o.name].longest_gap_s(a, b) for a, b in self.quiet for o in self.sink_bindings)
 
     def rate(self, start: float, end: float, width_s: float) -> list[int]:
         """Results of all queries in each slice of a span."""
-        each = [self.sinks[o.name].rate(start, end, width_s) for o in self.outlets]
+        each = [self.sinks[o.name].rate(start, end, width_s) for o in self.sink_bindings]
         return [sum(column) for column in zip(*each, strict=True)]
 
     def check(self, spark: SparkSession) -> tuple[int, int]:
@@ -213,14 +213,14 @@ class Stage:
         host = self.loop.host
         if not host.drain(end_streams=True, timeout_s=120.0):
             raise InputError("the queries could not be drained within 2 minutes; is something paused?")
-        found, why = check_results(spark, self.loop.catalog, self.outlets, self.recordings, self.kept)
+        found, why = check_results(spark, self.loop.catalog, self.sink_bindings, self.recordings, self.kept)
         if why is not None:
             raise InputError(f"the results could not be compared with the oracle: {why}")
         return sum(c.lost for c in found.values()), sum(c.double for c in found.values())
 
 
 @contextmanager
-def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool = True) -> Iterator[Stage]:
+def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool = True) -> Iterator[LiveStage]:
     """Starts the queries with the first mechanism, and stops them in the end."""
     catalog = Catalog(road.topology(ROOM), scene.streams(), dict(road.SINKS))
     library = {name: mechanism(name) for name in dict.fromkeys((scene.source, scene.target, "bottom_up"))}
@@ -239,13 +239,13 @@ def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool 
         host.start()
         loop.settle()
         host.warm_up()
-        outlets = loop.outlets()
-        kept = {o.name: RecordedSink(MemorySink()) for o in outlets}
+        sink_bindings = loop.sink_bindings()
+        kept = {o.name: RecordedSink(MemorySink()) for o in sink_bindings}
         sinks = {name: TimedSink(sink) for name, sink in kept.items()}
         recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in catalog.streams.items()}
-        host.deliver(outlets, around, sinks)
+        host.deliver(sink_bindings, around, sinks)
         host.feed(catalog.streams.values(), around, recordings)
-        stage = Stage(scene, loop, sinks, kept, recordings, list(outlets))
+        stage = LiveStage(scene, loop, sinks, kept, recordings, list(sink_bindings))
         _wait_for_results(stage)
         yield stage
     finally:
@@ -253,9 +253,9 @@ def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool 
         engine.close()
 
 
-def _wait_for_results(stage: Stage) -> None:
-    deadline = time.perf_counter() + PATIENCE_S
+def _wait_for_results(stage: LiveStage) -> None:
+    deadline = time.perf_counter() + TIMEOUT_S
     while time.perf_counter() < deadline and not all(s.times for s in stage.sinks.values()):
         stage._carry_on()
     if not all(s.times for s in stage.sinks.values()):
-        raise InputError(f"not every query gave a result within {PATIENCE_S:.0f} s")
+        raise InputError(f"not every query gave a result within {TIMEOUT_S:.0f} s")

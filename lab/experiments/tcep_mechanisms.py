@@ -28,7 +28,7 @@ COMPARED = {Metric.LATENCY: "ms", Metric.OVERHEAD: "bytes", Metric.NETWORK_USAGE
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RoadSample:
     """One placement of one query on one road."""
 
     mechanism: str
@@ -47,9 +47,9 @@ def road_with(seed: int) -> Catalog:
     return catalog
 
 
-def samples(roads: int, progress: Callable[[str], None], kinds: Sequence[str] | None = None) -> list[Sample]:
+def samples(roads: int, progress: Callable[[str], None], kinds: Sequence[str] | None = None) -> list[RoadSample]:
     """All mechanisms on all queries, or some; what a mechanism cannot place is left out."""
-    found: list[Sample] = []
+    found: list[RoadSample] = []
     library = {m.name: mechanism(m.name) for m in MECHANISMS}
     for kind in kinds or road.NAMES:
         progress(f"placing {kind} with {len(library)} mechanisms on {roads} roads")
@@ -63,11 +63,11 @@ def samples(roads: int, progress: Callable[[str], None], kinds: Sequence[str] | 
                 took = (time.process_time() - started) * 1000
                 if isinstance(forecast, Forecast):
                     values = {metric: forecast.values[metric] for metric in COMPARED}
-                    found.append(Sample(name, kind, values, took))
+                    found.append(RoadSample(name, kind, values, took))
     return found
 
 
-def figures(samples: Sequence[Sample], kind: str = "congestion") -> list[Figure]:
+def figures(samples: Sequence[RoadSample], kind: str = "congestion") -> list[Figure]:
     """Figures of one query; the spread is over roads."""
     found = [s for s in samples if s.query == kind]
     figures: list[Figure] = []
@@ -78,7 +78,7 @@ def figures(samples: Sequence[Sample], kind: str = "congestion") -> list[Figure]
     return figures
 
 
-def plot(found: Sequence[Sample], path: Path, kind: str = "congestion") -> None:
+def plot(found: Sequence[RoadSample], path: Path, kind: str = "congestion") -> None:
     """The distribution of each metric over roads, one line per mechanism."""
     import matplotlib
 

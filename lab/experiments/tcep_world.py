@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lab.workloads import tcep as road
-from meander.adapt.decisions import Outcome, Transition
+from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.foresight import CatalogForesight
-from meander.adapt.measures import Measures, QueryMeasures, World, channels_of
+from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures, channels_of
 from meander.adapt.per_query import PerQuery, assign, place_again
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, RateChanged
 from meander.model.ids import NodeId, OperatorId, QueryId
@@ -40,15 +40,15 @@ STATE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """How a part of the day is."""
+class DayTraffic:
+    """The traffic of a part of the day."""
 
     rate_tps: float
     handovers_per_minute: float
     """Of one vehicle."""
 
 
-CALM, RUSH = Traffic(1.0, 0.0), Traffic(2.0, 0.25)
+CALM, RUSH = DayTraffic(1.0, 0.0), DayTraffic(2.0, 0.25)
 
 
 class Counting(PerQuery):
@@ -86,10 +86,10 @@ class RoadWorld:
         self.engine = Engine(self.catalog, self.counting, seed=self.seed)
         self.foresight = CatalogForesight(self.catalog, self.library, seed=self.seed)
         self.at = dict(road.vehicles())
-        self.traffic = Traffic(1.0, 0.0)
+        self.traffic = DayTraffic(1.0, 0.0)
         self.rng = np.random.default_rng(self.seed)
         self._started: list[Transition] = []
-        self._ended: dict[QueryId, Outcome] = {}
+        self._ended: dict[QueryId, TransitionOutcome] = {}
         self._space_messages = 0
         self.engine.run([QueryAdded(0, query) for query in self.queries])
         for query in self.queries:
@@ -106,7 +106,7 @@ class RoadWorld:
     def start(self, transition: Transition) -> None:
         self._started.append(transition)
 
-    def poll(self) -> Mapping[QueryId, Outcome]:
+    def poll(self) -> Mapping[QueryId, TransitionOutcome]:
         ended, self._ended = self._ended, {}
         return ended
 
@@ -117,13 +117,15 @@ class RoadWorld:
             report = place_again(self.engine, transition.query, transition.target)
             self._charge_state(report)
             spent = self.counting.sent.get(transition.query, 0.0) - before
-            self._ended[transition.query] = Outcome(not report.unplaced, "not all of it was placed", 1.0, spent)
+            self._ended[transition.query] = TransitionOutcome(
+                not report.unplaced, "not all of it was placed", 1.0, spent
+            )
             if report.unplaced:
                 assign(self.engine, transition.query, transition.source)
 
     # ---------------------------------------------------------------- a round
 
-    def advance(self, at_ms: int, span_ms: int, traffic: Traffic) -> Measures:
+    def advance(self, at_ms: int, span_ms: int, traffic: DayTraffic) -> Measures:
         """Everything that happens up to `at_ms`, and what is measured of it."""
         self._carry_out()
         events, handovers = self._events(at_ms, span_ms, traffic)
@@ -134,12 +136,12 @@ class RoadWorld:
         sent, self.counting.sent = self.counting.sent, {}
         loads = self._loads()
         tuples = int(len(self.catalog.streams) * traffic.rate_tps * span_ms / 1000)
-        world = World(0, handovers, len(self.at), tuples)
+        world = EnvironmentMeasures(0, handovers, len(self.at), tuples)
         return Measures(
             at_ms, span_ms, {q.id: self._seen(q.id, span_ms, loads, sent) for q in self.queries}, loads, world
         )
 
-    def _events(self, at_ms: int, span_ms: int, traffic: Traffic) -> tuple[list[ChangeEvent], int]:
+    def _events(self, at_ms: int, span_ms: int, traffic: DayTraffic) -> tuple[list[ChangeEvent], int]:
         events: list[ChangeEvent] = []
         if traffic.rate_tps != self.traffic.rate_tps:
             events += [RateChanged(at_ms, stream, traffic.rate_tps) for stream in self.catalog.streams]

@@ -33,8 +33,8 @@ _ID = re.compile(rb"id: [0-9a-z]+-(\d+)\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What to do to whom."""
+class ServiceLoad:
+    """The requests to make, and their targets."""
 
     address: str
     token: str
@@ -49,8 +49,8 @@ class Load:
 
 
 @dataclass(slots=True)
-class Felt:
-    """What came back."""
+class ServiceAnswers:
+    """The answers."""
 
     sent_events: int = 0
     refused: list[str] = field(default_factory=list)
@@ -131,9 +131,9 @@ class _Watcher:
         self.count += 1
 
 
-async def put_under(load: Load) -> Felt:
+async def put_under(load: ServiceLoad) -> ServiceAnswers:
     """Does everything for as long as it should."""
-    felt = Felt(links=dict(load.links))
+    felt = ServiceAnswers(links=dict(load.links))
     connections, lookers = (_Connections(load.address, load.token) for _ in range(2))
     await connections.open(CONNECTIONS)
     await lookers.open(LOOKERS)
@@ -175,8 +175,8 @@ async def _hand_over(
     turn: asyncio.Lock,
     device: str,
     rng: random.Random,
-    load: Load,
-    felt: Felt,
+    load: ServiceLoad,
+    felt: ServiceAnswers,
     due: float,
 ) -> None:
     """A device goes to another base station: both events in one request, so that it is never without a way.
@@ -199,7 +199,7 @@ async def _hand_over(
             felt.refused.append(f"{status}: {body[:200].decode()}")
 
 
-async def _look(connections: _Connections, path: str, felt: Felt, due: float) -> None:
+async def _look(connections: _Connections, path: str, felt: ServiceAnswers, due: float) -> None:
     status, body = await connections.ask("GET", path)
     felt.look_ms.append((time.perf_counter() - due) * 1000)
     if status != 200:
@@ -220,5 +220,5 @@ async def _catch_up(connections: _Connections, watchers: list[_Watcher]) -> None
 
 
 if __name__ == "__main__":
-    given = Load(**json.loads(sys.stdin.read()))
+    given = ServiceLoad(**json.loads(sys.stdin.read()))
     sys.stdout.write(json.dumps(asdict(asyncio.run(put_under(given)))))

@@ -22,12 +22,12 @@ from meander.membership.protocol import PROTOCOL
 CONNECTIONS = 64
 HEARTBEAT_S = 1.0
 ENDING_S = 60.0
-"""How long the last answers may take."""
+"""The time that the last answers may take."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What to do to whom."""
+class SitesLoad:
+    """The requests to make, and their targets."""
 
     address: str
     tokens: dict[str, str]
@@ -40,8 +40,8 @@ class Load:
 
 
 @dataclass(slots=True)
-class Felt:
-    """What came back."""
+class SiteAnswers:
+    """The answers."""
 
     join_ms: list[float] = field(default_factory=list)
     leave_ms: list[float] = field(default_factory=list)
@@ -88,7 +88,7 @@ class _Connections:
 class _Site:
     """One simulated site; its joins and departures follow each other."""
 
-    def __init__(self, name: str, neighbour: str, token: str, ways: _Connections, felt: Felt) -> None:
+    def __init__(self, name: str, neighbour: str, token: str, ways: _Connections, felt: SiteAnswers) -> None:
         self.name, self.neighbour, self.token, self.ways, self.felt = name, neighbour, token, ways, felt
         self.session: str | None = None
         self.turn = asyncio.Lock()
@@ -131,9 +131,9 @@ class _Site:
                 self.felt.refused.append(f"heartbeat {status}: {answer.get('detail')}")
 
 
-async def put_under(load: Load) -> Felt:
+async def put_under(load: SitesLoad) -> SiteAnswers:
     """Joins from the first moment on; when half of the sites are there, one leaves for each that joins."""
-    felt, ways = Felt(), _Connections(load.address)
+    felt, ways = SiteAnswers(), _Connections(load.address)
     await ways.open(CONNECTIONS)
     names = sorted(load.tokens)
     sites = [
@@ -164,7 +164,7 @@ async def put_under(load: Load) -> Felt:
     return felt
 
 
-async def _beats(sites: list[_Site], felt: Felt) -> None:
+async def _beats(sites: list[_Site], felt: SiteAnswers) -> None:
     """Every site is heard of once a second."""
     while True:
         begun = time.perf_counter()
@@ -174,5 +174,5 @@ async def _beats(sites: list[_Site], felt: Felt) -> None:
 
 
 if __name__ == "__main__":
-    given = Load(**json.loads(sys.stdin.read()))
+    given = SitesLoad(**json.loads(sys.stdin.read()))
     sys.stdout.write(json.dumps(asdict(asyncio.run(put_under(given)))))

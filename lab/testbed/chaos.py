@@ -1,6 +1,6 @@
 """Chaos: schedules of trouble on a test bed while rows come in; then all comes back, and results are compared.
 
-`Chaos` lets schedules happen one after the other on one bed. Brief ones follow each other without a pause, so that
+`Chaos` lets schedules happen one after the other on one test bed. Brief ones follow each other without a pause, so that
 trouble of one goes on into the next; after every few of them all comes back, and everything that must have come out by
 then is waited for and compared.
 """
@@ -19,37 +19,37 @@ from http.client import HTTPException
 from pathlib import Path
 
 from lab.testbed import world
-from lab.testbed.bed import Bed, BedError, bed
 from lab.testbed.evidence import keep
 from lab.testbed.layout import layout
 from lab.testbed.links import Can
 from lab.testbed.process import ENDING_S
-from lab.testbed.schedule import Chances, Kind, Trouble, brief, schedule
+from lab.testbed.process_test_bed import ProcessTestBed, ProcessTestBedError, process_test_bed
+from lab.testbed.schedule import Chances, Trouble, TroubleKind, brief, schedule
 from meander.lang.topology.reader import load
 
 ROWS_PER_S = 50.0
 BRIEF_S, LONG_S = 2.0, 60.0
-"""How long a brief schedule and a long one are, unless somebody says otherwise."""
+"""The length of a brief schedule and of a long one, unless configured."""
 COMPARED = 25
 """After so many brief schedules everything is brought back and compared."""
 READY_S, FINISH_S = 600.0, 600.0
-"""How long everything may take to come up, and results may take without a new one before they count as lost."""
+"""The time that starting everything may take, and the time without a new result after which results count as lost."""
 TICK_S = 0.05
 SLOW_MBPS = 1.0
 LOOK_S, SETTLED_S = 0.5, 2.0
 UP_S = 120.0
-"""How long trouble that ends a process, or fills its disk, waits for that process to be up."""
+"""The time for which trouble that ends a process, or fills its disk, waits for that process to be up."""
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What came of one or several schedules."""
+class ScheduleOutcome:
+    """The outcome of one or several schedules."""
 
     seeds: list[int]
     rows: int = 0
     done: Counter[str] = field(default_factory=Counter)
-    """How often each kind of trouble was made."""
+    """The number of troubles of each kind."""
     refused: int = 0
     """Moves and links that the coordinator could not take at that moment."""
     verdict: world.Verdict = field(default_factory=lambda: world.Verdict(0, 0, 0, 0))
@@ -73,17 +73,17 @@ class Outcome:
 class Chaos:
     """A test bed with the world in it, on which schedules can be let loose one after the other."""
 
-    def __init__(self, found: Bed, rows: world.Rows, can: Can, progress: Progress) -> None:
-        self.bed, self.rows, self.progress = found, rows, progress
+    def __init__(self, found: ProcessTestBed, rows: world.SensorRows, can: Can, progress: Progress) -> None:
+        self.test_bed, self.rows, self.progress = found, rows, progress
         self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=found.disks is not None)
         self._undo: list[tuple[float, int, Callable[[], bool]]] = []
-        """When what is brought back, which says whether that worked."""
+        """The times of repairs, each with a function that returns whether it worked."""
         self._numbers = itertools.count()
         self._askers = ThreadPoolExecutor(8, "chaos")
-        """Whoever asks a coordinator that is paused waits; trouble does not wait for that."""
+        """Threads for requests: one to a paused coordinator waits, and trouble does not wait for it."""
         self._asked_for: list[Future[bool]] = []
 
-    def run(self, seed: int, plan: Sequence[Trouble], seconds: float, outcome: Outcome) -> None:
+    def run(self, seed: int, plan: Sequence[Trouble], seconds: float, outcome: ScheduleOutcome) -> None:
         """Lets a schedule happen while rows come in. What it broke is brought back in its time, or by `calm`."""
         waiting = list(plan)
         outcome.seeds.append(seed)
@@ -103,7 +103,7 @@ class Chaos:
             time.sleep(TICK_S)
         outcome.rows = self.rows.count
 
-    def calm(self, outcome: Outcome) -> None:
+    def calm(self, outcome: ScheduleOutcome) -> None:
         """Brings everything back."""
         while self._undo:
             self._bring_back(float("inf"))
@@ -111,7 +111,7 @@ class Chaos:
         outcome.refused += sum(not asked.result() for asked in self._asked_for)
         self._asked_for.clear()
 
-    def compare(self, outcome: Outcome, *, ended: bool) -> None:
+    def compare(self, outcome: ScheduleOutcome, *, ended: bool) -> None:
         """Waits until every result is there that has to be, and compares. With `ended` no more rows come."""
         begun = moved = time.monotonic()
         if ended:
@@ -134,57 +134,62 @@ class Chaos:
     def _verdict(self, ended: bool) -> world.Verdict:
         total = world.Verdict(0, 0, 0, 0)
         for query, (host, _) in world.SINKS.items():
-            total = total.plus(world.verdict(query, self.rows.count, self.bed.results(host), ended=ended))
+            total = total.plus(world.verdict(query, self.rows.count, self.test_bed.results(host), ended=ended))
         return total
 
     def _check_alive(self) -> None:
-        for process in self.bed.processes.values():
+        for process in self.test_bed.processes.values():
             if not process.runs:
-                raise BedError(f"{process.name} ended by itself; the end of {process.log}:\n{process.last_words()}")
+                raise ProcessTestBedError(
+                    f"{process.name} ended by itself; the end of {process.log}:\n{process.last_words()}"
+                )
 
     # ---------------------------------------------------------------- trouble
 
     def _make(self, trouble: Trouble) -> bool:
         """Says whether it could be made."""
-        found, wires, host = self.bed, self.bed.wires, trouble.target[0]
+        found, links, host = self.test_bed, self.test_bed.links, trouble.target[0]
         process = found.processes.get(host)
         match trouble.kind:
-            case Kind.KILL | Kind.RESTART if process is not None:
+            case TroubleKind.KILL | TroubleKind.RESTART if process is not None:
                 if not found.is_up(host):
                     return False
-                process.kill() if trouble.kind is Kind.KILL else process.terminate()
+                process.kill() if trouble.kind is TroubleKind.KILL else process.terminate()
                 deadline = time.monotonic() + ENDING_S
                 self._later(trouble.lasts_s, lambda: self._start(host, deadline))
-            case Kind.PAUSE if process is not None:
+            case TroubleKind.PAUSE if process is not None:
                 process.pause()
                 self._later(trouble.lasts_s, lambda: _done(process.resume))
-            case Kind.SHIFT:
+            case TroubleKind.SHIFT:
                 found.shift(host, trouble.shift_ms)
                 self._later(trouble.lasts_s, lambda: _done(lambda: found.shift(host, 0)))
-            case Kind.FULL:
+            case TroubleKind.FULL:
                 if not found.is_up(host):
                     return False
                 found.fill(host)
                 self._later(trouble.lasts_s, lambda: _done(lambda: found.empty(host)))
-            case Kind.CUT if wires is not None:
+            case TroubleKind.CUT if links is not None:
                 a, b = trouble.target
-                wires.cut(a, b)
-                self._later(trouble.lasts_s, lambda: _done(lambda: wires.mend(a, b)))
-            case Kind.SLOW if wires is not None:
+                links.cut(a, b)
+                self._later(trouble.lasts_s, lambda: _done(lambda: links.mend(a, b)))
+            case TroubleKind.SLOW if links is not None:
                 a, b = trouble.target
-                wires.slow(a, b, SLOW_MBPS)
-                self._later(trouble.lasts_s, lambda: _done(lambda: wires.slow(a, b, None)))
-            case Kind.MOVE:
+                links.slow(a, b, SLOW_MBPS)
+                self._later(trouble.lasts_s, lambda: _done(lambda: links.slow(a, b, None)))
+            case TroubleKind.MOVE:
                 self._asked_for.append(self._askers.submit(self._move, host))
-            case Kind.RELINK:
+            case TroubleKind.RELINK:
                 self._asked_for.append(self._askers.submit(self._relink, *trouble.target))
         return True
 
     def _wait_for_target(self, trouble: Trouble) -> float:
         """Lets a process come up that is to be ended: otherwise it might never get to run. Gives for how long."""
         begun = time.monotonic()
-        while trouble.kind in (Kind.KILL, Kind.RESTART, Kind.FULL) and time.monotonic() - begun < UP_S:
-            if self.bed.is_up(trouble.target[0]):
+        while (
+            trouble.kind in (TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.FULL)
+            and time.monotonic() - begun < UP_S
+        ):
+            if self.test_bed.is_up(trouble.target[0]):
                 break
             self._bring_back(time.monotonic())
             time.sleep(TICK_S)
@@ -192,11 +197,11 @@ class Chaos:
 
     def _start(self, host: str, deadline: float) -> bool:
         """Starts a process that was ended, as soon as it has and can; one that does not end in time is killed."""
-        process = self.bed.processes[host]
+        process = self.test_bed.processes[host]
         if process.runs and time.monotonic() > deadline:
             self.progress(f"{host} does not end; it is killed")
             process.kill()
-        if process.runs or self.bed.is_full(host):
+        if process.runs or self.test_bed.is_full(host):
             return False
         process.start()
         return True
@@ -205,7 +210,7 @@ class Chaos:
         heapq.heappush(self._undo, (time.monotonic() + after_s, next(self._numbers), what))
 
     def _bring_back(self, now: float) -> None:
-        """What is due; what does not work yet is tried again."""
+        """Makes the repairs that are due; failed ones are tried again."""
         again = []
         while self._undo and self._undo[0][0] <= now:
             entry = heapq.heappop(self._undo)
@@ -216,7 +221,7 @@ class Chaos:
 
     def _move(self, node: str) -> bool:
         """Moves the aggregate, which has a memory; somewhere else if it is there already."""
-        found = self.bed.get("/queries/counts")
+        found = self.test_bed.get("/queries/counts")
         operators = found["dag"]["operators"] if found else []
         chosen = [o for o in operators if "aggregate" in o["kind"]]
         if not chosen:
@@ -227,7 +232,7 @@ class Chaos:
 
     def _relink(self, node: str, one: str, other: str) -> bool:
         """A device goes to another base station: both events at once, so that it is never without a way."""
-        found = self.bed.get("/topology")
+        found = self.test_bed.get("/topology")
         links = [{k["a"], k["b"]} for k in (found["links"] if found else ())]
         neighbours = {end for ends in links if node in ends for end in ends}
         if not neighbours & {one, other}:
@@ -241,7 +246,7 @@ class Chaos:
 
     def _asked(self, method: str, path: str, body: dict[str, object]) -> bool:
         with suppress(OSError, HTTPException, ValueError):
-            return self.bed.ask(method, path, body)[0] < 300
+            return self.test_bed.ask(method, path, body)[0] < 300
         return False
 
 
@@ -252,12 +257,12 @@ def _done(what: Callable[[], None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which schedules run on one bed, and how."""
+    """The schedules that run on one test bed, and their parameters."""
 
     seeds: Sequence[int]
     seconds: float
     every_s: float | None = None
-    """How often something happens in a long schedule; None for brief ones."""
+    """The interval of trouble in a long schedule; None for brief ones."""
     compared: int = COMPARED
 
     def of(self, seed: int, chances: Chances) -> list[Trouble]:
@@ -267,28 +272,30 @@ class Plan:
 
 
 def run(
-    directory: Path, plan: Plan, can: Can, progress: Progress, *, patience_ms: int = 3_000, disks: bool = False
-) -> list[Outcome]:
+    directory: Path, plan: Plan, can: Can, progress: Progress, *, session_timeout_ms: int = 3_000, disks: bool = False
+) -> list[ScheduleOutcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
 
     It ends with the first one that is not good: what comes after it would say nothing. What is there then is kept.
     """
     topology = world.write_world(directory)
     places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-    with bed(directory / "bed", topology, places, can, patience_ms=patience_ms, disks=disks) as found:
+    with process_test_bed(
+        directory / "bed", topology, places, can, session_timeout_ms=session_timeout_ms, disks=disks
+    ) as found:
         found.wait_ready(READY_S, progress)
         for name, text in world.QUERIES.items():
             status, body = found.ask("POST", "/queries", {"text": text, "name": name})
             if status >= 300:
-                raise BedError(f"query {name!r} was not taken: {body}")
+                raise ProcessTestBedError(f"query {name!r} was not taken: {body}")
         progress("deploying")
         found.wait_settled(world.QUERIES, READY_S)
-        chaos = Chaos(found, world.Rows(directory), can, progress)
-        outcomes: list[Outcome] = []
+        chaos = Chaos(found, world.SensorRows(directory), can, progress)
+        outcomes: list[ScheduleOutcome] = []
         begun = time.monotonic()
         for first in range(0, len(plan.seeds), plan.compared):
             seeds = plan.seeds[first : first + plan.compared]
-            outcomes.append(outcome := Outcome([]))
+            outcomes.append(outcome := ScheduleOutcome([]))
             for seed in seeds:
                 progress(f"seed {seed}, {time.monotonic() - begun:.0f} s after the beginning")
                 chaos.run(seed, plan.of(seed, chaos.chances), plan.seconds, outcome)
@@ -296,8 +303,8 @@ def run(
             progress(f"comparing with the oracle, {time.monotonic() - begun:.0f} s after the beginning")
             try:
                 chaos.compare(outcome, ended=seeds[-1] == plan.seeds[-1])
-            except BedError as error:
-                raise BedError(f"{error}\nall of it is kept in {keep(found, world.QUERIES)}") from None
+            except ProcessTestBedError as error:
+                raise ProcessTestBedError(f"{error}\nall of it is kept in {keep(found, world.QUERIES)}") from None
             progress(str(outcome))
             if not outcome.verdict.is_good:
                 progress(f"{outcome.named}: all of it is kept in {keep(found, world.QUERIES)}")

@@ -64,8 +64,8 @@ def up(
 
     With --demo no topology is needed: trains go round a ring line that is cut into as many regions as there are sites.
     """
-    from lab.testbed.bed import BedError, bed
     from lab.testbed.layout import layout
+    from lab.testbed.process_test_bed import ProcessTestBedError, process_test_bed
     from lab.testbed.trains import Trains
     from meander.demo import line as demo_line
     from meander.demo.queries import QUERIES
@@ -84,7 +84,7 @@ def up(
     try:
         with (
             _written(contents) if topology is None else nullcontext(topology) as file,
-            bed(directory, file, places, can, port=port, loss_percent=loss) as found,
+            process_test_bed(directory, file, places, can, port=port, loss_percent=loss) as found,
         ):
             found.wait_ready(READY_S, _say)
             for name, text in texts.items():
@@ -109,7 +109,7 @@ def up(
                 _say(f"{moving.handovers} trains changed base stations")
             else:
                 ended.wait(seconds)
-    except BedError as error:
+    except ProcessTestBedError as error:
         typer.secho(f"error: {error}", err=True)
         raise typer.Exit(FAILED) from None
 
@@ -135,8 +135,8 @@ def chaos(
 
     Ends with exit code 1 when a result is lost, comes twice or is wrong.
     """
-    from lab.testbed.bed import BedError
     from lab.testbed.chaos import BRIEF_S, COMPARED, LONG_S, Plan, run
+    from lab.testbed.process_test_bed import ProcessTestBedError
     from lab.testbed.signals import in_order
 
     seconds = (BRIEF_S if brief else LONG_S) if duration is None else duration_ms(duration) / 1000
@@ -151,7 +151,7 @@ def chaos(
         work.mkdir(parents=True, exist_ok=True)
         try:
             outcomes = run(work, chosen, can, lambda text: typer.echo(text, err=True), disks=disks)
-        except BedError as error:
+        except ProcessTestBedError as error:
             typer.secho(f"error: {error}", err=True)
             raise typer.Exit(FAILED) from None
     last = outcomes[-1]
@@ -218,7 +218,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _written(contents: TopologyFile) -> Iterator[Path]:
-    """A topology as a file, for a bed that takes a copy of it."""
+    """A topology as a file, for a test bed that takes a copy of it."""
     from meander.lang.topology.reader import write_yaml
 
     with tempfile.TemporaryDirectory(prefix="meander-demo-") as folder:
@@ -228,7 +228,7 @@ def _written(contents: TopologyFile) -> Iterator[Path]:
 
 
 def _sites(text: str, topology: Topology, trains: int | None) -> dict[str, list[str]]:
-    """Which site has which nodes; `trains` if it is the demo's line."""
+    """The nodes of each site; `trains` if it is the demo's line."""
     from lab.testbed.layout import read_sites, suggested
     from meander.demo import line as demo_line
 
@@ -238,7 +238,7 @@ def _sites(text: str, topology: Topology, trains: int | None) -> dict[str, list[
 
 
 def _network(mode: str) -> Can:
-    """What the network can imitate; says so when that is not everything."""
+    """The emulation that the network here allows; prints the missing parts."""
     if mode not in ("auto", "namespaces", "processes"):
         raise InputError(f"no mode {mode!r}; known modes: auto, namespaces, processes")
     if mode == "processes":

@@ -1,4 +1,5 @@
-"""Which process runs which nodes, and which are neighbours: from a topology to hosts and the wires between them."""
+"""The layout of a test bed: the nodes of each process, and its neighbours: from a topology to hosts and the links
+between them."""
 
 from __future__ import annotations
 
@@ -33,23 +34,23 @@ class LayoutLink:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Hosts with their nodes, and wires. The first host is the coordinator's."""
+    """Hosts with their nodes, and links. The first host is the coordinator's."""
 
     hosts: Mapping[str, tuple[str, ...]]
-    wires: tuple[LayoutLink, ...]
+    links: tuple[LayoutLink, ...]
 
     @property
     def sites(self) -> list[str]:
         return [host for host in self.hosts if host != HOME]
 
     def next_hops(self, cut: Collection[tuple[str, str]] = ()) -> dict[tuple[str, str], str]:
-        """By (host, goal): the neighbour to go to, along the path of least latency over wires that are not cut."""
+        """By (host, goal): the neighbour to go to, along the path of least latency over links that are not cut."""
         gone = {frozenset(ends) for ends in cut}
         near: dict[str, list[tuple[str, float]]] = {host: [] for host in self.hosts}
-        for wire in self.wires:
-            if frozenset(wire.ends) not in gone:
-                near[wire.a].append((wire.b, wire.latency_ms))
-                near[wire.b].append((wire.a, wire.latency_ms))
+        for link in self.links:
+            if frozenset(link.ends) not in gone:
+                near[link.a].append((link.b, link.latency_ms))
+                near[link.b].append((link.a, link.latency_ms))
         return {(host, goal): hop for goal in self.hosts for host, hop in _towards(goal, near).items()}
 
 
@@ -89,7 +90,7 @@ def layout(
                 raise InputError(f"node {node!r} cannot be at {owner[node]!r} and at {site!r}; name it once")
             owner[node] = site
     hosts = {HOME: tuple(n for n in names if n not in owner), **{s: tuple(nodes) for s, nodes in sites.items()}}
-    found = Layout(hosts, _wires(topology, owner, losses))
+    found = Layout(hosts, _links(topology, owner, losses))
     hops = found.next_hops()
     for site in found.sites:
         if (site, HOME) not in hops:
@@ -100,7 +101,7 @@ def layout(
     return found
 
 
-def _wires(
+def _links(
     topology: Topology, owner: Mapping[str, str], losses: Mapping[tuple[str, str], float]
 ) -> tuple[LayoutLink, ...]:
     best: dict[tuple[str, str], LayoutLink] = {}

@@ -24,7 +24,7 @@ LEAST_BURST = 16_000
 
 
 class Can(Flag):
-    """What the network here can imitate."""
+    """The emulation that the network here allows."""
 
     NOTHING = 0
     CUT = auto()
@@ -35,9 +35,9 @@ class Can(Flag):
 
 @dataclass(frozen=True, slots=True)
 class _Cable:
-    """The two ends of a wire: interfaces and their addresses."""
+    """The two ends of a link: interfaces and their addresses."""
 
-    wire: LayoutLink
+    link: LayoutLink
     interfaces: tuple[str, str]
     addresses: tuple[str, str]
 
@@ -50,7 +50,7 @@ def _run(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 
 
 def capabilities() -> tuple[Can, str]:
-    """What can be done here, and why not more."""
+    """The possible emulation here, and the reasons for its limits."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return Can.NOTHING, "network namespaces need root on Linux"
     if shutil.which("ip") is None:
@@ -80,7 +80,7 @@ class NamespaceLinks:
     """The namespaces of one test bed. `close` removes everything."""
 
     def __init__(self, layout: Layout, can: Can, loss_percent: float = 0.0) -> None:
-        """`loss_percent` is for wires that have none of their own."""
+        """`loss_percent` is for links that have none of their own."""
         self.layout, self.can, self.loss_percent = layout, can, loss_percent
         self._mark = secrets.token_hex(2)
         self._numbers = {host: n for n, host in enumerate(layout.hosts, 1)}
@@ -118,7 +118,7 @@ class NamespaceLinks:
     def slow(self, a: str, b: str, bandwidth_mbps: float | None) -> None:
         """Gives a cable another bandwidth, or with None its own again."""
         cable = self._cable(a, b)
-        self._shape(cable, cable.wire.bandwidth_mbps if bandwidth_mbps is None else bandwidth_mbps)
+        self._shape(cable, cable.link.bandwidth_mbps if bandwidth_mbps is None else bandwidth_mbps)
 
     def close(self) -> None:
         for host in self.layout.hosts:
@@ -133,30 +133,30 @@ class NamespaceLinks:
             _run("ip", "-n", name, "link", "set", "lo", "up")
             _run("ip", "-n", name, "addr", "add", f"{self.address(host)}/32", "dev", "lo")
             _run("ip", "netns", "exec", name, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
-        for number, wire in enumerate(self.layout.wires):
-            self._lay_cable(number, wire)
+        for number, link in enumerate(self.layout.links):
+            self._lay_cable(number, link)
         self._route()
 
-    def _lay_cable(self, number: int, wire: LayoutLink) -> None:
+    def _lay_cable(self, number: int, link: LayoutLink) -> None:
         ends = (f"w{number}a", f"w{number}b")
         base = f"10.78.{number // 64}.{number % 64 * 4}".rsplit(".", 1)
         addresses = tuple(f"{base[0]}.{int(base[1]) + k}" for k in (1, 2))
-        a, b = (self.namespace(host) for host in wire.ends)
+        a, b = (self.namespace(host) for host in link.ends)
         _run("ip", "-n", a, "link", "add", "name", ends[0], "type", "veth", "peer", "name", ends[1], "netns", b)
-        cable = self._cables[frozenset(wire.ends)] = _Cable(wire, ends, (addresses[0], addresses[1]))
+        cable = self._cables[frozenset(link.ends)] = _Cable(link, ends, (addresses[0], addresses[1]))
         for namespace, end, address in zip((a, b), ends, addresses, strict=True):
             _run("ip", "-n", namespace, "addr", "add", f"{address}/30", "dev", end)
             _run("ip", "-n", namespace, "link", "set", end, "up")
-        self._shape(cable, wire.bandwidth_mbps)
+        self._shape(cable, link.bandwidth_mbps)
 
     def _shape(self, cable: _Cable, bandwidth_mbps: float) -> None:
-        for host, end in zip(cable.wire.ends, cable.interfaces, strict=True):
+        for host, end in zip(cable.link.ends, cable.interfaces, strict=True):
             limited = math.isfinite(bandwidth_mbps)
             rate = f"{max(0.01, bandwidth_mbps if limited else 0):g}mbit"
             if Can.LATENCY in self.can:
-                parts = ["netem", "delay", f"{cable.wire.latency_ms:g}ms", "limit", "100000"]
+                parts = ["netem", "delay", f"{cable.link.latency_ms:g}ms", "limit", "100000"]
                 parts += ["rate", rate] if limited else []
-                loss = self.loss_percent if cable.wire.loss_percent is None else cable.wire.loss_percent
+                loss = self.loss_percent if cable.link.loss_percent is None else cable.link.loss_percent
                 parts += ["loss", f"{loss:g}%"] if loss else []
                 _tc(self.namespace(host), end, *parts)
             elif Can.BANDWIDTH in self.can and limited:
@@ -173,12 +173,12 @@ class NamespaceLinks:
 
     def _plug(self, a: str, b: str, state: str) -> None:
         cable = self._cable(a, b)
-        for host, end in zip(cable.wire.ends, cable.interfaces, strict=True):
+        for host, end in zip(cable.link.ends, cable.interfaces, strict=True):
             _run("ip", "-n", self.namespace(host), "link", "set", end, state)
         self._route()
 
     def _route(self) -> None:
-        """Every host gets a way to every other, over wires that are not cut."""
+        """Every host gets a way to every other, over links that are not cut."""
         hops = self.layout.next_hops(self._cut)
         for host in self.layout.hosts:
             for goal in self.layout.hosts:
@@ -190,5 +190,5 @@ class NamespaceLinks:
                     _run(*where, "del", f"{self.address(goal)}/32", check=False)
                     continue
                 cable = self._cable(host, hop)
-                via = cable.addresses[cable.wire.ends.index(hop)]
+                via = cable.addresses[cable.link.ends.index(hop)]
                 _run(*where, "replace", f"{self.address(goal)}/32", "via", via, "src", self.address(host))

@@ -1,4 +1,4 @@
-"""A porthole: a port of this machine that leads to a server in a network namespace, so that people can look inside.
+"""A port forward: a port of this machine that leads to a server in a network namespace, so that people can look inside.
 
 Connections are made by threads that have entered the namespace; nothing inside can look out.
 """

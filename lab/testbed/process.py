@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "from meander.cli import app; app()")
-"""This program, whatever its name is on the path."""
+COMMAND = (sys.executable, "-c", "from meander.cli.main import app; app()")
+"""The command of this program, under any name on the path."""
 ENDING_S = 60.0
 
 
@@ -26,7 +26,7 @@ class Process:
     environment: Mapping[str, str] = field(default_factory=dict)
     starts: int = 0
     _begins: int = 0
-    """Where the log of the last start begins."""
+    """The start of the log of the last start."""
     _running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""A schedule of trouble: what happens to which process, wire, disk or clock, and when, all of it from a seed.
+"""A schedule of trouble: what happens to which process, link, disk or clock, and when, all of it from a seed.
 
 `schedule` makes long ones, in which anything happens now and then. `brief` makes short ones for many seeds: a change of
 the running queries, and trouble in the middle of it, most of it of the kinds that are over soon.
@@ -17,19 +17,19 @@ from lab.testbed.links import Can
 FIRST_S, CALM_S = 2.0, 5.0
 """Nothing happens at the very beginning, nor in the last seconds, when everything comes back."""
 SHORT_S, LONG_S = 0.3, 9.0
-"""How long trouble lasts: some of it is over before anybody has noticed, some makes nodes leave."""
+"""The duration of trouble: some of it is over before it is noticed, some makes nodes leave."""
 
 
 BRIEF_S, LASTING_S = (0.2, 1.2), (3.0, 6.0)
-"""In brief schedules: most trouble is over soon, some lasts longer than the coordinator's patience."""
+"""In brief schedules: most trouble is over soon, some lasts longer than the coordinator's session timeout."""
 LASTING, SECOND = 0.2, 0.3
 """The share of it that does, and of schedules that have a second trouble."""
 SHIFT_MS = 800
 """By how much a clock may be off: two that are off in opposite directions still agree well enough to join."""
 
 
-class Kind(StrEnum):
-    """What can happen."""
+class TroubleKind(StrEnum):
+    """The kinds of trouble."""
 
     KILL = "kill"
     """SIGKILL, and a new start."""
@@ -46,8 +46,8 @@ class Kind(StrEnum):
     RELINK = "relink"
 
 
-CHANGES = (Kind.MOVE, Kind.RELINK)
-CARDS = {Kind.PAUSE: 14, Kind.CUT: 13, Kind.FULL: 6, Kind.SHIFT: 5, Kind.SLOW: 5}
+CHANGES = (TroubleKind.MOVE, TroubleKind.RELINK)
+CARDS = {TroubleKind.PAUSE: 14, TroubleKind.CUT: 13, TroubleKind.FULL: 6, TroubleKind.SHIFT: 5, TroubleKind.SLOW: 5}
 """Besides these a deck has a kill of every host and one more, and three processes that are told to end: one that starts
 again with its Spark takes longer than all the rest."""
 
@@ -57,9 +57,9 @@ class Trouble:
     """One thing that happens. `lasts_s` is how long it takes until it is undone; moves are not."""
 
     at_s: float
-    kind: Kind
+    kind: TroubleKind
     target: tuple[str, ...]
-    """A host, the two ends of a wire, a node to move to, or a node with its old and new neighbour."""
+    """A host, the two ends of a link, a node to move to, or a node with its old and new neighbour."""
     lasts_s: float = 0.0
     shift_ms: int = 0
 
@@ -71,10 +71,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """What may happen in a test bed."""
+    """The possible troubles of a test bed."""
 
     hosts: tuple[str, ...]
-    wires: tuple[tuple[str, str], ...]
+    host_links: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...]
     """To which operators may move."""
     links: tuple[tuple[str, str, str], ...] = ()
@@ -91,44 +91,48 @@ class Chances:
         *,
         disks: bool = False,
     ) -> Chances:
-        wires = tuple(w.ends for w in layout.wires) if Can.CUT in can else ()
-        return Chances((HOME, *layout.sites), wires, tuple(nodes), tuple(links), tuple(layout.sites) if disks else ())
+        host_links = tuple(w.ends for w in layout.links) if Can.CUT in can else ()
+        return Chances(
+            (HOME, *layout.sites), host_links, tuple(nodes), tuple(links), tuple(layout.sites) if disks else ()
+        )
 
     @property
-    def kinds(self) -> list[Kind]:
-        """What can happen here."""
-        found = [Kind.KILL, Kind.RESTART, Kind.PAUSE, Kind.SHIFT, Kind.MOVE]
-        found += [Kind.CUT, Kind.SLOW] if self.wires else []
-        found += [Kind.RELINK] if self.links else []
-        return found + ([Kind.FULL] if self.disks else [])
+    def kinds(self) -> list[TroubleKind]:
+        """The kinds of trouble that are possible here."""
+        found = [TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.PAUSE, TroubleKind.SHIFT, TroubleKind.MOVE]
+        found += [TroubleKind.CUT, TroubleKind.SLOW] if self.host_links else []
+        found += [TroubleKind.RELINK] if self.links else []
+        return found + ([TroubleKind.FULL] if self.disks else [])
 
-    def target(self, kind: Kind, rng: random.Random) -> tuple[str, ...]:
+    def target(self, kind: TroubleKind, rng: random.Random) -> tuple[str, ...]:
         match kind:
-            case Kind.KILL | Kind.RESTART | Kind.PAUSE | Kind.SHIFT:
+            case TroubleKind.KILL | TroubleKind.RESTART | TroubleKind.PAUSE | TroubleKind.SHIFT:
                 return (rng.choice(self.hosts),)
-            case Kind.CUT | Kind.SLOW:
-                return rng.choice(self.wires)
-            case Kind.FULL:
+            case TroubleKind.CUT | TroubleKind.SLOW:
+                return rng.choice(self.host_links)
+            case TroubleKind.FULL:
                 return (rng.choice(self.disks),)
-            case Kind.MOVE:
+            case TroubleKind.MOVE:
                 return (rng.choice(self.nodes),)
-            case Kind.RELINK:
+            case TroubleKind.RELINK:
                 return rng.choice(self.links)
 
 
-def deck(number: int, chances: Chances) -> list[tuple[Kind, tuple[str, ...]]]:
-    """Trouble for as many brief schedules as it has cards, so that each kind happens whatever the seeds are."""
+def deck(number: int, chances: Chances) -> list[tuple[TroubleKind, tuple[str, ...]]]:
+    """Trouble for as many brief schedules as it has cards, so that each kind happens for any seeds."""
     rng = random.Random(f"deck {number}")
-    kinds = [kind if kind in chances.kinds else Kind.PAUSE for kind, count in CARDS.items() for _ in range(count)]
+    kinds = [
+        kind if kind in chances.kinds else TroubleKind.PAUSE for kind, count in CARDS.items() for _ in range(count)
+    ]
     cards = [(kind, chances.target(kind, rng)) for kind in kinds]
-    cards += [(Kind.KILL, (host,)) for host in (*chances.hosts, rng.choice(chances.hosts))]
-    cards += [(Kind.RESTART, (host,)) for host in (HOME, HOME, rng.choice(chances.hosts[1:]))]
+    cards += [(TroubleKind.KILL, (host,)) for host in (*chances.hosts, rng.choice(chances.hosts))]
+    cards += [(TroubleKind.RESTART, (host,)) for host in (HOME, HOME, rng.choice(chances.hosts[1:]))]
     rng.shuffle(cards)
     return cards
 
 
 def brief(seed: int, seconds: float, chances: Chances) -> list[Trouble]:
-    """A change at once, and one or two troubles while it is under way; what lasts longer goes on into the next one."""
+    """A change at once, and one or two troubles while it is in flight; what lasts longer goes on into the next one."""
     rng = random.Random(f"brief {seed}")
     size = len(deck(0, chances))
     change = rng.choice([k for k in chances.kinds if k in CHANGES])
@@ -138,15 +142,15 @@ def brief(seed: int, seconds: float, chances: Chances) -> list[Trouble]:
         kind = rng.choice([k for k in CARDS if k in chances.kinds])
         cards.append((kind, chances.target(kind, rng)))
     for kind, target in cards:
-        span = LASTING_S if rng.random() < LASTING and kind is not Kind.KILL else BRIEF_S
-        shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is Kind.SHIFT else 0
+        span = LASTING_S if rng.random() < LASTING and kind is not TroubleKind.KILL else BRIEF_S
+        shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is TroubleKind.SHIFT else 0
         at_s, lasts_s = round(rng.uniform(0.0, 0.8 * seconds), 2), round(rng.uniform(*span), 1)
         found.append(Trouble(at_s, kind, target, lasts_s, shift_ms))
     return sorted(found, key=lambda t: t.at_s)
 
 
 def schedule(seed: int, seconds: float, chances: Chances, every_s: float = 3.0) -> list[Trouble]:
-    """Trouble on average every few seconds; one host or wire has one trouble at a time."""
+    """Trouble on average every few seconds; one host or link has one trouble at a time."""
     rng = random.Random(seed)
     busy: dict[tuple[str, ...], float] = {}
     found: list[Trouble] = []
@@ -159,6 +163,6 @@ def schedule(seed: int, seconds: float, chances: Chances, every_s: float = 3.0) 
         if busy.get(target, 0.0) > at_s:
             continue
         busy[target] = at_s + lasts_s + 1.0
-        shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is Kind.SHIFT else 0
+        shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is TroubleKind.SHIFT else 0
         found.append(Trouble(round(at_s, 1), kind, target, lasts_s, shift_ms))
     return found

@@ -15,7 +15,7 @@ ALL = (signal.SIGINT, *DEADLY)
 
 @contextmanager
 def in_order() -> Iterator[None]:
-    """Inside, signals that nobody handles raise SystemExit, as Ctrl-C raises KeyboardInterrupt."""
+    """Inside, signals without a handler raise SystemExit, as Ctrl-C raises KeyboardInterrupt."""
     before = {n: signal.getsignal(n) for n in ALL}
     _handle({n: _end for n in DEADLY if before[n] is signal.SIG_DFL})
     try:
@@ -34,7 +34,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _handle(handlers: dict[signal.Signals, Any]) -> None:
-    """Where that is possible: signals are the main thread's."""
+    """Sets a handler where that is possible: signals belong to the main thread."""
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():
             signal.signal(number, handler)

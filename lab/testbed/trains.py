@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPException
 
-from lab.testbed.bed import Bed
+from lab.testbed.process_test_bed import ProcessTestBed
 from meander.demo.fleet import Surveyed, TrainFleet, trains_in
 from meander.model.streams import Stream
 
@@ -22,8 +22,8 @@ TICK_S, SAY_EVERY_S = 0.5, 5.0
 class Trains:
     """Moves trains until it is told to end."""
 
-    def __init__(self, bed: Bed, stream: Stream, say: Callable[[str], None]) -> None:
-        self.bed, self.say = bed, say
+    def __init__(self, test_bed: ProcessTestBed, stream: Stream, say: Callable[[str], None]) -> None:
+        self.test_bed, self.say = test_bed, say
         self.handovers = self.refused = 0
         self._fleet = TrainFleet(stream)
 
@@ -40,16 +40,16 @@ class Trains:
                     self.say(self._line(elapsed_s))
 
     def _change(self, elapsed_s: float) -> None:
-        topology = self.bed.get("/topology")
+        topology = self.test_bed.get("/topology")
         events = self._fleet.handovers(elapsed_s, Surveyed.of(topology)) if topology else []
         if events:
-            status, _ = self.bed.ask("POST", "/events", {"events": events})
+            status, _ = self.test_bed.ask("POST", "/events", {"events": events})
             if status < 300:
                 self.handovers += trains_in(events)
             else:
                 self.refused += 1
 
     def _line(self, elapsed_s: float) -> str:
-        results = sum(int(query.get("results") or 0) for query in self.bed.get("/queries") or ())
+        results = sum(int(query.get("results") or 0) for query in self.test_bed.get("/queries") or ())
         refused = f"  refused {self.refused}" if self.refused else ""
         return f"{elapsed_s:6.1f} s  results {results:,}  handovers {self.handovers}{refused}"

@@ -61,7 +61,7 @@ def write_world(directory: Path) -> Path:
     return path
 
 
-class Rows:
+class SensorRows:
     """Rows for the sensors in turn, one every 20 ms of event time."""
 
     def __init__(self, directory: Path) -> None:
@@ -92,7 +92,7 @@ Result = tuple[int, ...]
 
 
 def expected(query: str, rows: int) -> Counter[Result]:
-    """What a query must have given in the end, by a plain loop over the rows."""
+    """The complete results of a query, by a plain loop over the rows."""
     if query == "large":
         return Counter((i, i % VALUES) for i in range(rows) if i % VALUES >= 5)
     groups: dict[tuple[int, int], list[int]] = {}
@@ -102,7 +102,7 @@ def expected(query: str, rows: int) -> Counter[Result]:
 
 
 def closed(query: str, rows: int) -> Counter[Result]:
-    """What a query must have given while more rows may come: windows that both sensors have left behind."""
+    """The results that a query must have given while more rows may come: windows that both sensors have left behind."""
     if query == "large":
         return expected(query, rows)
     windows = max(0, rows - 3) * EVERY_MS // WINDOW_MS
@@ -110,7 +110,7 @@ def closed(query: str, rows: int) -> Counter[Result]:
 
 
 def found(query: str, results: Path) -> Counter[Result]:
-    """What a query has given so far, as its sink wrote it."""
+    """The results of a query so far, as its sink wrote them."""
     sink = SINKS[query][1]
     rows = [row for path in sorted(results.glob(f"*{query}*{sink}*")) for row in _rows(path)]
     if query == "large":
@@ -133,7 +133,7 @@ def _window(row: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How results compare with the oracle's."""
+    """The comparison of results with the oracle's."""
 
     expected: int
     lost: int
@@ -155,7 +155,7 @@ class Verdict:
 
 
 def verdict(query: str, rows: int, results: Path, *, ended: bool = True) -> Verdict:
-    """How the results so far compare; `ended` says whether every window must be there, or only those that are over."""
+    """Compares the results so far; `ended` says whether every window must be there, or only those that are over."""
     may, got = expected(query, rows), found(query, results)
     must = may if ended else closed(query, rows)
     lost = sum((must - got).values())

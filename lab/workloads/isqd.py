@@ -54,7 +54,7 @@ class DeviceShape:
     period_s: float = 1.0
     changes: int = 120
     links: str = "tree"
-    """How fog nodes are linked: see `TOPOLOGIES`."""
+    """The links between fog nodes: see `TOPOLOGIES`."""
     intermediates: int = 1
     """Fog nodes between a device and the cloud; devices are linked to the lowest ones."""
     fogs: int = 10
@@ -120,7 +120,7 @@ def _tree(fogs: int, top: int) -> list[tuple[str, str]]:
 
 
 def _circular(fogs: int, top: int) -> list[tuple[str, str]]:
-    """Fog nodes in a circle, of which one is linked to the cloud."""
+    """Fog nodes in a ring, of which one is linked to the cloud."""
     around = [(_fog(c, 0), _fog((c + 1) % fogs, 0)) for c in range(fogs if fogs > 2 else 1)]
     return [*around, (_fog(0, top), CLOUD)]
 
@@ -198,7 +198,7 @@ def _setting(
 
 
 def logical(number: int, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> Query:
-    """What a query asks for, whichever its devices: a map of its stream, or a join of its two streams."""
+    """The logical query, for any devices: a map of its stream, or a join of its two streams."""
     if f"readings_{number}" in streams:
         text = MAPPED.format(stream=f"readings_{number}")
     else:

@@ -193,7 +193,7 @@ def _overlapping(name: QueryId, shape: Sites, rng: np.random.Generator) -> Query
 
 
 OWN_THRESHOLD = 0.7
-"""The share of overlapping queries that have an operator nobody else has."""
+"""The share of overlapping queries with an operator of their own."""
 
 
 def tails(count: int, shape: Sites, seed: int = 0, *, first: int = 0, near: bool = False) -> list[Query]:

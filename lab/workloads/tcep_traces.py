@@ -22,7 +22,7 @@ DATA = Path(os.environ.get("MEANDER_DATA", "../shared/data")) / "traces"
 FILLER_S = 60.0
 """The first minute of a file repeats its first row."""
 BEHIND_S = 7.0
-"""How far apart vehicles are that drive the same trace."""
+"""The distance in time of vehicles that drive the same trace."""
 FLOW_PER_HOUR = 1_800.0
 
 

@@ -32,7 +32,7 @@ LANES = 2
 ROAD_M = 300.0
 VEHICLE_M = 5.0
 SCHEMA = Schema.of(ts="timestamp", id="bigint", x="double", y="double", speed="double", acc="double", lane="bigint")
-"""What a vehicle reports, 25 times a second; lanes are numbered over all roads, so the road is lane / 2."""
+"""The report of a vehicle, 25 times a second; lanes are numbered over all roads, so the road is lane / 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Drivers:
     acceleration: float = 1.4
     braking: float = 2.0
     green_s: float = 12.0
-    """How long a junction lets one direction go."""
+    """The time for which a junction lets one direction go."""
     pull: float = 1.5
-    """How much turns towards the centre are preferred."""
+    """The preference for turns towards the centre."""
 
 
 class Traffic:
@@ -148,7 +148,7 @@ class Traffic:
         return (x * ROAD_M).astype(np.float64), (y * ROAD_M).astype(np.float64)
 
     def tuples(self, at_ms: int) -> pa.Table:
-        """What all vehicles report at this moment."""
+        """The reports of all vehicles at this moment."""
         n = self.active
         x, y = self.places()
         times = pa.array(np.full(n, at_ms * 1000, np.int64)).cast(pa.timestamp("us", "UTC"))
@@ -174,7 +174,7 @@ def _roads(grid: int) -> tuple[Ints, Ints]:
 
 
 def _turns(starts: Ints, ends: Ints, grid: int, pull: float) -> tuple[Ints, Floats]:
-    """For each road the up to four that follow, and the running sum of their chances. Nobody turns round."""
+    """For each road the up to four that follow, and the running sum of their chances. There are no U-turns."""
     middle = (grid - 1) / 2
 
     def far(junctions: Ints) -> Floats:

@@ -1,4 +1,4 @@
-"""From measures to findings: what each metric reads, what the environment is like, and which trigger fires."""
+"""From measures to findings: the reading of each metric, the state of the environment, and the trigger that fires."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from meander.adapt.decisions import Trigger
 from meander.adapt.history import MeasureHistory
 from meander.adapt.knowledge import Watched
 from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
-from meander.adapt.settings import Settings
+from meander.adapt.settings import AdaptationSettings
 from meander.model.conditions import Fact
 from meander.model.demands import Demand, Metric
 from meander.model.ids import QueryId
 
 SLACK = 0.1
-"""How far beyond a level's border a value must be to count as on the other side."""
+"""The distance beyond a level's border from which a value counts as on the other side."""
 
 
 def readings(
     monitors: Mapping[Metric, Monitor], history: MeasureHistory, query: QueryId, since_ms: int, wanted: Iterable[Metric]
 ) -> dict[Metric, float]:
-    """What each wanted metric reads; those that nothing is known of yet are left out."""
+    """The readings of each wanted metric; metrics without measures are left out."""
     found: dict[Metric, float] = {}
     for metric in dict.fromkeys(wanted):
         monitor = monitors.get(metric)
@@ -36,7 +36,7 @@ def readings(
 def unsettled(
     monitors: Mapping[Metric, Monitor], history: MeasureHistory, query: QueryId, since_ms: int, read: Iterable[Metric]
 ) -> frozenset[Metric]:
-    """Those of the metrics that were read whose value says how long something is waited for."""
+    """The metrics among the readings whose value is the time for which something has been waited for."""
     found: set[Metric] = set()
     for metric in read:
         spans = history.spans(query, monitors[metric].window_ms, since_ms)
@@ -48,7 +48,7 @@ def unsettled(
 def facts_at(
     environment: Iterable[EnvironmentMonitor], history: MeasureHistory, now_ms: int, zone: str
 ) -> dict[Fact, float]:
-    """The time and what the environment is like."""
+    """The time and the facts of the environment."""
     clock = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(zone))
     found = {Fact.HOUR: float(clock.hour), Fact.WEEKDAY: float(clock.isoweekday())}
     for monitor in environment:
@@ -91,13 +91,13 @@ def violated(active: Iterable[Demand], found: Mapping[Metric, float]) -> list[De
 
 
 def trigger_of(
-    watched: Watched, active: tuple[Demand, ...], context: str, now_ms: int, settings: Settings
+    watched: Watched, active: tuple[Demand, ...], context: str, now_ms: int, settings: AdaptationSettings
 ) -> Trigger | None:
-    """Why this query should be looked at now, or None. `watched` still holds what the last round left."""
+    """The reason why this query should be planned now, or None. `watched` still holds the result of the last round."""
     if watched.active is not None and watched.active != active:
         return Trigger.DEMAND
     if watched.context is not None and watched.context != context:
         return Trigger.ENVIRONMENT
-    if watched.violated >= settings.patience:
+    if watched.violated >= settings.violated_rounds:
         return Trigger.VIOLATED if now_ms >= watched.not_before_ms else None
     return Trigger.PERIODIC if now_ms - watched.asked_ms >= settings.period_ms else None

@@ -1,4 +1,4 @@
-"""What the loop decides, as plain records: a transition to start, or a reason why there is none."""
+"""The decisions of the loop, as plain records: a transition to start, or a reason why there is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meander.model.ids import NodeId, OperatorId, QueryId
 
 
 class Trigger(Enum):
-    """Why the loop looked at a query."""
+    """The reason why the loop planned a query."""
 
     VIOLATED = "demand violated"
     DEMAND = "demand changed"
@@ -20,8 +20,8 @@ class Trigger(Enum):
     ASKED = "asked for"
 
 
-class Action(Enum):
-    """What it did about it."""
+class DecisionAction(Enum):
+    """The action of a decision."""
 
     SWITCH = "switch"
     KEEP = "keep"
@@ -47,10 +47,10 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a transition ended. When it failed, the old placement is still running.
+class TransitionOutcome:
+    """The outcome of a transition. When it failed, the old placement is still running.
 
-    The reason says why it failed, or what did not go as the protocol would have it.
+    The reason says why it failed, or where it differed from the protocol.
     """
 
     done: bool
@@ -66,7 +66,7 @@ class Decision:
     at_ms: int
     query: QueryId
     trigger: Trigger
-    action: Action
+    action: DecisionAction
     mechanism: str
     reason: str
     target: str | None = None

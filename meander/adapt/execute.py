@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from meander.adapt.decisions import Decision, Outcome, Transition
+from meander.adapt.decisions import Decision, Transition, TransitionOutcome
 from meander.adapt.measures import Measures
 from meander.model.ids import QueryId
 
@@ -19,22 +19,24 @@ class Executor(Protocol):
     def start(self, transition: Transition) -> None:
         """Begins a transition. Raises when it cannot; then nothing has changed."""
 
-    def poll(self) -> Mapping[QueryId, Outcome]:
+    def poll(self) -> Mapping[QueryId, TransitionOutcome]:
         """Transitions that ended since the last call, each told once."""
 
 
 def drive(loop: AdaptationLoop, executor: Executor, now_ms: int, measures: Measures) -> list[Decision]:
-    """One round: hear what ended, decide, start what was decided."""
+    """One round: report ended transitions, decide, start new ones."""
     return begin(loop, executor, now_ms, loop.step(now_ms, measures, executor.poll()))
 
 
 def begin(loop: AdaptationLoop, executor: Executor, now_ms: int, decisions: list[Decision]) -> list[Decision]:
-    """Starts what was decided; says what could not be started behind it."""
+    """Starts the decided transitions; those that could not be started follow as failures."""
     for decision in list(decisions):
         if decision.transition is None:
             continue
         try:
             executor.start(decision.transition)
         except Exception as error:  # the query goes on as it was
-            decisions.append(loop.ended(now_ms, decision.query, Outcome(False, f"it could not be started: {error}")))
+            decisions.append(
+                loop.ended(now_ms, decision.query, TransitionOutcome(False, f"it could not be started: {error}"))
+            )
     return decisions

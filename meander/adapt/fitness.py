@@ -17,14 +17,14 @@ from typing import NamedTuple
 from meander.model.errors import InputError
 
 DECAY = 0.97
-"""What a sample counts after the next one; about 30 samples are remembered."""
+"""The weight of a sample after the next one; about 30 samples count."""
 IDLE = 0.995
-"""What a sample counts after a sample of another mechanism."""
+"""The weight of a sample after a sample of another mechanism."""
 SURPRISE = 1e-4
 """A run less likely than this is a change of the world."""
 PRIOR = 0.5
 PRIOR_SAMPLES = 1.0
-"""How many samples the prior counts as."""
+"""The weight of the prior, in samples."""
 LEAST_RANGE = 0.2
 """Differences are scaled as if mechanisms differed by at least this much, so that noise is not blown up."""
 
@@ -40,7 +40,7 @@ class Tally:
     before: float = PRIOR
     """The estimate when the run began."""
     at: int = 0
-    """How many samples its environment had when this was last changed."""
+    """The number of samples of its environment when this was last changed."""
     doubted: bool = False
     """Whether the world has changed since."""
 
@@ -62,7 +62,7 @@ class Tally:
         return False
 
     def doubt(self) -> None:
-        """What was seen counts as at most one sample."""
+        """Lets all samples together count as at most one."""
         if self.seen > 1:
             self.met, self.seen = self.met / self.seen, 1.0
         self.run, self.doubted = 0, True
@@ -91,7 +91,7 @@ class Fitness:
     def __init__(self, tallies: dict[str, Tallies] | None = None) -> None:
         self.tallies: dict[str, Tallies] = tallies or {}
         self.samples = {context: _latest(known) for context, known in self.tallies.items()}
-        """How many samples each environment has had."""
+        """The number of samples of each environment."""
 
     def learn(self, mechanism: str, demand: str, met: bool, context: str = "") -> None:
         """One sample. It counts in its environment and in the tally over all of them."""
@@ -104,13 +104,13 @@ class Fitness:
                         known[demand].doubt()
 
     def estimate(self, mechanism: str, demand: str, context: str = "", prior: float = PRIOR) -> float:
-        """How likely the mechanism meets the demand in this environment; other environments are the prior."""
+        """The chance that the mechanism meets the demand in this environment; other environments are the prior."""
         return self.beliefs(mechanism, (demand,), context, (prior,)).estimates[0]
 
     def beliefs(
         self, mechanism: str, demands: Sequence[str], context: str = "", priors: Sequence[float] | None = None
     ) -> Beliefs:
-        """What is known about a mechanism, for each demand."""
+        """The beliefs about a mechanism, for each demand."""
         known = [
             (self.tallies.get(key, _NO_TALLIES).get(mechanism, _NO_DEMANDS), self.samples.get(key, 0))
             for key in (("", context) if context else ("",))
@@ -141,9 +141,9 @@ class Beliefs(NamedTuple):
     """About one mechanism, one entry per demand."""
 
     estimates: Sequence[float]
-    """How likely the demand is met."""
+    """The estimated chance that the demand is met."""
     samples: Sequence[float]
-    """How many samples in this environment say so."""
+    """The number of samples in this environment behind the estimate."""
     tried: bool
     """Whether all demands were sampled in some environment."""
     doubted: bool
@@ -182,7 +182,7 @@ def tallies_json(tallies: Mapping[str, Tallies]) -> dict[str, object]:
 
 
 def tallies_of(value: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> dict[str, Tallies]:
-    """What `tallies_json` wrote."""
+    """The inverse of `tallies_json`."""
     found: dict[str, Tallies] = {}
     for context, by_mechanism in value.items():
         for mechanism, by_demand in by_mechanism.items():

@@ -1,7 +1,7 @@
-"""What a query would be like under another mechanism: asked of the mechanism itself, on the catalog as it is.
+"""Foresight: the qualities of a query under another mechanism, from the mechanism itself, on the catalog as it is.
 
-The mechanism drafts a placement of the query's operators, with everything that others use left alone; nothing is
-changed. Mechanisms are not trusted: one that raises or takes too long gives a `Refusal` with the reason.
+The mechanism drafts a placement of the query's operators, with all other operators left alone; nothing is changed.
+Mechanisms are not trusted: one that raises or takes too long gives a `Refusal` with the reason.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Refusal:
 
 
 class Foresight(Protocol):
-    """What the loop has to know about placing, and nothing more."""
+    """The loop's view of placing, and nothing more."""
 
     def mechanisms(self, query: QueryId) -> Mapping[str, Metadata]:
         """Mechanisms that can take this query, in the order people should try them."""
@@ -59,7 +59,7 @@ class Foresight(Protocol):
         """The same prediction for where the query runs at present."""
 
     def forecast(self, query: QueryId, mechanism: str) -> Forecast | Refusal:
-        """What the query would be like."""
+        """The forecast for the query."""
 
     def sharing(self, query: QueryId) -> frozenset[QueryId]:
         """Other queries with which it shares operators that can move."""
@@ -89,8 +89,8 @@ def within(limit_s: float, function: Callable[[], _T]) -> _T:
 class CatalogForesight:
     """Foresight on a catalog, which it only reads.
 
-    The catalog's cost space is used when there is one, as whoever keeps it keeps it up to date. Otherwise one is built,
-    and built again when the topology has changed.
+    The catalog's cost space is used when there is one, as its owner keeps it up to date. Otherwise one is built, and
+    built again when the topology has changed.
     """
 
     def __init__(

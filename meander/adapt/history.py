@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meander.adapt.measures import Measures, QueryMeasures, World
+from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures
 from meander.model.errors import InputError
 from meander.model.ids import NodeId, QueryId
 
@@ -27,7 +27,7 @@ class WorldSpan:
 
     at_ms: int
     span_ms: int
-    world: World
+    world: EnvironmentMeasures
 
 
 class MeasureHistory:
@@ -45,7 +45,7 @@ class MeasureHistory:
             self._kept.popleft()
 
     def spans(self, query: QueryId, window_ms: int, since_ms: int) -> list[Span]:
-        """What was seen of a query within the window, in spans that began at `since_ms` or later."""
+        """The measures of a query within the window, in spans that began at `since_ms` or later."""
         found: list[Span] = []
         for m in reversed(self._kept):
             if m.at_ms <= self._kept[-1].at_ms - window_ms or m.at_ms - m.span_ms < since_ms:
@@ -56,6 +56,6 @@ class MeasureHistory:
         return found[::-1]
 
     def world(self, window_ms: int) -> list[WorldSpan]:
-        """What happened around the queries within the window."""
+        """The measures of the environment within the window."""
         latest = self._kept[-1].at_ms if self._kept else 0
         return [WorldSpan(m.at_ms, m.span_ms, m.world) for m in self._kept if m.at_ms > latest - window_ms]

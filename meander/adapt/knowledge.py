@@ -1,7 +1,8 @@
-"""Knowledge that the parts of the loop share: what runs, since when, what was learned, and what is in quarantine.
+"""Knowledge that the parts of the loop share: running mechanisms and their start, lessons learned, and mechanisms in
+quarantine.
 
-What was learned survives restarts as a JSON file. Demands are not in it: they belong to the queries, and whoever
-starts the loop again says which queries there are.
+Lessons survive restarts as a JSON file. Demands are not in it: they belong to the queries, which are given anew when
+the loop starts again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Watched:
 
     mechanism: str
     since_ms: int
-    """When the mechanism began to run."""
+    """The time at which the mechanism began to run."""
     demands: tuple[Demand, ...] = ()
     fitness: Fitness = field(default_factory=Fitness)
     active: tuple[Demand, ...] | None = None
@@ -39,9 +40,9 @@ class Watched:
     violated: int = 0
     """Rounds in a row with a violated demand."""
     asked_ms: int = 0
-    """When it was last planned."""
+    """The time at which it was last planned."""
     not_before_ms: int = 0
-    """When a violation is worth another look."""
+    """The time from which a violation is planned for again."""
     backoff_ms: int = 0
     pending: Trigger | None = None
     """A trigger that fired while nothing could be done."""
@@ -51,7 +52,7 @@ class Watched:
     added: dict[Metric, dict[str, float]] = field(default_factory=dict)
     """By metric and mechanism, how much more was read than predicted in the present environment."""
     seen: dict[str, dict[Metric, float]] = field(default_factory=dict)
-    """By mechanism, what was last read in the present environment."""
+    """By mechanism, the last readings in the present environment."""
     told: tuple[str, str] = ("", "")
     """The last decision that was logged, so that it is not repeated every round."""
 
@@ -73,7 +74,7 @@ class Knowledge:
     queries: dict[QueryId, Watched] = field(default_factory=dict)
     quarantines: dict[tuple[str, QueryId | None], MechanismQuarantine] = field(default_factory=dict)
     levels: dict[Fact, int] = field(default_factory=dict)
-    """Which level each fact of the environment is on."""
+    """The level of each fact of the environment."""
 
     def quarantine(
         self, mechanism: str, query: QueryId | None, now_ms: int, length_ms: int, reason: str
@@ -136,7 +137,7 @@ class Knowledge:
         return known
 
     def save(self, path: Path) -> None:
-        """The path holds either all of it or what it held before."""
+        """The path holds either all of it or its former content."""
         fresh = path.with_name(path.name + ".new")
         with fresh.open("w", encoding="utf-8") as file:
             json.dump(self.as_json(), file, indent=1)
@@ -146,7 +147,7 @@ class Knowledge:
 
     @staticmethod
     def load(path: Path) -> Knowledge:
-        """What was saved; nothing when there is no file."""
+        """The saved knowledge; none when there is no file."""
         if not path.exists():
             return Knowledge()
         try:

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from meander.adapt.decisions import Action, Decision
+from meander.adapt.decisions import Decision, DecisionAction
 from meander.model.errors import InputError
 
 NEEDED = ("at_ms", "query", "trigger", "action", "mechanism", "reason")
 
 
 def entry(decision: Decision) -> dict[str, Any]:
-    """A decision as plain data; what is empty is left out."""
+    """A decision as plain data; empty fields are left out."""
     moves = {} if decision.transition is None else {"moves": decision.transition.moves}
     optional = {
         "target": decision.target,
@@ -68,9 +68,13 @@ def told(found: Mapping[str, Any], *, details: bool = False) -> str:
     """An entry in words; with details, the numbers that led to it."""
     when = datetime.fromtimestamp(found["at_ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     what = f"{found['action']} {found['mechanism']}"
-    if found.get("target") and found["action"] in (Action.SWITCH.value, Action.ARRIVED.value, Action.FAILED.value):
+    if found.get("target") and found["action"] in (
+        DecisionAction.SWITCH.value,
+        DecisionAction.ARRIVED.value,
+        DecisionAction.FAILED.value,
+    ):
         what = f"{found['action']} {found['mechanism']} -> {found['target']}"
-    elif found["action"] == Action.QUARANTINE.value:
+    elif found["action"] == DecisionAction.QUARANTINE.value:
         what = f"{found['action']} {found.get('target', '')}"
     marks = "".join(
         f" [{mark}]" for key, mark in (("exploring", "trying out"), ("dry_run", "dry run")) if found.get(key)

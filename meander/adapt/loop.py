@@ -1,8 +1,8 @@
 """The MAPE-K loop: measures and a clock in, decisions out. No I/O, no own clock, randomness by seed and round.
 
-Monitor reads the measures; analyse finds what changed; plan chooses; execute (outside, see `execute.drive`) carries it
-out; knowledge is what they share. A query has at most one transition at a time, and none while a query with which it
-shares operators has one.
+Monitor reads the measures; analyse finds changes; plan chooses; execute (outside, see `execute.drive`) carries it out;
+knowledge is shared by all. A query has at most one transition at a time, and none while a query with which it shares
+operators has one.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, unsettled, violated
-from meander.adapt.decisions import Action, Decision, Outcome, Trigger
+from meander.adapt.decisions import Decision, DecisionAction, TransitionOutcome, Trigger
 from meander.adapt.foresight import Foresight
 from meander.adapt.history import MeasureHistory
 from meander.adapt.knowledge import Knowledge, Watched
 from meander.adapt.measures import Measures
 from meander.adapt.monitors import ENVIRONMENT, MONITORS
 from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
-from meander.adapt.plan import Case, Planner
+from meander.adapt.plan import Planner, PlanningCase
 from meander.adapt.selection.base import Selector
 from meander.adapt.selection.ranking import LinearRanking
 from meander.adapt.selection.requirement import by_requirement
-from meander.adapt.settings import Settings
+from meander.adapt.settings import AdaptationSettings
 from meander.model.conditions import Facts
 from meander.model.demands import Demand, Metric, check_consistent
 from meander.model.errors import InputError, unknown
@@ -40,14 +40,14 @@ class AdaptationLoop:
         foresight: Foresight,
         *,
         selector: Selector | None = None,
-        settings: Settings | None = None,
+        settings: AdaptationSettings | None = None,
         knowledge: Knowledge | None = None,
         monitors: Sequence[Monitor] = MONITORS,
         environment: Sequence[EnvironmentMonitor] = ENVIRONMENT,
         seed: int = 0,
     ) -> None:
         self.foresight, self.seed = foresight, seed
-        self.settings, self.knowledge = settings or Settings(), knowledge or Knowledge()
+        self.settings, self.knowledge = settings or AdaptationSettings(), knowledge or Knowledge()
         self.monitors, self.environment = {m.metric: m for m in monitors}, tuple(environment)
         self.planner = Planner(foresight, selector or LinearRanking(), self.settings, self.knowledge)
         windows = [m.window_ms for m in monitors] + [m.window_ms for m in environment]
@@ -61,7 +61,7 @@ class AdaptationLoop:
     # ---------------------------------------------------------------- which queries
 
     def watch(self, query: QueryId, demands: Sequence[Demand], mechanism: str, now_ms: int) -> None:
-        """Looks after a query from now on. What is known about it from earlier is used."""
+        """Looks after a query from now on. Earlier knowledge about it is used."""
         check_consistent(demands)
         known = self.knowledge.queries.get(query)
         if known is None or known.mechanism != mechanism:
@@ -100,7 +100,7 @@ class AdaptationLoop:
     # ---------------------------------------------------------------- one round
 
     def step(
-        self, now_ms: int, measures: Measures, outcomes: Mapping[QueryId, Outcome] | None = None
+        self, now_ms: int, measures: Measures, outcomes: Mapping[QueryId, TransitionOutcome] | None = None
     ) -> list[Decision]:
         """One round. `outcomes` are of transitions that ended since the last one."""
         knowledge = self.knowledge
@@ -121,7 +121,7 @@ class AdaptationLoop:
             reason = self._must_wait(case, busy)
             if reason:
                 case.watched.pending = case.trigger
-                decisions += self._told(case.watched, [self._decision(case, Action.WAIT, reason)])
+                decisions += self._told(case.watched, [self._decision(case, DecisionAction.WAIT, reason)])
             elif planned == self.settings.plans_per_round:
                 case.watched.pending = case.trigger
             else:
@@ -133,7 +133,7 @@ class AdaptationLoop:
                 decisions += self._told(case.watched, found)
         return decisions
 
-    def ended(self, now_ms: int, query: QueryId, outcome: Outcome) -> Decision:
+    def ended(self, now_ms: int, query: QueryId, outcome: TransitionOutcome) -> Decision:
         """A transition ended. When it failed, the old mechanism still runs, and the target is left alone for a time."""
         watched = self._watched(query)
         transition = watched.transition
@@ -145,10 +145,10 @@ class AdaptationLoop:
             self.knowledge.quarantines.pop((transition.target, query), None)
             cost = f"in {outcome.seconds:.2f} s with {outcome.bytes:,.0f} bytes"
             remark = f"; {outcome.reason}" if outcome.reason else ""
-            action, reason = Action.ARRIVED, f"{transition.moves} operators moved {cost}{remark}"
+            action, reason = DecisionAction.ARRIVED, f"{transition.moves} operators moved {cost}{remark}"
         else:
             self.knowledge.quarantine(transition.target, query, now_ms, self.settings.retry_ms, outcome.reason)
-            action, reason = Action.FAILED, f"{outcome.reason}; {former} keeps running"
+            action, reason = DecisionAction.FAILED, f"{outcome.reason}; {former} keeps running"
         return Decision(now_ms, query, Trigger.TRANSITION, action, former, reason, transition.target)
 
     def broke(self, now_ms: int, mechanism: str, reason: str) -> None:
@@ -157,7 +157,7 @@ class AdaptationLoop:
 
     # ---------------------------------------------------------------- parts of a round
 
-    def _case(self, query: QueryId, facts: Facts, context: str, now_ms: int) -> Case | None:
+    def _case(self, query: QueryId, facts: Facts, context: str, now_ms: int) -> PlanningCase | None:
         """Monitors, learns and analyses; the case when there is a reason to plan."""
         watched, settings = self.knowledge.queries[query], self.settings
         active = tuple(d for d in watched.demands if d.applies(facts))
@@ -186,10 +186,10 @@ class AdaptationLoop:
         excuse = self._held.get(query) or self._late.get(query, "")
         if any(demand.metric not in excused for demand in bad):
             excuse = ""
-        return Case(query, watched, trigger, active, read, context, now_ms, waited, excuse)
+        return PlanningCase(query, watched, trigger, active, read, context, now_ms, waited, excuse)
 
     def _excused(self, query: QueryId, read: Iterable[Metric], waited: frozenset[Metric]) -> frozenset[Metric]:
-        """Metrics whose values are nobody's fault: nothing is learned from them about a mechanism."""
+        """Metrics whose values no mechanism is to blame for: nothing is learned from them."""
         if query in self._held:
             return frozenset(read)
         return waited if query in self._late else frozenset()
@@ -199,8 +199,8 @@ class AdaptationLoop:
         running = self.knowledge.queries[query].transition
         return running.also if running else frozenset()
 
-    def _must_wait(self, case: Case, busy: Mapping[QueryId, QueryId]) -> str:
-        """Why nothing can be done about a query at this time; empty when something can."""
+    def _must_wait(self, case: PlanningCase, busy: Mapping[QueryId, QueryId]) -> str:
+        """The reason why a query must wait at this time; empty when it need not."""
         watched = case.watched
         if watched.transition is not None:
             return f"its transition to {watched.transition.target} is still running"
@@ -212,8 +212,8 @@ class AdaptationLoop:
             return f"{watched.mechanism} has not run for {self.settings.stay_ms / 1000:g} s yet"
         return ""
 
-    def _note(self, case: Case, decision: Decision) -> None:
-        """What a decision means for the next rounds."""
+    def _note(self, case: PlanningCase, decision: Decision) -> None:
+        """Records the effect of a decision on the next rounds."""
         watched, settings = case.watched, self.settings
         watched.asked_ms = case.now_ms
         if decision.transition is not None:
@@ -225,15 +225,15 @@ class AdaptationLoop:
             watched.not_before_ms = case.now_ms + watched.backoff_ms
 
     def _told(self, watched: Watched, decisions: list[Decision]) -> list[Decision]:
-        """Leaves out a decision not to act that was told before in the same words, whatever the numbers."""
+        """Leaves out a decision not to act that was reported before in the same words, whatever the numbers."""
         found: list[Decision] = []
         for decision in decisions:
             words = decision.trigger.value, f"{decision.action.value} {_NUMBER.sub('', decision.reason)}"
-            if decision.action not in (Action.KEEP, Action.WAIT) or words != watched.told:
+            if decision.action not in (DecisionAction.KEEP, DecisionAction.WAIT) or words != watched.told:
                 found.append(decision)
                 watched.told = words
         return found
 
-    def _decision(self, case: Case, action: Action, reason: str) -> Decision:
+    def _decision(self, case: PlanningCase, action: DecisionAction, reason: str) -> Decision:
         read = {metric.value: value for metric, value in case.read.items()}
         return Decision(case.now_ms, case.query, case.trigger, action, case.current, reason, readings=read)

@@ -1,7 +1,8 @@
-"""What the running system tells the adaptation loop: plain counts and samples of a span of time, nothing interpreted.
+"""The measures that the running system gives the adaptation loop: plain counts and samples of a span of time, not
+interpreted.
 
 The data plane fills one `Measures` per round. Everything in it is about its span alone; windows over several spans are
-the loop's business.
+made by the loop.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ BYTES_PER_MBIT = 125_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
-    """An edge of a query as it is deployed, and what was sent over it in the span."""
+class MeasuredChannel:
+    """An edge of a query as it is deployed, and the traffic over it in the span."""
 
     upstream: OperatorId
     reader: OperatorId
@@ -30,13 +31,13 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class QueryMeasures:
-    """What was seen of one query."""
+    """The measures of one query."""
 
     latencies_ms: Sequence[float] = ()
     """For each result: when it reached its sink, less the event time of the newest tuple it depends on."""
     results: Mapping[str, int] = field(default_factory=dict)
     """Results that each sink got."""
-    channels: tuple[Channel, ...] = ()
+    channels: tuple[MeasuredChannel, ...] = ()
     control_bytes: float = 0.0
     """Control messages and moved state that were sent for this query, each counted once."""
     nodes: frozenset[NodeId] = frozenset()
@@ -44,14 +45,14 @@ class QueryMeasures:
     waits_ms: float = 0.0
     """At the end of the span: how long the oldest tuple has waited that is on its way and not processed yet."""
     held: str = ""
-    """Why it stands still wherever it is placed, if it does: its data, its sink or its stream is paused."""
+    """The reason why it stands still wherever it is placed, if it does: its data, its sink or its stream is paused."""
     waits_for: str = ""
-    """Whom its windows wait for wherever they are placed, if a source gives nothing while others go on."""
+    """The source that its windows wait for wherever they are placed, if it gives nothing while others go on."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What happened around all queries."""
+class EnvironmentMeasures:
+    """The measures of the environment of all queries."""
 
     changes: int = 0
     """Nodes and links that came or went."""
@@ -71,7 +72,7 @@ class Measures:
     queries: Mapping[QueryId, QueryMeasures] = field(default_factory=dict)
     loads: Mapping[NodeId, float] = field(default_factory=dict)
     """Share of a node's capacity that is used: how busy the slots are that run its fragments."""
-    world: World = World()
+    world: EnvironmentMeasures = EnvironmentMeasures()
 
     def __post_init__(self) -> None:
         if self.span_ms <= 0:
@@ -80,12 +81,12 @@ class Measures:
 
 def channels_of(
     plan: GlobalPlan, placement: Placement, query: QueryId, span_ms: int, sent: Mapping[Edge, float] | None = None
-) -> tuple[Channel, ...]:
+) -> tuple[MeasuredChannel, ...]:
     """A query's channels from where it is placed, with the bytes that were sent.
 
     Without `sent`, bytes are estimated from rates. Edges with an end that is not placed are left out.
     """
-    found: list[Channel] = []
+    found: list[MeasuredChannel] = []
     for operator in plan.serving(query):
         for upstream in dict.fromkeys(plan[operator].inputs):
             if operator not in placement.nodes or upstream not in placement.nodes:
@@ -94,5 +95,5 @@ def channels_of(
             estimate = mbps(plan[upstream]) * BYTES_PER_MBIT * span_ms / 1000
             amount = estimate if sent is None else sent.get((upstream, operator), 0.0)
             hops, latency = (route.hops, route.latency_ms) if route else (0, 0.0)
-            found.append(Channel(upstream, operator, hops, latency, amount))
+            found.append(MeasuredChannel(upstream, operator, hops, latency, amount))
     return tuple(found)

@@ -1,8 +1,8 @@
-"""What is believed about each mechanism for one query: forecasts, corrected by what is measured, and samples.
+"""The options of one query: for each mechanism its forecasts, corrected by measures, and its samples.
 
-A forecast leaves out what it cannot know, such as processing time. Where the query runs now, both a prediction and a
-reading exist; their difference corrects the forecasts of other mechanisms. A corrected forecast is the prior that
-samples then replace.
+A forecast leaves out unknown parts, such as processing time. Where the query runs now, both a prediction and a reading
+exist; their difference corrects the forecasts of other mechanisms. A corrected forecast is the prior that samples then
+replace.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Correction:
     read: Mapping[Metric, float] = field(default_factory=dict)
     predicted: Mapping[Metric, float] = field(default_factory=dict)
     added: Mapping[Metric, float] = field(default_factory=dict)
-    """What is added whatever the mechanism: the least that any of them was seen to add."""
+    """The correction that applies to all mechanisms: the least that any of them was seen to add."""
 
     def corrected(self, metric: Metric, value: float | None) -> float | None:
         """A forecast as it would be read."""
@@ -63,7 +63,7 @@ class Correction:
 
 
 def chance(demand: Demand, value: float) -> float:
-    """How likely a forecast value means that the demand will be met."""
+    """The chance that a forecast value meets the demand."""
     if not demand.bound or demand.comparison == "=":
         return 0.9 if demand.met(value) else 0.1
     slack = (value - demand.bound if demand.wants_more else demand.bound - value) / demand.bound

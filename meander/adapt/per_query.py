@@ -28,7 +28,7 @@ class PerQuery(Mechanism):
         self.library, self.fallback = dict(library), fallback
         self.by_operator: dict[OperatorId, str] = {}
         self.failures: list[tuple[str, str]] = []
-        """Mechanisms that broke, with the reason, until somebody takes them."""
+        """Mechanisms that broke, with the reason, until the caller takes them."""
         self.metadata = self._metadata()
 
     def _metadata(self) -> Metadata:
@@ -80,14 +80,14 @@ def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:
     movable = [o for o in plan.serving(query) if plan[o].pin is None]
     chosen.assign(movable, mechanism)
     if not chosen.metadata.needs_cost_space:
-        engine.catalog.space = None  # nobody would keep it up to date
+        engine.catalog.space = None  # it would not be kept up to date
     return movable
 
 
 def place_again(engine: Engine, query: QueryId, mechanism: str, *, escalates: bool = True) -> BatchReport:
     """Assigns the mechanism and has it place all of the query's operators that can move.
 
-    Without `escalates` nobody helps it out: what it finds no place for waits.
+    Without `escalates` it gets no help: operators for which it finds no place wait.
     """
     movable, plan = assign(engine, query, mechanism), engine.catalog.plan
     for operator in movable:

@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from meander.adapt.decisions import Action, Decision, Transition, Trigger
+from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
 from meander.adapt.foresight import Forecast, Foresight, Refusal
 from meander.adapt.knowledge import Knowledge, Watched
 from meander.adapt.options import ADDED, Correction, Hopeless, Option, chance, hopeless, resigned
 from meander.adapt.selection.base import Candidate, Choice, Question, Selector, expected
 from meander.adapt.selection.requirement import by_requirement, prior
-from meander.adapt.settings import Settings
+from meander.adapt.settings import AdaptationSettings
 from meander.model.demands import Demand, Metric
 from meander.model.ids import QueryId
 from meander.place.mechanisms.base import Metadata
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PlanningCase:
     """One query that has to be looked at."""
 
     query: QueryId
@@ -35,9 +35,9 @@ class Case:
     context: str
     now_ms: int
     unsettled: frozenset[Metric] = frozenset()
-    """Metrics that are read from what waits, not from what came of it: the truth may be worse."""
+    """Metrics that are read from waiting tuples, not from results: the truth may be worse."""
     excuse: str = ""
-    """Why demands are missed whatever mechanism places the query, if all that are missed are."""
+    """The reason why demands are missed under every mechanism, if all missed ones have one."""
 
     @property
     def current(self) -> str:
@@ -47,11 +47,13 @@ class Case:
 class Planner:
     """Stateless apart from the knowledge it is given."""
 
-    def __init__(self, foresight: Foresight, selector: Selector, settings: Settings, knowledge: Knowledge) -> None:
+    def __init__(
+        self, foresight: Foresight, selector: Selector, settings: AdaptationSettings, knowledge: Knowledge
+    ) -> None:
         self.foresight, self.selector = foresight, selector
         self.settings, self.knowledge = settings, knowledge
 
-    def plan(self, case: Case, rng: Random) -> list[Decision]:
+    def plan(self, case: PlanningCase, rng: Random) -> list[Decision]:
         """The decision comes last; mechanisms that were put into quarantine on the way come before it."""
         return _Plan(self, case).decide(rng)
 
@@ -59,7 +61,7 @@ class Planner:
 class _Plan:
     """Planning one case."""
 
-    def __init__(self, planner: Planner, case: Case) -> None:
+    def __init__(self, planner: Planner, case: PlanningCase) -> None:
         self.case, self.foresight, self.selector = case, planner.foresight, planner.selector
         self.settings, self.knowledge = planner.settings, planner.knowledge
         self.notes: list[Decision] = []
@@ -84,7 +86,7 @@ class _Plan:
     # ---------------------------------------------------------------- options
 
     def _predicted(self) -> dict[Metric, float]:
-        """Predictions for where the query runs; what placing it costs is asked of its own mechanism."""
+        """Predictions for where the query runs; the cost of placing it is asked of its own mechanism."""
         found = dict(self.foresight.now(self.case.query).values)
         if any(d.metric is Metric.OVERHEAD for d in self.case.active) and self.case.current in self.known:
             own = self.foresight.forecast(self.case.query, self.case.current)
@@ -97,7 +99,7 @@ class _Plan:
         case, added = self.case, self.case.watched.added
         for metric in (ADDED & case.read.keys() & predicted.keys()) - case.unsettled:
             added.setdefault(metric, {})[case.current] = max(0.0, case.read[metric] - predicted[metric])
-        usual = dict.fromkeys(case.unsettled, 0.0)  # what stands still here need not stand still elsewhere
+        usual = dict.fromkeys(case.unsettled, 0.0)  # a query that stands still here need not stand still elsewhere
         return Correction(case.read, predicted, usual | {metric: min(seen.values()) for metric, seen in added.items()})
 
     def _consider(self, name: str, *, forecast: bool) -> None:
@@ -127,7 +129,7 @@ class _Plan:
         return Option(name, forecast, values, Candidate(name, *beliefs, may_try=not violates))
 
     def _value(self, name: str, metric: Metric, forecast: Forecast | None) -> float | None:
-        """What is read now, what is forecast, or what was read when the mechanism last ran."""
+        """The reading now, the forecast, or the reading when the mechanism last ran."""
         if name == self.case.current and metric in self.case.read:
             return self.case.read[metric]
         ahead = self.correction.corrected(metric, forecast.values.get(metric)) if forecast else None
@@ -137,7 +139,7 @@ class _Plan:
         case = self.case
         entry = self.knowledge.quarantine(name, None, case.now_ms, self.settings.quarantine_ms, reason)
         length = (entry.until_ms - case.now_ms) // 1000
-        self.notes.append(self._decision(Action.QUARANTINE, f"{reason}; not asked again for {length} s", name))
+        self.notes.append(self._decision(DecisionAction.QUARANTINE, f"{reason}; not asked again for {length} s", name))
 
     # ---------------------------------------------------------------- choosing
 
@@ -220,7 +222,7 @@ class _Plan:
             reason = (
                 f"no mechanism meets {core}; the best is {each.demand.show(float(f'{each.best:.4g}'))} by {each.by}"
             )
-            found.append(self._decision(Action.INFEASIBLE, reason, each.by))
+            found.append(self._decision(DecisionAction.INFEASIBLE, reason, each.by))
         return found
 
     def _hopes(self, option: Option) -> str:
@@ -236,14 +238,16 @@ class _Plan:
         transition = Transition(
             case.query, case.current, target, dict(forecast.nodes), forecast.moves, self.foresight.sharing(case.query)
         )
-        return self._decision(Action.SWITCH, reason, target, None if self.settings.dry_run else transition, exploring)
+        return self._decision(
+            DecisionAction.SWITCH, reason, target, None if self.settings.dry_run else transition, exploring
+        )
 
     def _keep(self, reason: str) -> Decision:
-        return self._decision(Action.KEEP, reason)
+        return self._decision(DecisionAction.KEEP, reason)
 
     def _decision(
         self,
-        action: Action,
+        action: DecisionAction,
         reason: str,
         target: str | None = None,
         transition: Transition | None = None,

@@ -27,7 +27,7 @@ def shifted(scores: Sequence[float]) -> list[float]:
 
 
 def eta_minus_of(scores: Sequence[float]) -> float:
-    """How often the worst is expected to be drawn in as many draws as there are scores: 1 when all are equal.
+    """The expected number of draws of the worst in as many draws as there are scores: 1 when all are equal.
 
     Equation 8 on shifted scores. It lies between 0 and 1, because no share is above average when it is the smallest.
     """

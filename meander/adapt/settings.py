@@ -1,4 +1,4 @@
-"""How patient, how curious and how careful the loop is."""
+"""The settings of the loop: its tolerance, its exploration and its caution."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from meander.model.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AdaptationSettings:
     """All times in ms."""
 
     stay_ms: int = 60_000
     """A mechanism stays at least this long, so that it can be judged and queries do not oscillate."""
     period_ms: int = 300_000
-    """How often a query is looked at when nothing happens."""
-    patience: int = 2
+    """The interval of planning a query when nothing happens."""
+    violated_rounds: int = 2
     """Rounds in a row with a violated demand before something is done about it."""
     margin: float = 0.1
     """Hysteresis: the share of demands that a switch must be expected to win."""
     retry_ms: int = 60_000
-    """After a violation that nothing can be done about, the next look; doubles each time up to `longest_retry_ms`."""
+    """After a violation that nothing can be done about, the time until the next try; doubles each time up to
+    `longest_retry_ms`."""
     longest_retry_ms: int = 1_800_000
     quarantine_ms: int = 600_000
     """A mechanism that raised or took too long is not asked for this time; doubles each time."""
@@ -36,7 +37,7 @@ class Settings:
         for name in ("stay_ms", "period_ms", "retry_ms", "longest_retry_ms", "quarantine_ms"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("patience", "plans_per_round"):
+        for name in ("violated_rounds", "plans_per_round"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not 0 <= self.margin < 1:

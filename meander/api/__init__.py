@@ -1,4 +1,4 @@
-"""The HTTP API: thin routers over the service. `docs/reference/http.md` is made from what is declared here."""
+"""The HTTP API: thin routers over the service. `docs/reference/http.md` is made from the declarations here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import meander.api.topology as topology
 from meander.api.auditing import Audited
 from meander.api.errors import install_errors
 from meander.api.guards import Headers, SizeLimit, may_read
-from meander.api.models import Problem
+from meander.api.models import ProblemDetails
 from meander.coordinator.problems import MEDIA_TYPE
 from meander.coordinator.service import Service
 
@@ -54,11 +54,11 @@ def make_app(service: Service) -> FastAPI:
     wrong: dict[int | str, dict[str, Any]] = {
         "4XX": {
             "description": "Something is wrong with the request.",
-            "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
+            "content": {MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}},
         },
         "503": {
             "description": "The coordinator is starting or stopping.",
-            "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
+            "content": {MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}},
         },
     }
     app.include_router(system.open_router, prefix=BASE, tags=["system"])

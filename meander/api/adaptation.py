@@ -1,4 +1,4 @@
-"""What the adaptation loop did, and what it can choose from."""
+"""The adaptation loop over HTTP: its decisions, and the mechanisms that it can choose from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from meander.adapt.decisions import Action
+from meander.adapt.decisions import DecisionAction
 from meander.api import models
 from meander.api.guards import ServiceOf
 from meander.api.responses import shown
@@ -15,7 +15,7 @@ from meander.api.responses import shown
 router = APIRouter()
 Limit = Annotated[int, Query(ge=1, le=1000)]
 OfQuery = Annotated[str | None, Query(min_length=1, max_length=200, description="Only this query's.")]
-MOVING = frozenset({Action.SWITCH.value, Action.ARRIVED.value, Action.FAILED.value})
+MOVING = frozenset({DecisionAction.SWITCH.value, DecisionAction.ARRIVED.value, DecisionAction.FAILED.value})
 
 
 @router.get("/decisions", responses={200: {"model": list[models.Decision]}}, response_class=Response)

@@ -1,4 +1,5 @@
-"""Who asked for what: every request that would change something, and every one that was not allowed, is written down.
+"""The audit of requests: every request that would change something, and every one that was not allowed, is written
+down.
 
 Sites join and leave through the membership, which writes that down itself; heartbeats are too many and say nothing.
 """
@@ -10,7 +11,7 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from meander.api.errors import is_malformed, reason_of
-from meander.coordinator.membership.store import AuditEntry
+from meander.coordinator.membership.store import ANONYMOUS, AuditEntry
 from meander.coordinator.service import Service
 from meander.model.clock import wall_clock_ms
 
@@ -44,7 +45,7 @@ class Audited:
         who = self.service.who(_token(scope))
         path = scope["path"].removeprefix(self.base)
         noted = path == "/sites" or (path.startswith("/sites/") and status not in REFUSED)
-        if noted and who != "nobody" and not is_malformed(scope):  # the membership has done so, or it is a heartbeat
+        if noted and who != ANONYMOUS and not is_malformed(scope):  # the membership has done so, or it is a heartbeat
             return
         outcome = ": ".join(filter(None, (str(status), reason_of(scope))))
         auditor.note(AuditEntry(wall_clock_ms(), who, scope["method"], path[:LONGEST], outcome[:LONGEST]))

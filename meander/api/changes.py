@@ -23,20 +23,20 @@ router = APIRouter()
     response_class=Response,
 )
 async def change(service: ServiceOf, body: models.Events, key: KeyOf, dry_run: bool = False) -> Response:
-    """Apply events, all of them or none; with `dry_run`, only say what they would do.
+    """Apply events, all of them or none; with `dry_run`, only return their effect.
 
     Requests that wait at the same time are carried out as one batch; the answer is about the whole batch.
     """
-    return await answered(service.rehearse(body.events) if dry_run else service.change(body.events, key))
+    return await answered(service.dry_run(body.events) if dry_run else service.change(body.events, key))
 
 
-@router.get("/events", responses={200: {"model": list[models.PastEvent]}}, response_class=Response)
+@router.get("/events", responses={200: {"model": list[models.RecordedEvent]}}, response_class=Response)
 def events(
     service: ServiceOf,
     since: Annotated[int, Query(ge=-1, le=LARGEST_TIME, description="Only those after this number.")] = NEWEST,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
-    """Events with what came of them, oldest first; without `since`, the newest."""
+    """Events with their results, oldest first; without `since`, the newest."""
     return shown(service.history.events(since, limit))
 
 
@@ -47,7 +47,7 @@ def events(
     response_class=Response,
 )
 async def restore(service: ServiceOf, body: models.NodeNames, key: KeyOf, dry_run: bool = False) -> Response:
-    """Bring removed nodes back as they were: what they can hold, and their links.
+    """Bring removed nodes back as they were: their capacity, and their links.
 
     A link whose other end is away too comes back when both are there. Links that were added or removed in between stay
     as they are.
@@ -62,7 +62,7 @@ async def restore(service: ServiceOf, body: models.NodeNames, key: KeyOf, dry_ru
     response_class=Response,
 )
 async def forget(service: ServiceOf, body: models.NodeNames, key: KeyOf) -> Response:
-    """Removed nodes are not wanted back: what is remembered of them goes, and they are shown no more."""
+    """Removed nodes are not wanted back: their records are dropped, and they are shown no more."""
     return await answered(service.forget(body.nodes, key))
 
 
@@ -73,7 +73,7 @@ async def forget(service: ServiceOf, body: models.NodeNames, key: KeyOf) -> Resp
     responses={202: {"model": models.Batch}},
     response_class=Response,
 )
-async def move(service: ServiceOf, body: models.MoveWish, key: KeyOf) -> Response:
+async def move(service: ServiceOf, body: models.MoveRequest, key: KeyOf) -> Response:
     """Put an operator on a node, where it stays. The node must be there, have room and be reachable."""
     return await answered(service.move(body.operator, body.node, key))
 

@@ -48,7 +48,7 @@ from meander.run.store.journal import JournalError
 
 _log = logging.getLogger(__name__)
 WARM_UP_S = 60.0
-"""How long slots may take to make their first step."""
+"""The time that slots may take for their first step."""
 
 
 class Coordinator:
@@ -66,8 +66,10 @@ class Coordinator:
         self.server = Server(self.service, options.host, options.port, options.tls)
         self.stepped_down = threading.Event()
         """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""
-        self.office = MembershipService(home.ledger, reader, self._step_down, options.heartbeat_ms, options.patience_ms)
-        self.service.has_sites(self.office.membership, self.office.auditor)
+        self.membership_service = MembershipService(
+            home.ledger, reader, self._step_down, options.heartbeat_ms, options.session_timeout_ms
+        )
+        self.service.has_sites(self.membership_service.membership, self.membership_service.auditor)
         self._spark, self._own_spark = None if spark is None else own_session(spark), spark is None
         self._parts: Assembly | None = None
         self._host: Host | None = None
@@ -77,14 +79,14 @@ class Coordinator:
 
     def start(self) -> None:
         """Listens at once; takes up what ran before and begins to run as soon as Spark is there."""
-        self.office.start()
+        self.membership_service.start()
         self.server.start()
         announce(self.home, self.address)
         started = time.monotonic()
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
-        parts.measuring.sites = self.office.membership.reports
+        parts.measuring.sites = self.membership_service.membership.reports
         host = parts.host
         host.start()
         host.warm_up()
@@ -97,7 +99,7 @@ class Coordinator:
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, EventHistory(self.home.ledger))
-        self.office.ready(parts.core)
+        self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
 
     def _assemble(self) -> Assembly:
@@ -108,7 +110,7 @@ class Coordinator:
             self.home.host,
             options.slots,
             rebinding=rebinding_by(options.rebinding, options.slots),
-            patience_ms=world.resilience.patience_ms,
+            idle_timeout_ms=world.resilience.idle_timeout_ms,
         )
         try:
             self._host = Host(host_options, self._spark)
@@ -116,14 +118,14 @@ class Coordinator:
             raise InputError(str(error)) from None
         around = Surroundings(self.home.results, self.home.host)
         self._parts = assemble(
-            self._host, world, self.home.ledger, around, self.hub, options, self.office.epoch, self._join
+            self._host, world, self.home.ledger, around, self.hub, options, self.membership_service.epoch, self._join
         )
         return self._parts
 
     def stop(self) -> None:
-        """Stops at once; what was taken in goes on at the next start."""
+        """Stops at once; tuples that were taken in go on at the next start."""
         self.service.stopping()
-        self.office.stop()
+        self.membership_service.stop()
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
@@ -136,25 +138,25 @@ class Coordinator:
         if self._parts is not None:
             self._parts.close()
         self.service.close()
-        self.office.close()
+        self.membership_service.close()
         gc.unfreeze()
         withdraw(self.home)
         if self._own_spark and self._spark is not None:
             self._spark.stop()
 
     def _join(self, loop: PlacementLoop, host: Host) -> None:
-        """Lets sites take part in what the loop does."""
+        """Lets sites take part in the loop's changes."""
         options, tls = self.options, self.options.tls
         pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
-        listen = options.door or f"{options.host}:0"
+        listen = options.rpc_listen or f"{options.host}:0"
         authority = None if options.ca is None else options.ca.read_bytes()
         broker = (options.broker, options.broker_settings)
-        door = ListenOptions(listen, options.door_address, pair, authority, *broker)
-        members = Members(self.office.membership)
-        home_site = self._home_site = OwnSite(members, self.token, self.world, door)
-        home_site.facts = self.office.membership.facts
+        reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker)
+        members = Members(self.membership_service.membership)
+        home_site = self._home_site = OwnSite(members, self.token, self.world, reached)
+        home_site.facts = self.membership_service.membership.facts
         home_site.join(loop, host)
-        membership = self.office.membership
+        membership = self.membership_service.membership
         self.service.inventories = lambda: home_site.inventories(membership.present())
         self.service.resume_elsewhere = lambda name, operators: home_site.resume(membership.present(), name, operators)
 
@@ -163,10 +165,10 @@ class Coordinator:
             if state is MemberState.HERE:
                 home_site.joined(site)
 
-        self.office.membership.watchers.append(heard)
+        self.membership_service.membership.watchers.append(heard)
 
     def _step_down(self, reason: str) -> None:
-        """Another coordinator acts; whoever runs this one is to stop it."""
+        """Stops: another coordinator acts, and this one is to be ended by its user."""
         if self._parts is not None:
             self._parts.core.halt()
         self.stepped_down.set()
@@ -179,7 +181,7 @@ class Coordinator:
 
     @property
     def page(self) -> str:
-        """The page's address, with what it needs to change things."""
+        """The page's address, with the token that it needs to change things."""
         return f"{self.address}/#token={self.token}"
 
     @property
@@ -198,25 +200,27 @@ class Coordinator:
         return self.parts.loop.catalog
 
     @property
-    def first_outlets(self) -> list[SinkBinding]:
-        """Where the results of the first queries come out, of those that were never stopped."""
+    def first_sink_bindings(self) -> list[SinkBinding]:
+        """The sink bindings of the first queries that were never stopped."""
         first = set(self.options.first)
-        return [o for o in self.parts.core.outlets.known.values() if o.query in first and o.query not in self.stopped]
+        return [
+            o for o in self.parts.core.sink_bindings.known.values() if o.query in first and o.query not in self.stopped
+        ]
 
     @property
     def stopped(self) -> set[str]:
-        return self.parts.core.outlets.stopping
+        return self.parts.core.sink_bindings.stopping
 
     def submit(self, text: str, name: str | None = None) -> dict[str, Any]:
         """Adds a query; gives it as `GET /queries/{id}` does."""
         return self.service.wait(self.service.submit(text, name))
 
     def events(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> dict[str, Any]:
-        """Applies change events as one batch; gives what came of it."""
+        """Applies change events as one batch; returns the result."""
         return self.service.wait(self.service.change(events))
 
     def restore(self, nodes: Sequence[str]) -> dict[str, Any]:
-        """Brings removed nodes back as they were; gives what came of it."""
+        """Brings removed nodes back as they were; returns the result."""
         return self.service.wait(self.service.restore(nodes))
 
     def forget(self, nodes: Sequence[str]) -> dict[str, Any]:
@@ -227,7 +231,7 @@ class Coordinator:
         return self.service.wait(self.service.demand(query, demands))
 
     def positions(self, positions: Mapping[str, tuple[float, float]]) -> None:
-        """Where moving things are now."""
+        """The positions of moving things now."""
         self.service.move_things({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
 
     def latencies(self) -> dict[str, LatencyHistogram]:
@@ -236,7 +240,7 @@ class Coordinator:
         return delivery.latencies() if delivery is not None else {}
 
     def summary(self) -> dict[str, Any]:
-        """What was done since the process began."""
+        """The totals since the process began."""
         return self.parts.summary()
 
     def drain(self, timeout_s: float = 60.0) -> bool:
@@ -256,9 +260,9 @@ class Coordinator:
 
 
 def _settle_memory() -> None:
-    """What was made until now is not looked at again when Python looks for garbage.
+    """Takes the objects made so far out of garbage collection.
 
-    It is for the most part code, and stays; going through all of it stops every thread for 0.3 s, requests included.
+    Most of them are code, and stay; going through all of them stops every thread for 0.3 s, requests included.
     """
     gc.collect()
     gc.freeze()

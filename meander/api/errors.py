@@ -35,12 +35,12 @@ def respond(status: int, detail: str, instance: str, **more: Any) -> Response:
 
 
 def reason_of(scope: MutableMapping[str, Any]) -> str:
-    """Why the request of this scope was refused, if one of these has answered it."""
+    """The reason why the request of this scope was refused, if one of these has answered it."""
     return str(scope.get(_REASON, ""))
 
 
 def is_malformed(scope: MutableMapping[str, Any]) -> bool:
-    """Whether its fields were wrong, so that nobody has looked at what it wants."""
+    """Whether the fields of the request were wrong, so that it was never acted on."""
     return bool(scope.get(_MALFORMED))
 
 

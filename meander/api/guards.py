@@ -1,7 +1,7 @@
-"""What every request passes: size limit, headers, and who may do what.
+"""The checks of every request: size limit, headers, and rights.
 
-All of it is asynchronous although nothing waits: FastAPI runs plain functions in other threads, and every change of
-thread waits for the interpreter, which costs more than all that is done here.
+All of them are asynchronous although nothing waits: FastAPI runs plain functions in other threads, and every change of
+thread waits for the interpreter, which costs more than all checks together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ServiceOf = Annotated[Service, Depends(service_of)]
 async def role_of(
     service: ServiceOf, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
 ) -> Role:
-    """The role of whoever asks."""
+    """The role of the requester."""
     if given is None:
         raise ServiceRefusedError(
             HTTPStatus.UNAUTHORIZED, "send `Authorization: Bearer TOKEN`; `meander init` made them"
@@ -60,7 +60,7 @@ async def role_of(
 
 
 async def may_read(role: Annotated[Role, Depends(role_of)]) -> None:
-    """Everybody with a token may look."""
+    """Lets every owner of a token read."""
 
 
 async def may_change(role: Annotated[Role, Depends(role_of)]) -> None:
@@ -76,7 +76,7 @@ async def key_of(
         Header(min_length=1, max_length=LONGEST_KEY, description="The same request with the same key has one effect."),
     ] = None,
 ) -> Key | None:
-    """What makes this request the same as another one, if the client says so."""
+    """The identity of this request, if the client gives one."""
     if idempotency_key is None:
         return None
     body = await request.body()

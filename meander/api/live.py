@@ -34,9 +34,9 @@ async def stream(
     kinds: Annotated[str | None, Query(max_length=200, description="Only these, between commas.")] = None,
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> StreamingResponse:
-    """What happens, as it happens: topology, positions, moves, reconfiguration, query, query_removed, decision,
-    metrics, health. A client that was away sends `Last-Event-ID` and misses nothing; when it was away for too
-    long, `reset` tells it to load everything again."""
+    """The events of the service, as they happen: topology, positions, moves, reconfiguration, query, query_removed,
+    decision, metrics, health. A client that was away sends `Last-Event-ID` and misses nothing; when it was away for
+    too long, `reset` tells it to load everything again."""
     wanted = None if kinds is None else frozenset(k.strip() for k in kinds.split(","))
     frames: AsyncIterator[bytes] = service.hub.watch(last_event_id, wanted)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -1,4 +1,5 @@
-"""What goes in and out, for the OpenAPI description. Answers are made by the board; tests check that they fit these."""
+"""The bodies of requests and answers, for the OpenAPI description. Answers are made by the read model; tests check
+that they fit these."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
 class Input(BaseModel):
-    """A body of a request: what is not known is an error."""
+    """A body of a request: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Problem(BaseModel):
+class ProblemDetails(BaseModel):
     type: str
     title: str
     status: int
@@ -27,7 +28,7 @@ class Problem(BaseModel):
 
 class Stages(BaseModel):
     stages: dict[str, int] = Field(
-        description="By how their next batch runs: `prepared`, `in_pieces`, `plain` or `refused`."
+        description="By how their next batch runs: `prepared`, `operator_at_a_time`, `plain` or `refused`."
     )
     refused: dict[str, int] = Field(description="Those whose plans cannot be prepared, by the reason.")
 
@@ -140,7 +141,7 @@ class EventOutcome(BaseModel):
     failed: str | None = Field(None, description="Why it could not be applied although it was accepted.")
 
 
-class PastEvent(BaseModel):
+class RecordedEvent(BaseModel):
     seq: int
     at_ms: int
     event: dict[str, Any]
@@ -154,7 +155,7 @@ class Demand(BaseModel):
     unit: str | None = None
 
 
-class Latency(BaseModel):
+class LatencyPercentiles(BaseModel):
     p50: float | None
     p95: float | None
     p99: float | None
@@ -173,7 +174,7 @@ class Query(BaseModel):
     fragments: int
     results: int = Field(description="Rows that its sink has taken.")
     rate_tps: float
-    latency_ms: Latency = Field(description="Event-time latency of the last seconds.")
+    latency_ms: LatencyPercentiles = Field(description="Event-time latency of the last seconds.")
 
 
 class Operator(BaseModel):
@@ -184,7 +185,7 @@ class Operator(BaseModel):
     fragment: int | None
     slot: int | None
     shared: bool = Field(description="Whether several queries use it.")
-    pinned: bool = Field(description="Whether somebody put it there by hand.")
+    pinned: bool = Field(description="Whether it was put there by hand.")
     queries: list[str]
     why: str = Field(description="Why it is where it is, or has no place.")
 
@@ -236,14 +237,15 @@ class Switched(BaseModel):
     transition: Transition
 
 
-class MoveWish(Input):
+class MoveRequest(Input):
     operator: int = Field(ge=0, le=LARGEST_WHOLE, description="Its number, as in a query's dag.")
     node: Name
 
 
-class ResumeWish(Input):
+class ResumeRequest(Input):
     name: Name | None = Field(
-        default=None, description="A stream, a query (its outlets), or such as `fragment 7`; everything if not given."
+        default=None,
+        description="A stream, a query (its sink bindings), or such as `fragment 7`; everything if not given.",
     )
 
 
@@ -273,7 +275,7 @@ class Placement(BaseModel):
     kind: str
     queries: list[str]
     node: str | None
-    pinned: bool = Field(description="Whether somebody put it there by hand.")
+    pinned: bool = Field(description="Whether it was put there by hand.")
     why: str
 
 
@@ -326,7 +328,7 @@ class Reconfiguration(BaseModel):
     moves: list[OperatorMove]
     state_bytes: int
     pause_ms: float | None = Field(description="How long the fragments it replaced had stopped.")
-    status: Literal["under_way", "in_effect", "taken_back"]
+    status: Literal["under_way", "committed", "aborted"]
     reason: str | None = None
 
 

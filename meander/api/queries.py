@@ -19,7 +19,7 @@ Id = Annotated[str, Path(description="The query's name.", min_length=1, max_leng
 
 @router.get("/queries", responses={200: {"model": list[models.Query]}}, response_class=Response)
 async def listed(service: ServiceOf) -> Response:
-    """All queries, with how they are doing."""
+    """All queries, with their conditions."""
     return shown(list(service.views.queries.values()))
 
 
@@ -31,7 +31,7 @@ async def listed(service: ServiceOf) -> Response:
     response_class=Response,
 )
 async def submit(service: ServiceOf, body: models.Submission, key: KeyOf) -> Response:
-    """Add a query. It is placed and deployed at once; what is shared with others runs already."""
+    """Add a query. It is placed and deployed at once; shared operators run already."""
     return await answered(await asyncio.to_thread(service.submit, body.text, body.name, key))
 
 
@@ -55,7 +55,7 @@ def results(service: ServiceOf, query: Id, limit: Annotated[int, Query(ge=1, le=
     response_class=Response,
 )
 async def stop(service: ServiceOf, query: Id, key: KeyOf) -> Response:
-    """Stop a query: what is in flight is finished and delivered, then everything it used is freed."""
+    """Stop a query: tuples in flight are processed and delivered, then its resources are freed."""
     return await answered(service.stop(query, key))
 
 

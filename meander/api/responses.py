@@ -1,4 +1,4 @@
-"""How answers are written: JSON once, without being looked at again by the framework."""
+"""The writing of answers: JSON once, without a second validation by the framework."""
 
 from __future__ import annotations
 

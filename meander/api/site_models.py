@@ -1,4 +1,4 @@
-"""What sites send and are told, for the OpenAPI description."""
+"""The messages between sites and the coordinator, for the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Registered(BaseModel):
     session: str
     now_ms: int
     heartbeat_ms: int
-    patience_ms: int
+    session_timeout_ms: int
     nodes: list[str]
 
 
@@ -104,13 +104,13 @@ class SiteShown(BaseModel):
     measures: dict[str, Any] | None = None
 
 
-class TokenWish(Input):
+class TokenRequest(Input):
     site: Name
     nodes: list[Name] = Field(min_length=1, max_length=1000, description="Names, or patterns with * and ?.")
     renew: bool = Field(False, description="Whether to replace a token that the site has.")
 
 
-class TokenMade(BaseModel):
+class TokenCreated(BaseModel):
     site: str
     nodes: list[str]
     token: str = Field(description="Shown once.")

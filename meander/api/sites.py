@@ -98,7 +98,7 @@ def sites(service: ServiceOf) -> Response:
 
 @router.get("/sites/{site}", responses={200: {"model": models.SiteShown}}, response_class=Response)
 def site(service: ServiceOf, site: str) -> Response:
-    """One site, with what it measured last."""
+    """One site, with its last measures."""
     return shown(service.sites.site(site))
 
 
@@ -121,18 +121,18 @@ def release(service: ServiceOf, site: str) -> Response:
     response_class=Response,
 )
 def tokens(service: ServiceOf) -> Response:
-    """Which sites have a token, and for which nodes."""
-    return shown([given.as_json() for given in service.sites.book.passes()])
+    """List the sites that have a token, with their nodes."""
+    return shown([given.as_json() for given in service.sites.store.passes()])
 
 
 @router.post(
     "/site-tokens",
     status_code=201,
     dependencies=[Depends(may_change)],
-    responses={201: {"model": models.TokenMade}},
+    responses={201: {"model": models.TokenCreated}},
     response_class=Response,
 )
-def make_token(service: ServiceOf, body: models.TokenWish) -> Response:
+def make_token(service: ServiceOf, body: models.TokenRequest) -> Response:
     """Make a token for a site. It is shown once; only its hash is kept."""
     token = service.sites.make_token(body.site, body.nodes, OPERATOR, renew=body.renew)
     return shown({"site": body.site, "nodes": body.nodes, "token": token}, HTTPStatus.CREATED)
@@ -156,10 +156,10 @@ def audit(
     since: Annotated[int, Query(ge=0, le=LARGEST_TIME, description="Only those after this number.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Who did what, the newest entries, oldest first."""
+    """List the newest entries of the audit log, oldest first."""
     if service.auditor is not None:
         service.auditor.flush()
-    return shown(service.sites.book.audit(limit, since))
+    return shown(service.sites.store.audit(limit, since))
 
 
 def _epoch(seen: models.SiteSeen | None) -> Epoch | None:

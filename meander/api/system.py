@@ -1,4 +1,4 @@
-"""Health, metrics, and letting go on what was paused."""
+"""Health, metrics, and resuming."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ metrics_router = APIRouter()
 
 @open_router.get("/health", responses={200: {"model": models.Health}}, response_class=Response)
 async def health(service: ServiceOf) -> Response:
-    """Whether the coordinator runs, and what is wrong if something is. Needs no token."""
+    """Whether the coordinator runs, and its problems. Needs no token."""
     return shown(service.health())
 
 
@@ -31,7 +31,7 @@ def metrics(service: ServiceOf) -> Response:
 
 @router.get("/doctor", responses={200: {"model": models.Examination}}, response_class=Response)
 def doctor(service: ServiceOf) -> Response:
-    """Whether what runs, here and at all sites, is what the catalog says; what differs if something does."""
+    """Compare the running fragments, here and at all sites, with the catalog; lists the differences."""
     return shown(service.doctor())
 
 
@@ -41,8 +41,8 @@ def doctor(service: ServiceOf) -> Response:
     responses={200: {"model": list[models.Resumed]}},
     response_class=Response,
 )
-def resume(service: ServiceOf, body: models.ResumeWish) -> Response:
-    """Try again what is paused because it failed: streams, outlets and fragments, here and at all sites."""
+def resume(service: ServiceOf, body: models.ResumeRequest) -> Response:
+    """Try failed parts that are paused again: streams, sink bindings and fragments, here and at all sites."""
     return shown(service.resume(body.name))
 
 

@@ -1,4 +1,4 @@
-"""What there is: nodes, links, streams, sinks, and where operators and fragments run."""
+"""The topology over HTTP: nodes, links, streams, sinks, and where operators and fragments run."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ async def topology(service: ServiceOf) -> Response:
 
 @router.get("/positions", responses={200: {"model": dict[str, models.Position]}}, response_class=Response)
 async def positions(service: ServiceOf) -> Response:
-    """Where moving things are, if somebody tells."""
+    """List the positions of moving things, if there are any."""
     return shown(service.positions)
 
 
 @router.get("/streams", responses={200: {"model": list[models.Stream]}}, response_class=Response)
 async def streams(service: ServiceOf) -> Response:
-    """What queries can read."""
+    """List the streams that queries can read."""
     return shown(service.streams())
 
 
 @router.get("/sinks", responses={200: {"model": list[models.SinkTarget]}}, response_class=Response)
 async def sinks(service: ServiceOf) -> Response:
-    """Where results can go."""
+    """List the sinks that can take results."""
     return shown(service.sinks())
 
 
@@ -46,7 +46,7 @@ async def samples(service: ServiceOf) -> Response:
 
 @router.get("/placements", responses={200: {"model": list[models.Placement]}}, response_class=Response)
 async def placements(service: ServiceOf) -> Response:
-    """Where every operator is to run, and why."""
+    """List the operators with the nodes on which they are to run, and the reasons."""
     return shown(service.placements())
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from meander.adapt.decisions import Action
+from meander.adapt.decisions import DecisionAction
 from meander.adapt.log import read, told
 from meander.cli.client import HERE, Directory, Token, Url, connect
 from meander.model.errors import unknown
@@ -32,7 +32,9 @@ def log(
         typer.Argument(help="Decision log (JSON lines); without it, the coordinator's.", show_default=False),
     ] = None,
     query: Annotated[str | None, typer.Option("--query", "-q", help="Only this query.")] = None,
-    action: Annotated[str | None, typer.Option("--action", "-a", help=", ".join(a.value for a in Action))] = None,
+    action: Annotated[
+        str | None, typer.Option("--action", "-a", help=", ".join(a.value for a in DecisionAction))
+    ] = None,
     last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last so many.")] = None,
     details: Annotated[bool, typer.Option("--details", "-d", help="With the numbers behind each decision.")] = False,
     directory: Directory = HERE,
@@ -40,9 +42,9 @@ def log(
     token: Token = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show in words what was decided, by a running coordinator or as a log file has it."""
-    if action is not None and action not in [a.value for a in Action]:
-        raise unknown("action", action, [a.value for a in Action])
+    """Show decisions in words, of a running coordinator or from a log file."""
+    if action is not None and action not in [a.value for a in DecisionAction]:
+        raise unknown("action", action, [a.value for a in DecisionAction])
     found = read(file) if file is not None else connect(directory, url, token).get("/decisions", limit=1000)
     entries = [entry for entry in found if query in (None, entry["query"]) and action in (None, entry["action"])]
     entries = entries[-last:] if last is not None else entries

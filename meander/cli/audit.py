@@ -1,4 +1,4 @@
-"""`meander audit`: who did what to a coordinator, and who was not allowed to."""
+"""`meander audit`: the changes that were asked of a coordinator, and the refused ones."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def audit(
     if url is not None or (found is not None and found.runs):
         entries = connect(directory, url, token).get("/audit", limit=limit, since=since)
     else:
-        book = MembershipStore(home.ledger)
-        entries = book.audit(limit, since)
-        book.close()
+        store = MembershipStore(home.ledger)
+        entries = store.audit(limit, since)
+        store.close()
     if as_json:
         show(entries)
         return

@@ -28,7 +28,7 @@ def certificates(
     as_json: Json = False,
 ) -> None:
     """Make certificates for TLS. The first time, an authority is made too: ca.pem goes everywhere, ca.key nowhere."""
-    from meander.coordinator.security.certificates import make  # what it needs takes a moment to load
+    from meander.coordinator.security.certificates import make  # its imports take a moment to load
 
     made = make(directory, names, hosts or ())
     if as_json:

@@ -68,7 +68,7 @@ def _value(text: str) -> Any:
 def plan(
     event: Words, directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False
 ) -> None:
-    """Say what events would move, and why; nothing is changed."""
+    """Show the moves that events would cause, and why; nothing is changed."""
     found = connect(directory, url, token).send("POST", "/events", {"events": read_events(event)}, dry_run="true")
     if as_json:
         show(found)
@@ -78,7 +78,7 @@ def plan(
 
 
 def tell(found: dict[str, Any]) -> None:
-    """What a batch came to, or would."""
+    """Prints the result of a batch, applied or not."""
     for m in found["moves"]:
         queries = ", ".join(m["queries"]) or "no query"
         where = f"{m['from'] or 'nowhere'} to {m['to'] or 'nowhere'}"
@@ -110,7 +110,7 @@ def events(
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Send change events, or show those that happened with what came of them."""
+    """Send change events, or show past ones with their results."""
     client = connect(directory, url, token)
     if not event:
         found = client.get("/events", since=since, limit=last)
@@ -179,14 +179,16 @@ def move(
 def resume(
     name: Annotated[
         str | None,
-        typer.Argument(help="A stream, a query (its outlets and operators), or 'fragment 7'; everything if not given."),
+        typer.Argument(
+            help="A stream, a query (its sink bindings and operators), or 'fragment 7'; everything if not given."
+        ),
     ] = None,
     directory: Directory = HERE,
     url: Url = None,
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Try again what is paused because it failed, such as a stream with too many malformed rows; `status` names it."""
+    """Try failed parts that are paused again, such as a stream with too many malformed rows; `status` names them."""
     found = connect(directory, url, token).send("POST", "/resume", {"name": name})
     if as_json:
         show(found)

@@ -48,7 +48,7 @@ class ServiceClient:
     address: str
     token: str
     ca: Path | None = None
-    """Who signed the coordinator's certificate, if the system does not know."""
+    """The authority that signed the coordinator's certificate, unless the system knows it."""
 
     def get(self, path: str, **query: Any) -> Any:
         return self._ask("GET", path, query)
@@ -103,7 +103,7 @@ class ServiceClient:
             connection.close()
 
     def watch(self, kinds: str | None = None) -> Iterator[tuple[str, Any]]:
-        """What happens, as it happens: kinds and values."""
+        """Yields events as they happen: kinds and values."""
         with self._request("GET", "/stream", {"kinds": kinds}, None, {}, None) as response:
             kind = ""
             for raw in response:
@@ -115,7 +115,7 @@ class ServiceClient:
 
 
 def _fail(status: int, body: bytes) -> NoReturn:
-    """Says what the coordinator said."""
+    """Prints the coordinator's refusal."""
     try:
         detail = str(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):
@@ -143,7 +143,7 @@ def connect(directory: Path, url: str | None, token: str | None) -> ServiceClien
 
 
 def _authority(home: CoordinatorDirectory) -> Path | None:
-    """Whom to trust: what the environment says, or else the settings of the directory."""
+    """The authority to trust: from the environment, or else from the settings of the directory."""
     given = os.environ.get("MEANDER_CA") or (read_settings(home).get("ca") if home.exists else None)
     return None if given is None else Path(given)
 
@@ -154,7 +154,7 @@ def at(query: str, *more: str) -> str:
 
 
 def complete_query(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of queries, for the shell; nothing when nobody answers."""
+    """Names of queries, for the shell; none when the coordinator does not answer."""
     given = context.params
     try:
         client = connect(Path(given.get("directory") or HERE), given.get("url"), given.get("token"))

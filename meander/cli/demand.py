@@ -30,7 +30,7 @@ def check(
     weekday: Annotated[int | None, typer.Option(min=1, max=7, help="And on this day; 1 is Monday.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how demands are understood, or what is wrong with them."""
+    """Show how demands are understood, or their mistakes."""
     demands = parse_demands(text)
     facts = {fact: float(v) for fact, v in ((Fact.HOUR, hour), (Fact.WEEKDAY, weekday)) if v is not None}
     applies = [demand.applies(facts) for demand in demands]
@@ -54,7 +54,7 @@ def try_(
     seed: Annotated[int, typer.Option(help="For mechanisms that draw numbers.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Ask every mechanism what it could give each query, and name demands that none can meet."""
+    """Ask every mechanism for a forecast of each query, and name demands that none can meet."""
     tables = forecast(read_setting(topology, queries, None), seed)
     if as_json:
         typer.echo(json.dumps([table.as_json() for table in tables], indent=2, ensure_ascii=False))

@@ -102,7 +102,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     table.add_row(
         "moved",
         f"{summary['moves']} operators, {summary['fragments_moved']} fragments in {summary['reconfigurations']} "
-        f"reconfigurations ({summary['taken_back']} taken back), {summary['state_bytes']:,} bytes of state",
+        f"reconfigurations ({summary['aborted']} aborted), {summary['state_bytes']:,} bytes of state",
     )
     for phase in ("before", "during"):
         p = summary["latency"].get(phase)

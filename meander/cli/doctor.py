@@ -1,4 +1,4 @@
-"""`meander doctor`: whether what runs is what the catalog says."""
+"""`meander doctor`: compares the running fragments with the catalog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """Compare what runs, here and at all sites, with what was decided.
+    """Compare the running fragments, here and at all sites, with the catalog.
 
     Ends with exit code 1 when something differs, or when a site could not be asked.
     """

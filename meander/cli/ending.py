@@ -1,4 +1,4 @@
-"""How long-running commands are told to end: SIGTERM and Ctrl-C, while they start and once they run."""
+"""The end of long-running commands: SIGTERM and Ctrl-C, while they start and once they run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ending:
         self.is_ready = True
 
     def give_up(self, reason: str) -> NoReturn:
-        """Ends at once what cannot even be stopped, such as without its Java; what was committed is on the disk."""
+        """Ends a process at once that cannot be stopped, such as without its Java; commits are on the disk."""
         typer.secho(f"error: {reason}; everything that was taken in is there at the next start", err=True)
         sys.stdout.flush()
         os._exit(1)

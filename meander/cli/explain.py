@@ -1,4 +1,4 @@
-"""`meander explain`: what a query will do and, on a topology, how long its data is on its way, without running it."""
+"""`meander explain`: what a query will do and, on a topology, how long its data takes to arrive, without running it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from meander.model.plan import Query
 from meander.model.resilience import check_detour
 from meander.model.streams import SinkTarget, Stream
 from meander.place.catalog import Catalog
-from meander.place.forecast import Forecast, forecast
+from meander.place.forecast import RouteForecast, forecast
 from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.mechanisms.base import Mechanism
 
 _SUFFIXES = (".sql", ".py")
-MOST_WAYS = 8
-"""Ways that the text shows; JSON has all."""
+MOST_ROUTES = 8
+"""Routes that the text shows; JSON has all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -43,9 +43,19 @@ def explain(
         ),
     ] = "bottom_up",
     detour: Annotated[float | None, typer.Option(help=DETOUR_HELP, show_default="the topology's, or 1.5")] = None,
+    physical: Annotated[
+        bool, typer.Option("--physical", help="Show how the stages of its fragments would run on Spark, and why.")
+    ] = False,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="With --physical: cores of the machine.", show_default="those of this one")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its ways."""
+    """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its routes.
+
+    With --physical, how it would run instead: its fragments, their stages, which rewrites apply to each, and from which
+    batch sizes on. Nothing is started for it.
+    """
     chosen = mechanism(mechanism_name)
     if detour is not None:
         check_detour(detour)
@@ -53,26 +63,42 @@ def explain(
     script = _script(query, contents.streams if contents else {}, contents.sinks if contents else None)
     if not script.queries:
         raise InputError("there is no query to explain; add a SELECT", query if _is_file(query) else None)
-    ways = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
+    if physical:
+        _show_physical(script, contents, chosen, cores, as_json=as_json)
+        return
+    routes = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
     if as_json:
         found = [explain_json(q) for q in script.queries]
-        for each, forecast_ in zip(found, ways, strict=False):
+        for each, forecast_ in zip(found, routes, strict=False):
             each["placement"] = forecast_.as_json()
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
     texts = [explain_text(q) for q in script.queries]
-    for at, forecast_ in enumerate(ways):
-        title, *lines = forecast_.lines(MOST_WAYS)
+    for at, forecast_ in enumerate(routes):
+        title, *lines = forecast_.lines(MOST_ROUTES)
         texts[at] += "\n".join(["", "", f"  {title}", *(f"        {line}" for line in lines)])
     typer.echo("\n\n".join(texts))
 
 
 def _forecast(
     contents: TopologyFile, script: Script, query: Query, chosen: Mechanism, detour: float | None
-) -> Forecast:
+) -> RouteForecast:
     streams, sinks = {**contents.streams, **script.streams}, {**contents.sinks, **script.sinks}
     limit = contents.resilience.detour if detour is None else detour
     return forecast(Catalog(contents.topology, streams, sinks, detour=limit), query, chosen)
+
+
+def _show_physical(
+    script: Script, contents: TopologyFile | None, chosen: Mechanism, cores: int | None, *, as_json: bool
+) -> None:
+    """Each query placed alone; without a topology as one fragment."""
+    from meander.local.physical import PlannedQuery, planned_query  # it imports PySpark, which takes a second
+
+    found: list[PlannedQuery] = [planned_query(script, query, contents, chosen.name, cores) for query in script.queries]
+    if as_json:
+        typer.echo(json.dumps([each.as_json() for each in found], indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n\n".join(each.text() for each in found))
 
 
 def _script(query: str, streams: dict[str, Stream], sinks: dict[str, SinkTarget] | None) -> Script:

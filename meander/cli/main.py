@@ -102,7 +102,7 @@ def main(
 ) -> None:
     """Continuous queries on Spark that keep running while the infrastructure under them moves.
 
-    Write a query in SQL or Python and a topology in YAML, then look at what would happen with `meander explain`.
+    Write a query in SQL or Python and a topology in YAML, then see the effect with `meander explain`.
     """
 
 

@@ -62,7 +62,7 @@ def remove(
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Remove nodes with their links, as when they fail. What they had is remembered."""
+    """Remove nodes with their links, as when they fail. Their links and capacity are kept."""
     events = [{"event": "node_removed", "node": name} for name in nodes]
     _send("/events", {"events": events}, dry_run, (directory, url, token), as_json)
 

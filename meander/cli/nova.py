@@ -22,15 +22,15 @@ from meander.model.errors import InputError
 group = typer.Typer(no_args_is_help=True, help="Place, split and move joins over very many nodes.")
 
 
-class Latency(StrEnum):
-    """Which latencies count."""
+class LatencyModel(StrEnum):
+    """The latencies that count."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
 
 
 class TooLittleRoom(StrEnum):
-    """What happens to parts of joins that fit nowhere."""
+    """The treatment of parts of joins that fit nowhere."""
 
     REFUSE = "refuse"
     SPREAD = "spread"
@@ -41,7 +41,7 @@ LatencyFile = Annotated[Path | None, typer.Option("--latency", "-l", help="Round
 TopologyPath = Annotated[Path | None, typer.Option("--topology", "-t", help="Topology file instead.")]
 JoinTable = Annotated[Path | None, typer.Option("--joins", help="CSV: left, right, left_tps, right_tps[, sink].")]
 Sink = Annotated[str | None, typer.Option(help="Node that gets the results.", show_default="the first node")]
-By = Annotated[Latency, typer.Option(help="Latencies to place and judge by.")]
+By = Annotated[LatencyModel, typer.Option(help="Latencies to place and judge by.")]
 Level = Annotated[int, typer.Option(min=0, max=10, help="Heterogeneity of drawn capacities.")]
 Seed = Annotated[int, typer.Option(help="For what is drawn.")]
 Unlimited = Annotated[bool, typer.Option("--unlimited", help="As if every node could take in everything.")]
@@ -77,7 +77,7 @@ def place(
     topology: TopologyPath = None,
     joins: JoinTable = None,
     sink: Sink = None,
-    by: By = Latency.MEASURED,
+    by: By = LatencyModel.MEASURED,
     level: Level = 10,
     seed: Seed = 0,
     unlimited: Unlimited = False,
@@ -95,12 +95,12 @@ def place(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Place joins: which node runs which part, what tuples then experience, and who is loaded how much."""
+    """Place joins: the node of each part, the latencies of tuples, and the load of nodes."""
     from meander.place.nova.improvement.bandwidth import respect_links
     from meander.place.nova.place import place as place_joins
     from meander.place.nova.quality import judge as judging
 
-    wanted = Wanted(joins, sink, level, seed, unlimited, least_free, bandwidth, by is Latency.MEASURED, repair)
+    wanted = Wanted(joins, sink, level, seed, unlimited, least_free, bandwidth, by is LatencyModel.MEASURED, repair)
     world = _world(latency, topology, repair)
     problem, notes = problem_from(world, wanted)
     start = time.perf_counter()
@@ -155,7 +155,7 @@ def compare(
     topology: TopologyPath = None,
     joins: JoinTable = None,
     sink: Sink = None,
-    by: By = Latency.MEASURED,
+    by: By = LatencyModel.MEASURED,
     level: Level = 10,
     seed: Seed = 0,
     unlimited: Unlimited = False,
@@ -168,9 +168,9 @@ def compare(
     from meander.place.nova.baselines.base import judge_outcome
     from meander.place.nova.place import place as place_joins
     from meander.place.nova.quality.judge import judge
-    from meander.place.nova.settings import Settings
+    from meander.place.nova.settings import NovaSettings
 
-    wanted = Wanted(joins, sink, level, seed, unlimited, measured=by is Latency.MEASURED, repair=repair)
+    wanted = Wanted(joins, sink, level, seed, unlimited, measured=by is LatencyModel.MEASURED, repair=repair)
     problem, _ = problem_from(_world(latency, topology, repair), wanted)
     found: list[dict[str, Any]] = []
     for name in ("nova", "unimproved", *BASELINES):
@@ -178,7 +178,7 @@ def compare(
         if name in BASELINES:
             verdict = judge_outcome(BASELINES[name](problem), problem)
         else:
-            verdict = judge(place_joins(problem, Settings(improve_s=improve if name == "nova" else 0.0)))
+            verdict = judge(place_joins(problem, NovaSettings(improve_s=improve if name == "nova" else 0.0)))
         found.append(
             {"mechanism": name, "p90_delta_ms": verdict.p90_delta_ms, "mean_delta_ms": verdict.mean_delta_ms,
              "overloaded": verdict.overloaded, "nodes": verdict.used, "replicas": verdict.replicas,
@@ -214,7 +214,7 @@ def reoptimise(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Place joins by coordinates, let random things happen, and say what each cost and how good the result still is."""
+    """Place joins by coordinates, apply random changes, and show the cost of each and the quality of the result."""
     from meander.local.join_events import replay
     from meander.place.nova.place import place as place_joins
     from meander.place.nova.quality.judge import judge
@@ -270,10 +270,10 @@ def _world(latency: Path | None, topology: Path | None, repair: bool) -> JoinWor
 
 def _settings(sigma: float | None, bandwidth: float, overload: TooLittleRoom, improve: float) -> Any:
     from meander.place.nova.partition import SIGMA
-    from meander.place.nova.settings import Overload, Settings
+    from meander.place.nova.settings import NovaSettings, Overload
 
     chosen = sigma if sigma is not None else (None if np.isfinite(bandwidth) else SIGMA)
-    return Settings(sigma=chosen, overload=Overload[overload.name], improve_s=improve)
+    return NovaSettings(sigma=chosen, overload=Overload[overload.name], improve_s=improve)
 
 
 def _probed(problem: Any, candidates: int) -> Any:
@@ -304,7 +304,7 @@ def _replicas(placed: Any, world: JoinWorld) -> list[dict[str, Any]]:
 
 
 def _links(relief: Any) -> str:
-    """What it took that no link of the topology carries too much."""
+    """Prints the cost of overloading no link of the topology."""
     refused = [f"join {j}" for j in relief.refused]
     named = f", refused: {', '.join(refused[:3])}{' ...' if len(refused) > 3 else ''}" if refused else ""
     return f"none exceeded: {relief.moved} replicas moved, {relief.cut} cut{named}"

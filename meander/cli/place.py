@@ -1,4 +1,4 @@
-"""`meander place`: where operators run, and what moves when the world changes."""
+"""`meander place`: the nodes of operators, and the moves when the topology changes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def place(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the placement here (JSON).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Place queries on a topology, replay what happens to it, and say what moved."""
+    """Place queries on a topology, replay its changes, and show the moves."""
     chosen = mechanism(mechanism_name)
     setting = read_setting(topology, queries, events)
     engine = engine_of(setting, chosen, amenders=amenders, control=control, seed=seed, detour=detour)
@@ -87,7 +87,7 @@ def place(
 
 
 class _Story:
-    """Tells what happens while it happens: progress, and with `--explain` every move."""
+    """Prints changes as they happen: progress, and with `--explain` every move."""
 
     def __init__(self, engine: Engine, setting: Setting, batch: int | None, explain: bool, as_json: bool) -> None:
         self.words = Words(engine.catalog)
@@ -166,7 +166,7 @@ def _print(engine: Engine, setting: Setting, totals: PlacingTotals, output: Path
 
 
 def _faults(engine: Engine) -> list[str]:
-    """What is wrong besides operators that wait."""
+    """The faults besides operators that wait."""
     catalog = engine.catalog
     left = waiting(catalog)
     found = violations(catalog.plan, catalog.placement, catalog.topology)

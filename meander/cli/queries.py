@@ -82,7 +82,7 @@ def _because(found: dict[str, Any]) -> str:
 
 
 def list_queries(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
-    """List queries with how they are doing."""
+    """List queries with their conditions."""
     found = connect(directory, url, token).get("/queries")
     if as_json:
         show(found)
@@ -96,7 +96,7 @@ def list_queries(directory: Directory = HERE, url: Url = None, token: Token = No
 
 
 def query_reasons(queries: list[dict[str, Any]]) -> list[str]:
-    """Why queries are not simply running, a line each."""
+    """The reasons why queries are not simply running, a line each."""
     return [f"{q['id']} is {q['status']}: {q['reason']}" for q in queries if q.get("reason")]
 
 
@@ -154,7 +154,7 @@ def describe(
 def stop(
     query: QueryName, directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False
 ) -> None:
-    """Stop a query: what is in flight is delivered, then everything it used is freed."""
+    """Stop a query: tuples in flight are delivered, then its resources are freed."""
     found = connect(directory, url, token).send("DELETE", at(query))
     if as_json:
         show(found)

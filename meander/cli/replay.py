@@ -60,7 +60,8 @@ def replay(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Run queries on Spark while topology changes come in by their time; say what each change took and lost."""
+    """Run queries on Spark while topology changes come in by their time; show the time and the losses of each
+    change."""
     find_mechanism(mechanism)
     protocol(protocol_name)
     if detour is not None:
@@ -144,7 +145,7 @@ def summary_of(report: Any) -> dict[str, Any]:
         "fragments": report.fragments,
         "changes": len(report.changes),
         "unfinished": report.unfinished,
-        "taken_back": list(report.failures),
+        "aborted": list(report.failures),
         "refused": list(report.refused),
         "waiting": list(report.waiting),
         "queue_delay_s": spread("queued_s"),
@@ -204,6 +205,6 @@ def _print(summary: dict[str, Any]) -> None:
         table.add_row("note", "slots were started over, so latency is not that of a quiet machine")
     for decision in summary["decisions"]:
         table.add_row("decided", decision)
-    for problem in (*summary["problems"], *summary["refused"], *summary["taken_back"], *summary["waiting"]):
+    for problem in (*summary["problems"], *summary["refused"], *summary["aborted"], *summary["waiting"]):
         table.add_row("problem", problem)
     Console().print(table)

@@ -58,7 +58,8 @@ def run(
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
-    """Join a coordinator and run the fragments of some nodes here; SIGTERM and Ctrl-C finish what was taken in."""
+    """Join a coordinator and run the fragments of some nodes here; SIGTERM and Ctrl-C process all tuples that were
+    taken in."""
     if context.invoked_subcommand is not None:
         return
     if join is None or token is None or nodes is None:

@@ -47,8 +47,8 @@ def create(
     else:
         for each in (name, *names):
             check_name(each, "a name")
-        with _book(directory) as book:
-            made = book.make_token(name, names, wall_clock_ms(), OPERATOR, renew=renew)
+        with _store(directory) as store:
+            made = store.make_token(name, names, wall_clock_ms(), OPERATOR, renew=renew)
     if as_json:
         show({"site": name, "nodes": names, "token": made})
     else:
@@ -62,8 +62,8 @@ def list_tokens(directory: Directory = HERE, url: Url = None, token: Token = Non
     if client is not None:
         found = client.get("/site-tokens")
     else:
-        with _book(directory) as book:
-            found = [given.as_json() for given in book.passes()]
+        with _store(directory) as store:
+            found = [given.as_json() for given in store.passes()]
     if as_json:
         show(found)
         return
@@ -77,8 +77,8 @@ def revoke(name: SiteName, directory: Directory = HERE, url: Url = None, token: 
     if client is not None:
         client.send("DELETE", f"/site-tokens/{name}")
     else:
-        with _book(directory) as book:
-            book.revoke(name, wall_clock_ms(), OPERATOR)
+        with _store(directory) as store:
+            store.revoke(name, wall_clock_ms(), OPERATOR)
     typer.echo(f"the token of site {name} is good no more")
 
 
@@ -123,12 +123,12 @@ def _running(directory: Path, url: str | None, token: str | None) -> ServiceClie
 
 
 @contextmanager
-def _book(directory: Path) -> Iterator[MembershipStore]:
-    book = MembershipStore(CoordinatorDirectory(directory).ledger)
+def _store(directory: Path) -> Iterator[MembershipStore]:
+    store = MembershipStore(CoordinatorDirectory(directory).ledger)
     try:
-        yield book
+        yield store
     finally:
-        book.close()
+        store.close()
 
 
 def _print(headings: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

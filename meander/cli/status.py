@@ -1,4 +1,5 @@
-"""`meander status`: how a coordinator or a `meander run` is doing; or what a placement runs where, and what waits."""
+"""`meander status`: the condition of a coordinator or a `meander run`; or the nodes and waiting operators of a
+placement."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def _show_coordinator(directory: Path, url: str | None, token: str | None, as_js
 
 
 def _show_run(folder: Path, as_json: bool) -> None:
-    """Ends with code 1 when nothing runs, or when what runs has a problem."""
+    """Ends with code 1 when nothing runs, or there is a problem."""
     seen = read_status(folder)
     if seen is None:
         if as_json:

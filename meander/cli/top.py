@@ -52,7 +52,7 @@ def top(
 
 
 class _View:
-    """What is known, and how it is drawn."""
+    """The state of the display, and its drawing."""
 
     def __init__(self, client: ServiceClient) -> None:
         self.client = client

@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 @group.command()
 def check(file: File) -> None:
-    """Say whether a topology file is right, or what is wrong and on which line."""
+    """Check a topology file, and name mistakes with their lines."""
     contents = load(file)
     summary = summarise(contents.topology)
     streams, sinks = len(contents.streams), len(contents.sinks)

@@ -47,15 +47,19 @@ def up(
     certificate: Annotated[str | None, typer.Option(help="Serve HTTPS with this certificate; needs --key.")] = None,
     key: Annotated[str | None, typer.Option(help="The key of the certificate.")] = None,
     ca: Annotated[str | None, typer.Option(help="The authority that signed the certificates of sites.")] = None,
-    door: Annotated[str | None, typer.Option(help="Host and port at which sites pull channels from here.")] = None,
-    door_address: Annotated[str | None, typer.Option(help="Where they reach it, if it differs: grpc://...")] = None,
+    rpc_listen: Annotated[
+        str | None, typer.Option(help="Host and port at which sites pull channels from here.")
+    ] = None,
+    rpc_address: Annotated[str | None, typer.Option(help="Where they reach it, if it differs: grpc://...")] = None,
     broker: Annotated[
         str | None, typer.Option(help="A Kafka broker, such as hub:9092, for channels to sites that use the same one.")
     ] = None,
     broker_settings: Annotated[
         str | None, typer.Option(help="A file with more settings of Kafka's clients, as name=value.")
     ] = None,
-    patience: Annotated[str | None, typer.Option(help="A site not heard of for so long, such as 5s, is away.")] = None,
+    session_timeout: Annotated[
+        str | None, typer.Option(help="A site not heard of for so long, such as 5s, is away.")
+    ] = None,
     validate: Annotated[
         bool | None, typer.Option("--validate", help="Compare what runs with the catalog after every change.")
     ] = None,
@@ -76,8 +80,8 @@ def up(
     given = {
         "host": host, "port": port, "slots": slots, "amenders": amenders, "rebinding": rebinding,
         "certificate": certificate, "key": key,
-        "ca": ca, "door": door, "door_address": door_address, "broker": broker, "broker_settings": broker_settings,
-        "patience": patience, "validate": validate,
+        "ca": ca, "rpc_listen": rpc_listen, "rpc_address": rpc_address, "broker": broker,
+        "broker_settings": broker_settings, "session_timeout": session_timeout, "validate": validate,
     }  # fmt: skip
     from meander.api.coordinator import running  # Spark is imported only when it is needed
 
@@ -114,7 +118,7 @@ def _wait(coordinator: Any, ending: Ending, seconds: float | None) -> str | None
     ended = ending.told
     while not ended.is_set() and (until is None or time.monotonic() < until):
         if coordinator.stepped_down.is_set():
-            return str(coordinator.office.membership.stepped_down)
+            return str(coordinator.membership_service.membership.stepped_down)
         if coordinator.parts.host.ended is not None:
             ending.give_up(coordinator.parts.host.ended)
         ended.wait(LOOK_S if until is None else min(LOOK_S, max(0.0, until - time.monotonic())))
@@ -140,7 +144,7 @@ def _options(settings: dict[str, Any]) -> Any:
         addresses(found["broker"])
     if "broker_settings" in found:
         found["broker_settings"] = client_settings(Path(found["broker_settings"]))
-    if "patience" in found:
-        found["patience_ms"] = round(duration_ms(found.pop("patience")))
-        found["heartbeat_ms"] = max(100, min(HEARTBEAT_MS, found["patience_ms"] // 5))
+    if "session_timeout" in found:
+        found["session_timeout_ms"] = round(duration_ms(found.pop("session_timeout")))
+        found["heartbeat_ms"] = max(100, min(HEARTBEAT_MS, found["session_timeout_ms"] // 5))
     return CoordinatorOptions(**found)

@@ -41,7 +41,7 @@ from meander.run.host import Host
 from meander.run.installation import OUTSIDE
 
 FORECAST_S = 0.5
-"""How long a mechanism may think about a forecast: everybody else waits meanwhile."""
+"""The longest time of a mechanism for a forecast: the decision core waits meanwhile."""
 SETTLE_S = 60.0
 KNOWLEDGE = "knowledge.json"
 
@@ -60,22 +60,22 @@ class Assembly:
     started: float
 
     def settle(self) -> None:
-        """Lets what is under way take effect, so that tuples find fragments that run; shows what there is."""
-        teller = self.core.teller
-        teller.reconfigurations(self.loop.settle(SETTLE_S), self.core.clock())
-        teller.board.show_operators(self.loop.catalog.plan.operators)
-        teller.board.show_deployment(None)
-        teller.queries(list(teller.texts))
+        """Lets changes in flight take effect, so that tuples find running fragments; then fills the read model."""
+        publisher = self.core.publisher
+        publisher.reconfigurations(self.loop.settle(SETTLE_S), self.core.clock())
+        publisher.read_model.show_operators(self.loop.catalog.plan.operators)
+        publisher.read_model.show_deployment(None)
+        publisher.queries(list(publisher.texts))
 
     def close(self) -> None:
         self.core.adaptation.mapek.knowledge.save(self.knowledge)
-        self.core.teller.traces.close()
+        self.core.publisher.traces.close()
         self.loop.engine.close()
         self.ledger.close()
 
     def summary(self) -> dict[str, Any]:
-        """What was done since the process began."""
-        totals, status = self.core.teller.totals, self.host.status()
+        """The totals since the process began."""
+        totals, status = self.core.publisher.totals, self.host.status()
         delivery = self.host.delivery
         everything = LatencyHistogram()
         for latency in delivery.latencies().values() if delivery is not None else ():
@@ -88,14 +88,14 @@ class Assembly:
             "refused": totals.refused,
             "moves": totals.moves,
             "reconfigurations": totals.reconfigurations,
-            "taken_back": totals.taken_back,
+            "aborted": totals.aborted,
             "fragments_moved": totals.fragments,
             "state_bytes": totals.state_bytes,
             "decisions": totals.decisions,
-            "queries": len(self.core.teller.texts),
+            "queries": len(self.core.publisher.texts),
             "tuples_in": status.ingest.rows if status.ingest else 0,
             "tuples_out": status.delivery.rows if status.delivery else 0,
-            "results": {name: o.rows for name, o in (status.delivery.outlets if status.delivery else {}).items()},
+            "results": {name: o.rows for name, o in (status.delivery.sink_bindings if status.delivery else {}).items()},
             "latency_ms": {share: None if np.isnan(ms) else ms for share, ms in shown.items()},
             "problems": list(status.problems),
             "uptime_s": round(time.monotonic() - self.started, 1),
@@ -112,7 +112,8 @@ def assemble(
     epoch: Epoch | None = None,
     join: Callable[[PlacementLoop, Host], None] = lambda loop, host: None,
 ) -> Assembly:
-    """Puts everything together; what the ledger and the host's store hold is taken up, after `join` has had its say."""
+    """Puts everything together; the contents of the ledger and of the host's store are taken up, after `join` was
+    called."""
     ledger = Ledger(ledger_path, epoch)
     fresh = not ledger.has_topology()
     recovered = rebuild(ledger, world, known_to(host.store))
@@ -133,17 +134,17 @@ def assemble(
     join(loop, host)
     knowledge = ledger_path.with_name(KNOWLEDGE)
     adaptation = _adaptation(loop, knowledge, options)
-    outlets = SinkBindings(loop, host, ledger, around, options.sink_of)
-    board = ReadModel(loop)
-    board.memory = ledger
-    teller = Publisher(loop, adaptation, ledger, board, outlets, hub)
-    teller.traces = traces_from_environment()
-    core = Core(teller)
+    sink_bindings = SinkBindings(loop, host, ledger, around, options.sink_of)
+    read_model = ReadModel(loop)
+    read_model.memory = ledger
+    publisher = Publisher(loop, adaptation, ledger, read_model, sink_bindings, hub)
+    publisher.traces = traces_from_environment()
+    core = Core(publisher)
     core.validates = options.validate
-    adaptation.meter.flows = lambda: teller.measured.flows if teller.measured is not None else {}
-    adaptation.meter.held = teller.held
-    adaptation.meter.waits_for = lambda query: teller.waits_for(query, 1)
-    adaptation.meter.still_ms = lambda query: teller.still.get(query, (0, None))[0]
+    adaptation.meter.flows = lambda: publisher.measured.flows if publisher.measured is not None else {}
+    adaptation.meter.held = publisher.held
+    adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
+    adaptation.meter.still_ms = lambda query: publisher.still.get(query, (0, None))[0]
     _take_up(core, recovered, knowledge_of=ledger.mechanisms())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())
     _finish(core, ChangeReader(world.streams, world.sinks))
@@ -161,43 +162,44 @@ def _adaptation(loop: PlacementLoop, knowledge: Path, options: CoordinatorOption
 
 
 def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) -> None:
-    """What the last process left: plan and placement from the ledger, fragments and channels from the host's store."""
-    loop, teller, ledger = core.loop, core.teller, core.ledger
+    """Takes up the work of the last process: plan and placement from the ledger, fragments and channels from the
+    host's store."""
+    loop, publisher, ledger = core.loop, core.publisher, core.ledger
     engine, plan, now = loop.engine, loop.catalog.plan, core.clock()
-    teller.board.why.update(recovered.why)
-    teller.texts.update((str(q), text) for q, text in recovered.texts.items())
+    publisher.read_model.why.update(recovered.why)
+    publisher.texts.update((str(q), text) for q, text in recovered.texts.items())
     for query, running in plan.queries.items():
         name = knowledge_of.get(query, core.adaptation.chosen.fallback)
         if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
             assign(engine, query, name)
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
-        teller.board.show_query(query)
-    teller.mechanisms = dict(core.adaptation.mechanisms())
+        publisher.read_model.show_query(query)
+    publisher.mechanisms = dict(core.adaptation.mechanisms())
     core.restore()
     history = EventHistory(ledger.path)
-    teller.courses.adopt(history.reconfigurations(1_000))
+    publisher.change_history.adopt(history.reconfigurations(1_000))
     history.close()
-    _take_up_outlets(core)
+    _take_up_sink_bindings(core)
     core.adaptation.restore()
     loop.recover(recovered.ghosts)
     core.adaptation.resume()
-    teller.board.show_whole_topology()
+    publisher.read_model.show_whole_topology()
 
 
-def _take_up_outlets(core: Core) -> None:
-    """Outlets of queries that run, and of those that were being stopped."""
-    outlets, sinks = core.outlets, core.loop.catalog.sinks
+def _take_up_sink_bindings(core: Core) -> None:
+    """Takes up the sink bindings of queries that run, and of those that were being stopped."""
+    sink_bindings, sinks = core.sink_bindings, core.loop.catalog.sinks
     running = {OperatorId(s) for r in core.loop.catalog.plan.queries.values() for s in r.sinks}
     with core.ledger.transaction():
-        for channel, query, sink in core.ledger.outlets():
+        for channel, query, sink in core.ledger.sink_bindings():
             if sink in sinks:
-                outlets.adopt(SinkBinding(query, sinks[sink], channel))
+                sink_bindings.adopt(SinkBinding(query, sinks[sink], channel))
                 if OperatorId(channel - OUTSIDE) not in running:
-                    outlets.stop(QueryId(query))
-                    core.teller.texts.setdefault(query, "")
+                    sink_bindings.stop(QueryId(query))
+                    core.publisher.texts.setdefault(query, "")
         for query in core.loop.catalog.plan.queries:
-            if not outlets.names(query):
-                outlets.expect(query)
+            if not sink_bindings.names(query):
+                sink_bindings.expect(query)
 
 
 def _finish(core: Core, reader: ChangeReader) -> None:
@@ -216,8 +218,8 @@ def _finish(core: Core, reader: ChangeReader) -> None:
                 core.ledger.applied(number, {"failed": str(error)})
             continue
         with core.ledger.transaction():
-            for key, form in core.ledger.unanswered(number):
-                core.ledger.answered(key, *Response.of_json(form).answer(core, batch))
+            for key, response in core.ledger.unanswered(number):
+                core.ledger.answered(key, *Response.of_json(response).answer(core, batch))
     if not waiting and (loop.engine.log.entries or loop.deployer.has_waiting_changes):
         report = loop.engine.run([])
         loop.follow((), report, loop.clock())
@@ -225,7 +227,7 @@ def _finish(core: Core, reader: ChangeReader) -> None:
 
 
 def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
-    """Without what is about queries that left in the same batch: they are gone already, everything else has to come."""
+    """Leaves out events of queries that left in the same batch: they are gone already, everything else has to come."""
     found: list[ChangeEvent] = []
     for event in events:
         match event:
@@ -241,7 +243,7 @@ def _first(core: Core, reader: ChangeReader, texts: Mapping[str, str]) -> None:
     """The first queries of a new directory."""
     from meander.coordinator.service import submission
 
-    wishes = [submission(reader, text, name) for name, text in texts.items()]
-    core.take(wishes)
-    for wish in wishes:
-        wish.answer.result()
+    commands = [submission(reader, text, name) for name, text in texts.items()]
+    core.take(commands)
+    for command in commands:
+        command.answer.result()

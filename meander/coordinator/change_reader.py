@@ -1,4 +1,4 @@
-"""Changes as they come in over HTTP: JSON values checked and made into change events, before anybody acts on them."""
+"""The reader of changes over HTTP: JSON values are checked and made into change events, before they reach the core."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGEST_TIME = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Events that belong together, with what the ledger keeps of them."""
+    """Events that belong together, with their records for the ledger."""
 
     events: tuple[ChangeEvent, ...]
     values: tuple[dict[str, Any], ...]

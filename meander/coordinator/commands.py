@@ -1,4 +1,4 @@
-"""Wishes: what clients want of the decision core, and how they are answered."""
+"""Commands: the requests of clients to the decision core, and the forms of their answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = tuple[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What makes two requests the same one."""
+    """The identity of a request: two requests with the same key are one."""
 
     key: str
     fingerprint: str
@@ -30,7 +30,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class CommandBatch:
-    """What a batch of changes came to."""
+    """The result of a batch of changes."""
 
     number: int
     applied: Applied
@@ -49,14 +49,14 @@ class CommandBatch:
         }
 
     def in_numbers(self) -> Json:
-        """What the ledger keeps of it."""
+        """The figures that the ledger keeps of it."""
         report = self.applied.report
         counts = {"moves": len(self.moves), "rerouted": len(report.rerouted), "unplaced": len(report.unplaced)}
         return counts | {"fragments": self.fragments}
 
 
 class CommandKind(StrEnum):
-    """What an answer is about."""
+    """The subject of an answer."""
 
     BATCH = "batch"
     MOVE = "move"
@@ -67,7 +67,8 @@ class CommandKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """How a wish is answered. It is written down with the wish, so that another process can give the answer."""
+    """The form of a command's answer. It is written down with the command, so that another process can give the
+    answer."""
 
     kind: CommandKind
     query: str = ""
@@ -86,11 +87,11 @@ class Response:
             case CommandKind.MOVE:
                 return HTTPStatus.ACCEPTED, batch.as_json()
             case CommandKind.SUBMITTED:
-                return HTTPStatus.CREATED, core.teller.query(self.query)
+                return HTTPStatus.CREATED, core.publisher.query(self.query)
             case CommandKind.STOPPED:
                 return HTTPStatus.ACCEPTED, {"id": self.query, "status": "stopping"}
             case CommandKind.DEMANDS:
-                return HTTPStatus.OK, core.teller.query(self.query)
+                return HTTPStatus.OK, core.publisher.query(self.query)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +99,7 @@ class Command:
     """Changes that a client wants."""
 
     changes: Changes
-    form: Response
+    response: Response
     check: Callable[[Core], None] | None = None
     """Raises when the changes do not make sense now."""
     key: Key | None = None
@@ -106,7 +107,7 @@ class Command:
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class CoreTask:
     """Something for the core's thread to do that is no change event."""
 
     run: Callable[[Core], Answer]

@@ -1,8 +1,8 @@
-"""The decision core: one thread that owns everything that decides. Others put wishes into its queue and get answers.
+"""The decision core: one thread that owns all decisions. Other threads put commands into its queue and get answers.
 
-A wish is written into the ledger before it is carried out, and once more with what came of it. Wishes that wait at the
-same time are carried out as one batch; one that cannot be is refused on its own. Whoever only wants to look reads the
-board and does not come here.
+A command is written into the ledger before it is carried out, and once more with its result. Commands that wait at the
+same time are carried out as one batch; one that cannot be is refused on its own. Requests that only read go to the read
+model and do not come here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from meander.adapt.decisions import Decision
-from meander.coordinator.commands import Answer, Command, CommandBatch, Task
+from meander.coordinator.commands import Answer, Command, CommandBatch, CoreTask
 from meander.coordinator.epochs import SteppedDownError
 from meander.coordinator.ledger.departed import Departure
 from meander.coordinator.ledger.ledger import Placing
@@ -53,13 +53,13 @@ GATHER_S = 0.02
 FAILURE_SHOWN_S = 60.0
 """For so long a failure inside is a problem that `GET /health` names."""
 VALIDATING = 0.05
-"""The share of its time that the core spends at most on comparing what runs with the catalog."""
+"""The share of its time that the core spends at most on comparing the running fragments with the catalog."""
 MOST_AT_ONCE = 1_000
 """Events in one batch at most."""
 
 
 class ObservedEngine(Engine):
-    """An engine whose reports can be read afterwards, whoever ran it."""
+    """An engine whose reports can be read afterwards, whichever caller ran it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -79,27 +79,27 @@ class ObservedEngine(Engine):
 class Core:
     """Made and started by the coordinator."""
 
-    def __init__(self, teller: Publisher, clock: Callable[[], int] = wall_clock_ms) -> None:
-        self.teller, self.clock = teller, clock
-        self.loop, self.ledger, self.outlets = teller.loop, teller.ledger, teller.outlets
-        self.adaptation = teller.adaptation
+    def __init__(self, publisher: Publisher, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.publisher, self.clock = publisher, clock
+        self.loop, self.ledger, self.sink_bindings = publisher.loop, publisher.ledger, publisher.sink_bindings
+        self.adaptation = publisher.adaptation
         self.failures: dict[str, float] = {}
-        """What went wrong inside, and when it last did."""
+        """Internal failures, with the time of the last occurrence of each."""
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
         """Told when another coordinator has taken over."""
         self.on_measured: Callable[[], None] = lambda: None
         """Called after new measures were shown."""
-        self._queue: queue.SimpleQueue[Command | Task | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Command | CoreTask | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self._placed: dict[OperatorId, tuple[NodeId, bool]] = {}
         """The node of each operator as the ledger has it, and whether it was put there by hand."""
         self._unsaved: dict[OperatorId, None] = {}
         """Operators that were placed, moved or removed since the ledger was last told."""
         self.validates = False
-        """Whether what runs is compared with the catalog after every change."""
+        """Whether the running fragments are compared with the catalog after every change."""
         self._validated, self._validates_at = (0, 0), 0.0
         self._changed = 0.0
-        """When the last batch was applied."""
+        """The time at which the last batch was applied."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="core", daemon=True)
 
@@ -109,7 +109,7 @@ class Core:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after what it is doing; wishes that wait are refused."""
+        """Ends after the present command; commands that wait are refused."""
         self._stopping.set()
         self._queue.put(None)
         if self._thread.is_alive():
@@ -120,12 +120,12 @@ class Core:
         self._stopping.set()
         self._queue.put(None)
 
-    def ask(self, wish: Command | Task) -> Future[Answer]:
-        """Puts a wish into the queue, from any thread."""
-        self._queue.put(wish)
+    def ask(self, command: Command | CoreTask) -> Future[Answer]:
+        """Puts a command into the queue, from any thread."""
+        self._queue.put(command)
         if not self._thread.is_alive() and self._stopping.is_set():
             self._refuse_all()
-        return wish.answer
+        return command.answer
 
     def measured(self, found: Measured) -> None:
         """New measures, from another thread."""
@@ -138,15 +138,15 @@ class Core:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            wishes = self._gather()
+            commands = self._gather()
             try:
-                self.take(wishes)
+                self.take(commands)
                 self.carry_on()
             except Exception as error:
                 self.failed("deciding", error)
-                for wish in wishes:
-                    if not wish.answer.done():
-                        wish.answer.set_exception(error)
+                for command in commands:
+                    if not command.answer.done():
+                        command.answer.set_exception(error)
         self._refuse_all()
 
     def failed(self, what: str, error: Exception) -> None:
@@ -159,21 +159,21 @@ class Core:
         self.failures[f"{what} failed: {type(error).__name__}: {error}"] = time.monotonic()
 
     def recent_failures(self) -> list[str]:
-        """What went wrong inside lately."""
+        """The internal failures of the last minute."""
         since = time.monotonic() - FAILURE_SHOWN_S
         return [what for what, at in list(self.failures.items()) if at >= since]
 
-    def _gather(self) -> list[Command | Task]:
-        """What waits; sleeps for a moment when there is nothing."""
-        found: list[Command | Task] = []
+    def _gather(self) -> list[Command | CoreTask]:
+        """Takes all waiting commands and tasks from the queue; sleeps for a moment when there are none."""
+        found: list[Command | CoreTask] = []
         busy = self.loop.pending or self.loop.deployer.under_way or self.adaptation.transitions.under_way
         try:
-            wish = self._queue.get(timeout=BUSY_S if busy else IDLE_S)
+            command = self._queue.get(timeout=BUSY_S if busy else IDLE_S)
             if time.monotonic() - self._changed < 5 * GATHER_S:
                 time.sleep(GATHER_S)
-            while wish is not None:
-                found.append(wish)
-                wish = self._queue.get_nowait()
+            while command is not None:
+                found.append(command)
+                command = self._queue.get_nowait()
         except queue.Empty:
             pass
         return found
@@ -181,65 +181,67 @@ class Core:
     def _refuse_all(self) -> None:
         try:
             while True:
-                wish = self._queue.get_nowait()
-                if wish is not None:
+                command = self._queue.get_nowait()
+                if command is not None:
                     reason = "the coordinator is stopping; try again when it runs"
-                    wish.answer.set_exception(ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason))
+                    command.answer.set_exception(ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason))
         except queue.Empty:
             pass
 
-    # ---------------------------------------------------------------- wishes
+    # ---------------------------------------------------------------- commands
 
-    def take(self, wishes: Sequence[Command | Task]) -> None:
-        """Carries wishes out, in their order; changes that follow each other become one batch."""
+    def take(self, commands: Sequence[Command | CoreTask]) -> None:
+        """Carries commands out, in their order; changes that follow each other become one batch."""
         group: list[Command] = []
-        for wish in wishes:
-            if isinstance(wish, Task):
+        for command in commands:
+            if isinstance(command, CoreTask):
                 self._change(group)
                 group = []
-                self._act(wish)
+                self._run_task(command)
                 continue
-            same = wish.key is not None and any(w.key and w.key.key == wish.key.key for w in group)
-            if same or sum(len(w.changes.events) for w in group) + len(wish.changes.events) > MOST_AT_ONCE:
+            same = command.key is not None and any(w.key and w.key.key == command.key.key for w in group)
+            if same or sum(len(w.changes.events) for w in group) + len(command.changes.events) > MOST_AT_ONCE:
                 self._change(group)
                 group = []
-            if not self._seen_before(wish):
-                group.append(wish)
+            if not self._seen_before(command):
+                group.append(command)
         self._change(group)
 
-    def _seen_before(self, wish: Command | Task) -> bool:
+    def _seen_before(self, command: Command | CoreTask) -> bool:
         """Answers a request that was carried out before as it was answered then."""
-        key = wish.key
-        seen = self.ledger.remembered(key.key) if key is not None else None
+        key = command.key
+        seen = self.ledger.answer_to(key.key) if key is not None else None
         if key is None or seen is None:
             return False
         if seen.fingerprint != key.fingerprint:
-            wish.answer.set_exception(conflict("this Idempotency-Key was used for another request; choose a new one"))
+            command.answer.set_exception(
+                conflict("this Idempotency-Key was used for another request; choose a new one")
+            )
         elif seen.status is None:
-            wish.answer.set_exception(
+            command.answer.set_exception(
                 conflict("this request was not finished; look at what it did before you repeat it")
             )
         else:
-            wish.answer.set_result((seen.status, seen.body))
+            command.answer.set_result((seen.status, seen.body))
         return True
 
-    def _act(self, act: Task) -> None:
-        if self._seen_before(act):
+    def _run_task(self, task: CoreTask) -> None:
+        if self._seen_before(task):
             return
         try:
-            answer = act.run(self)
+            answer = task.run(self)
         except InputError as error:
-            act.answer.set_exception(error)
+            task.answer.set_exception(error)
             return
-        if act.key is not None:
+        if task.key is not None:
             with self.ledger.transaction():
-                self.ledger.expect(act.key.key, act.key.fingerprint, self.clock(), None, None)
-                self.ledger.answered(act.key.key, *answer)
-        act.answer.set_result(answer)
+                self.ledger.expect(task.key.key, task.key.fingerprint, self.clock(), None, None)
+                self.ledger.answered(task.key.key, *answer)
+        task.answer.set_result(answer)
 
-    def _change(self, wishes: Sequence[Command]) -> None:
-        """One batch: admitted, written down, applied, written down with what came of it, answered."""
-        good = self._admitted(wishes)
+    def _change(self, commands: Sequence[Command]) -> None:
+        """One batch: admitted, written down, applied, written down with its result, answered."""
+        good = self._admitted(commands)
         if not good:
             return
         now = self.clock()
@@ -247,40 +249,43 @@ class Core:
         texts = {q: text for w in good for q, text in w.changes.texts.items()}
         with self.ledger.transaction():
             number = self.ledger.accept(now, [v for w in good for v in w.changes.values], _query_steps(events, texts))
-            for wish in good:
-                if wish.key is not None:
-                    self.ledger.expect(wish.key.key, wish.key.fingerprint, now, number, wish.form.as_json())
+            for command in good:
+                if command.key is not None:
+                    self.ledger.expect(
+                        command.key.key, command.key.fingerprint, now, number, command.response.as_json()
+                    )
         batch = self.apply(number, events, texts)
-        answers = [(wish, wish.form.answer(self, batch)) for wish in good]
+        answers = [(command, command.response.answer(self, batch)) for command in good]
         with self.ledger.transaction():
-            for wish, answer in answers:
-                if wish.key is not None:
-                    self.ledger.answered(wish.key.key, *answer)
-        for wish, answer in answers:
-            wish.answer.set_result(answer)
+            for command, answer in answers:
+                if command.key is not None:
+                    self.ledger.answered(command.key.key, *answer)
+        for command, answer in answers:
+            command.answer.set_result(answer)
         self.begin(batch)
 
-    def _admitted(self, wishes: Sequence[Command]) -> list[Command]:
-        """Those that can be carried out one after the other; the others are refused, each with its own reason."""
-        if self._all_fit(wishes):
-            return list(wishes)
+    def _admitted(self, commands: Sequence[Command]) -> list[Command]:
+        """The commands that can be carried out one after the other; the others are refused, each with its own
+        reason."""
+        if self._all_fit(commands):
+            return list(commands)
         good: list[Command] = []
         events: list[ChangeEvent] = []
-        for wish in wishes:
+        for command in commands:
             try:
-                self._admit(wish, events)
+                self._admit(command, events)
             except InputError as error:
-                self.teller.totals.refused += 1
-                wish.answer.set_exception(error)
+                self.publisher.totals.refused += 1
+                command.answer.set_exception(error)
             else:
-                good.append(wish)
-                events += wish.changes.events
+                good.append(command)
+                events += command.changes.events
         return good
 
-    def _all_fit(self, wishes: Sequence[Command]) -> bool:
-        """Whether several simple wishes can be carried out together: the usual case, looked at once."""
-        events = [e for w in wishes for e in w.changes.events]
-        if any(w.check for w in wishes) or any(isinstance(e, QueryAdded | QueryRemoved) for e in events):
+    def _all_fit(self, commands: Sequence[Command]) -> bool:
+        """Whether several simple commands can be carried out together: the usual case, looked at once."""
+        events = [e for w in commands for e in w.changes.events]
+        if any(w.check for w in commands) or any(isinstance(e, QueryAdded | QueryRemoved) for e in events):
             return False
         try:
             admit(self.loop.catalog, events)
@@ -288,24 +293,20 @@ class Core:
             return False
         return True
 
-    def _admit(self, wish: Command, before: Sequence[ChangeEvent]) -> None:
-        """Raises when a wish cannot be carried out after these events."""
-        if wish.check is not None:
-            wish.check(self)
-        moving = self.adaptation.transitions.under_way
-        for event in wish.changes.events:
-            if isinstance(event, QueryRemoved) and event.query in moving:
-                raise conflict(f"query {event.query!r} is in a transition; try again when it has ended")
-        added = [e.query for e in wish.changes.events if isinstance(e, QueryAdded)]
+    def _admit(self, command: Command, before: Sequence[ChangeEvent]) -> None:
+        """Raises when a command cannot be carried out after these events."""
+        if command.check is not None:
+            command.check(self)
+        added = [e.query for e in command.changes.events if isinstance(e, QueryAdded)]
         for query in added:
             self.loop.engine.applicator.preparation.prepare(query)
         if not before:
-            admit(self.loop.catalog, wish.changes.events)
-        elif not self._fits_after(before, wish.changes.events):  # alone, so that the error counts its own events
-            admit(self.loop.catalog, wish.changes.events)
-            admit(self.loop.catalog, [*before, *wish.changes.events])
+            admit(self.loop.catalog, command.changes.events)
+        elif not self._fits_after(before, command.changes.events):  # alone, so that the error counts its own events
+            admit(self.loop.catalog, command.changes.events)
+            admit(self.loop.catalog, [*before, *command.changes.events])
         for query in added:
-            self.outlets.prepare(query)
+            self.sink_bindings.prepare(query)
 
     def _fits_after(self, before: Sequence[ChangeEvent], events: Sequence[ChangeEvent]) -> bool:
         try:
@@ -315,10 +316,13 @@ class Core:
         return True
 
     def apply(self, number: int, events: Sequence[ChangeEvent], texts: Mapping[QueryId, str]) -> CommandBatch:
-        """Applies a batch that was accepted, and writes down what came of it; `begin` has to follow."""
+        """Applies a batch that was accepted, and writes down its result; `begin` has to follow."""
         topology, now = self.loop.catalog.topology, self.clock()
         names, links = self._touched(events)
         departure = Departure.of(topology, self.ledger, events)
+        for event in events:
+            if isinstance(event, QueryRemoved):
+                self.adaptation.transitions.give_up(event.query)
         applied = self.loop.decide(events)
         self._told_reports()
         self.adaptation.note(events, now)
@@ -326,8 +330,8 @@ class Core:
         pairs = {pair_of(topology.known_id(a), topology.known_id(b)) for a, b in links}
         with self.ledger.transaction():
             self._note(events, texts)
-            moves = self.teller.moves(applied.report)
-            self.teller.by_hand([e.operator for e in events if isinstance(e, PlacementChanged)])
+            moves = self.publisher.moves(applied.report)
+            self.publisher.by_hand([e.operator for e in events if isinstance(e, PlacementChanged)])
             owner = self.loop.deployer.deployment.owner
             fragments = {owner[m.operator] for m in applied.report.moves if m.operator in owner}
             batch = CommandBatch(number, applied, moves, len(fragments))
@@ -336,18 +340,19 @@ class Core:
             nodes |= {topology.known_id(name) for name in departure.note()}
             self._save_placements([e.operator for e in events if isinstance(e, PlacementChanged)])
             self.ledger.applied(number, batch.in_numbers())
-        self.teller.totals.batches += 1
-        self.teller.totals.events += len(events)
+        self.publisher.totals.batches += 1
+        self.publisher.totals.events += len(events)
         nodes |= {n for m in applied.report.moves for n in (m.source, m.target) if n is not None}
-        self.teller.placed(moves, nodes, pairs)
-        self.teller.queries([q for e in events if (q := _query_of(e)) is not None])
+        self.publisher.placed(moves, nodes, pairs)
+        self.publisher.queries([q for e in events if (q := _query_of(e)) is not None])
         return batch
 
     def begin(self, batch: CommandBatch) -> None:
-        """Begins to deploy what was decided. Whoever wished for it has the answer by then, and needs not wait."""
+        """Begins to deploy the decisions of a batch. Its commands have been answered by then, and do not wait for
+        deployment."""
         self._changed = time.monotonic()
         self.loop.begin(batch.applied)
-        self.teller.reconfigurations((), self.clock())
+        self.publisher.reconfigurations((), self.clock())
 
     def _touched(self, events: Iterable[ChangeEvent]) -> tuple[set[str], set[tuple[str, str]]]:
         """Names of nodes and ends of links that events are about to change."""
@@ -378,16 +383,16 @@ class Core:
         return [topology.name(NodeId(int(n))) for n in ends]
 
     def _note(self, events: Iterable[ChangeEvent], texts: Mapping[QueryId, str]) -> None:
-        """What is kept of events that were applied, besides topology and placements."""
+        """Writes down the effects of applied events, besides topology and placements."""
         for event in events:
             match event:
                 case QueryAdded(query=query):
                     self.ledger.save_demands(query.id, None)  # those of a former query of this name
-                    self.teller.texts[query.id] = texts[query.id]
-                    self.outlets.expect(query.id)
-                    self.teller.board.show_query(query.id)
+                    self.publisher.texts[query.id] = texts[query.id]
+                    self.sink_bindings.expect(query.id)
+                    self.publisher.read_model.show_query(query.id)
                 case QueryRemoved(query=name):
-                    self.outlets.stop(name)
+                    self.sink_bindings.stop(name)
                     self.ledger.save_demands(name, None)
                 case DemandChanged(query=name, demands=demands):
                     self.ledger.save_demands(name, [str(d) for d in demands])
@@ -396,8 +401,8 @@ class Core:
                     self.ledger.save_rates({key: rate for key, rate in rates.items() if key[0] == stream})
 
     def _save_placements(self, by_hand: Iterable[OperatorId] = ()) -> None:
-        """Writes down where operators are that are not what they were, and those that somebody moved or let go."""
-        why = self.teller.board.why
+        """Writes down the places of operators that moved, and of those that a user moved or released."""
+        why = self.publisher.read_model.why
         changed: dict[OperatorId, Placing | None] = {}
         for operator in (*self._unsaved, *by_hand):
             placing = self._placing(operator)
@@ -418,24 +423,25 @@ class Core:
     # ---------------------------------------------------------------- carrying on
 
     def carry_on(self) -> None:
-        """What is under way goes on; what happened is told."""
+        """Carries on with the work in flight, and publishes its results."""
         now = self.clock()
         outcomes = self._polled()
         decided = self._adapted(now)
         self.follow()
-        self.teller.reconfigurations(outcomes, now)
-        self.teller.decisions(decided)
-        for query in self.outlets.tick():
-            self.teller.gone(query)
+        self.publisher.reconfigurations(outcomes, now)
+        self.publisher.decisions(decided)
+        for query in self.sink_bindings.tick():
+            self.publisher.gone(query)
         if self._measures:
-            self.teller.measures(self._measures.pop())
+            self.publisher.measures(self._measures.pop())
             self.on_measured()
         if self.validates:
             self._validate()
 
     def _validate(self) -> None:
-        """Compares what runs with the catalog, once after each change, when nothing is on its way any more."""
-        deployer, batches = self.loop.deployer, (self.teller.totals.batches, self.loop.deployer.next_number)
+        """Compares the running fragments with the catalog, once after each change, when nothing is in flight any
+        more."""
+        deployer, batches = self.loop.deployer, (self.publisher.totals.batches, self.loop.deployer.next_number)
         started = time.monotonic()
         if deployer.has_open_changes or batches == self._validated or started < self._validates_at:
             return
@@ -444,11 +450,11 @@ class Core:
         self._validates_at = time.monotonic() + (time.monotonic() - started) / VALIDATING
 
     def _check(self) -> None:
-        for fault in self.loop.validate([outlet.channel for outlet in self.outlets.known.values()]):
+        for fault in self.loop.validate([binding.channel for binding in self.sink_bindings.known.values()]):
             self.failed("validation", RuntimeError(fault))
 
     def _polled(self) -> list[ReconfigurationOutcome]:
-        """What happened to changes; when looking at them fails, everything else here goes on."""
+        """The outcomes of changes since the last call; when polling fails, the other duties go on."""
         try:
             return self.loop.poll()
         except Exception as error:
@@ -456,7 +462,7 @@ class Core:
             return []
 
     def _adapted(self, now_ms: int) -> list[Decision]:
-        """What the adaptation loop decided; when it fails, queries run on as they are placed."""
+        """The decisions of the adaptation loop; when it fails, queries run on as they are placed."""
         try:
             return self.adaptation.tick(now_ms)
         except Exception as error:
@@ -464,15 +470,15 @@ class Core:
             return []
 
     def follow(self) -> None:
-        """Takes note of placements that somebody else than a batch changed, such as the adaptation loop."""
+        """Takes note of placements that changed outside of a batch, such as those of the adaptation loop."""
         reports = self._told_reports()
         if not reports:
             return
-        moves = [m for report in reports for m in self.teller.moves(report)]
+        moves = [m for report in reports for m in self.publisher.moves(report)]
         with self.ledger.transaction():
             self._save_placements()
         ends = (n for report in reports for m in report.moves for n in (m.source, m.target))
-        self.teller.placed(moves, {n for n in ends if n is not None}, ())
+        self.publisher.placed(moves, {n for n in ends if n is not None}, ())
 
     def _told_reports(self) -> list[BatchReport]:
         engine = self.loop.engine

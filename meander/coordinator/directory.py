@@ -47,11 +47,11 @@ SETTINGS = """\
 # certificate = "..."     # files for TLS, as `meander certificates` makes them
 # key = "..."
 # ca = "..."              # the authority that signed the certificates of the sites
-# door = "127.0.0.1:0"    # where sites pull channels from, and the address under which they reach it
-# door_address = "..."
+# rpc_listen = "127.0.0.1:0"  # where sites pull channels from, and the address under which they reach it
+# rpc_address = "..."
 # broker = "hub:9092"     # a Kafka broker, for channels to sites that use the same one
 # broker_settings = "..." # a file with more settings of Kafka's clients, as name=value
-# patience = "5s"         # a site that is not heard of for so long is away
+# session_timeout = "5s"  # a site that is not heard of for so long is away
 """
 KNOWN: dict[str, type] = {
     "host": str,
@@ -67,11 +67,11 @@ KNOWN: dict[str, type] = {
     "certificate": str,
     "key": str,
     "ca": str,
-    "door": str,
-    "door_address": str,
+    "rpc_listen": str,
+    "rpc_address": str,
     "broker": str,
     "broker_settings": str,
-    "patience": str,
+    "session_timeout": str,
 }
 """Settings, with their types."""
 
@@ -138,7 +138,7 @@ def create(directory: Path, topology: Path) -> CoordinatorDirectory:
 
 
 def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
-    """What `meander.toml` says, checked."""
+    """Reads and checks `meander.toml`."""
     try:
         found = tomllib.loads(home.settings.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -190,7 +190,7 @@ def announce(home: CoordinatorDirectory, address: str) -> None:
 
 
 def announced(home: CoordinatorDirectory) -> ServiceSettings | None:
-    """Where the coordinator of this directory said that it can be reached."""
+    """The address under which this directory's coordinator can be reached, as it announced it."""
     try:
         found = json.loads(home.service.read_text(encoding="utf-8"))
         return ServiceSettings(str(found["address"]), int(found["process"]))

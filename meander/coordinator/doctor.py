@@ -1,4 +1,4 @@
-"""The doctor: compares what a running service has, here and at its sites, with what its catalog says.
+"""The doctor: compares the fragments of a running service, here and at its sites, with its catalog.
 
 A change that begins while others are asked makes things look different for a moment. So the examination is made several
 times, and only what every one of them found is told.
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 TIMES = 3
 PAUSE_S = 0.3
 Inventories = Mapping[str, Inventory | str]
-"""What each site has, or why it could not be asked."""
+"""The inventory of each site, or the reason why it could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One difference: where it was found, and what it is."""
+    """One difference: its place and its description."""
 
     where: str
     what: str
@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was looked at, and every difference."""
+    """The scope of an examination, and every difference that it found."""
 
     findings: tuple[Finding, ...]
     operators: int
@@ -58,7 +58,7 @@ class Examination:
 def examine(core: Core, elsewhere: Inventories) -> Examination:
     """Compares once, on the core's own thread."""
     loop = core.loop
-    delivering = [outlet.channel for outlet in core.outlets.known.values()]
+    delivering = [binding.channel for binding in core.sink_bindings.known.values()]
     found = [_finding(fault) for fault in loop.validate(delivering)]
     site_of = loop.reconfigurator.site_of
     for site, inventory in elsewhere.items():

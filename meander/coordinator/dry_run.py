@@ -1,6 +1,6 @@
-"""Rehearsal: what changes would do, tried on a copy of the catalog. Nothing that runs is touched.
+"""A dry run: the effect of changes, tried on a copy of the catalog. Nothing that runs is touched.
 
-The copy knows what the engine knows: whom it tries wider, and what that may cost. What is deployed is compared with the
+The copy has the escalation of the engine: its wider tries, and their credit. The deployment is compared with the
 same operators held where they are, and kept apart, as in the deployer.
 """
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from meander.coordinator.core import Core
 
 
-def rehearse(core: Core, changes: Changes) -> dict[str, Any]:
+def try_changes(core: Core, changes: Changes) -> dict[str, Any]:
     """Moves, with their causes, and fragments that would change."""
-    engine, board = core.loop.engine, core.teller.board
+    engine, read_model = core.loop.engine, core.publisher.read_model
     deployer = core.loop.deployer
     running = (engine.catalog, engine.log, engine.mechanism, engine.escalation, deployer.deployment)
     former: dict[int, Any] = {id(engine.catalog.plan.former): {}}  # what runs is not needed, and not to be copied
@@ -34,7 +34,7 @@ def rehearse(core: Core, changes: Changes) -> dict[str, Any]:
     name = catalog.topology.name
     moves = []
     for move in report.moves:
-        queries = board.queries_of(move.operator)
+        queries = read_model.queries_of(move.operator)
         moves.append(
             {
                 "operator": int(move.operator),

@@ -1,6 +1,6 @@
-"""Epochs: which coordinator of a directory may act. The newest start wins, and everybody can tell which that is.
+"""Epochs: which coordinator of a directory may act. The newest start wins, and every site can tell which that is.
 
-The name of a coordinator is signed with a secret of the directory, so that a site cannot make one up to stop somebody.
+The name of a coordinator is signed with a secret of the directory, so that a site cannot make one up to stop another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which channels a query's tuples go through: from its sources, between its fragments, and out to its sinks."""
+"""The channels that a query's tuples go through: from its sources, between its fragments, and out to its sinks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The loop: change events in, placements amended, running queries reconfigured, all on one site host.
 
-`apply` takes a batch of events; `poll` carries on what is under way. Both return at once: tuples keep flowing while a
+`apply` takes a batch of events; `poll` carries on changes in flight. Both return at once: tuples keep flowing while a
 change is on its way, and newer changes join those that wait.
 """
 
@@ -46,18 +46,18 @@ class Applied:
 
     report: BatchReport
     started: float
-    """When it was taken up, by the loop's clock."""
+    """The time at which it was taken up, by the loop's clock."""
     placement_s: float
     operators: frozenset[OperatorId] = frozenset()
-    """Operators that it moved, or whose ways it changed."""
+    """Operators that it moved, or whose routes it changed."""
     rerouted: int = 0
     open: set[int] = field(default_factory=set)
-    """Reconfigurations that belong to it and are under way."""
+    """Reconfigurations in flight that belong to it."""
     waits: bool = True
-    """Whether some of it waits for something that is under way."""
+    """Whether some of it waits for reconfigurations in flight."""
     outcomes: list[ReconfigurationOutcome] = field(default_factory=list)
     ended: float | None = None
-    """When all of it was in effect."""
+    """The time at which all of it was in effect."""
 
 
 def _touched(report: BatchReport) -> frozenset[OperatorId]:
@@ -92,12 +92,12 @@ class PlacementLoop:
         """Whether something was decided on that has not begun."""
         self._again_at = self._not_before = 0.0
         self._setbacks = 0
-        """How often in a row a change was aborted that would fail again at once."""
+        """The number of consecutive aborts of changes that would fail again at once."""
         self._begun: list[Reconfiguration] = []
         self._rerouted: dict[ChannelKey, Channel] = {}
-        """What the deployer let begin and nobody carries out yet."""
+        """Channels whose rerouting the deployer has started and the loop has not carried out yet."""
         self._outcomes: list[ReconfigurationOutcome] = []
-        """What happened and nobody was told yet."""
+        """Outcomes that have not been reported yet."""
         self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
         engine.listener = self._placed_anew
         self.paths = Paths(catalog.topology, emulated)
@@ -114,7 +114,8 @@ class PlacementLoop:
         self.quarantine = OperatorQuarantine(host, self.deployer, self.reconfigurator.runs_here)
 
     def recover(self, ghosts: Sequence[OperatorId] = ()) -> None:
-        """Takes up what the host's store says was running and under way. The catalog has its plan and placement.
+        """Takes up what the host's store holds: the deployment and changes in flight. The catalog has its plan and
+        placement.
 
         `ghosts` are in the plan only because the store names them: they leave it before anything new begins, so that
         nothing is made ready for operators that are about to go.
@@ -137,7 +138,7 @@ class PlacementLoop:
         return applied
 
     def begin(self, applied: Applied) -> None:
-        """Begins to deploy what was decided; waits for slots to be between two steps."""
+        """Begins to deploy the decisions; waits for slots to be between two steps."""
         applied.rerouted = self._begin()
 
     def decide(self, events: Sequence[ChangeEvent]) -> Applied:
@@ -153,7 +154,7 @@ class PlacementLoop:
         return applied
 
     def _placed_anew(self, difference: Difference) -> None:
-        """Every batch of the engine, whoever ran it, has to be deployed."""
+        """Deploys a batch of the engine, whichever caller ran it."""
         self.deployer.note(difference.operators, difference.rerouted)
         self._is_due = True
 
@@ -189,7 +190,7 @@ class PlacementLoop:
         self.deployer.note(gone)
 
     def _supersede(self, node: NodeId) -> None:
-        """What is under way to a node that went is taken back; its change is considered again with what came since."""
+        """Aborts changes in flight to a node that was removed; they are considered again with the newer changes."""
         for number, each in list(self.deployer.under_way.items()):
             if all(f.node != node for f in each.change.fragments_after.values()):
                 continue
@@ -209,9 +210,9 @@ class PlacementLoop:
                 if not self.replicas:
                     found[node] = self._senders_to(node)
                     continue
-                ways = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
-                if ways:
-                    found[node] = min(ways, key=lambda p: p.latency_ms).nodes[1 : 1 + self.replicas]
+                routes = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
+                if routes:
+                    found[node] = min(routes, key=lambda p: p.latency_ms).nodes[1 : 1 + self.replicas]
         return found
 
     def _senders_to(self, node: NodeId) -> tuple[NodeId, ...]:
@@ -226,7 +227,7 @@ class PlacementLoop:
         return [NodeId(int(n)) for n in found]
 
     def follow(self, operators: Iterable[OperatorId], report: BatchReport, started: float) -> Applied:
-        """Deploys a placement that somebody else changed, such as a transition."""
+        """Deploys a placement that was changed outside of a batch, such as by a transition."""
         applied = self.expect(operators, report, started)
         applied.rerouted = self._begin()
         return applied
@@ -234,7 +235,7 @@ class PlacementLoop:
     def expect(
         self, operators: Iterable[OperatorId], report: BatchReport, started: float, *, join: bool = False
     ) -> Applied:
-        """As `follow`, and `begin_expected` has to come; with `join` what has begun already belongs to it."""
+        """As `follow`, and `begin_expected` has to come; with `join` changes that have begun already belong to it."""
         moved = frozenset(operators)
         applied = Applied(report, started, self.clock() - started, moved | _touched(report))
         if join:
@@ -253,7 +254,7 @@ class PlacementLoop:
         self._begin()
 
     def poll(self) -> list[ReconfigurationOutcome]:
-        """What took effect or was taken back since the last time; begins what had to wait for that."""
+        """The outcomes since the last call, committed or aborted; begins the changes that waited for them."""
         found = self.reconfigurator.poll()
         for outcome in found:
             self._take_note(outcome)
@@ -266,7 +267,7 @@ class PlacementLoop:
         return outcomes
 
     def _may_begin(self, found: Sequence[ReconfigurationOutcome], regrouped: bool) -> bool:
-        """Whether something has to begin now; what would fail again is tried less and less often."""
+        """Whether something has to begin now; changes that would fail again are tried less and less often."""
         if any(o.not_at_once for o in found):
             self._put_off()
         elif any(o.reason is None for o in found):
@@ -328,7 +329,7 @@ class PlacementLoop:
         return len(rerouted)
 
     def _drop(self, number: int, reason: str) -> None:
-        """Takes back what nobody carries out yet."""
+        """Withdraws reconfigurations that are not carried out yet."""
         self._begun = [r for r in self._begun if r.number != number]
         change = self.deployer.under_way[number].change
         self.deployer.failed(number, reason)
@@ -336,7 +337,7 @@ class PlacementLoop:
 
     @property
     def _held_back(self) -> dict[int, Reconfiguration]:
-        """What the deployer let begin and nobody carries out yet, by its number."""
+        """Reconfigurations that the deployer has started and the loop has not carried out yet, by number."""
         if not self._begun:
             return {}
         carried_out = set(self.reconfigurator.under_way)
@@ -344,7 +345,7 @@ class PlacementLoop:
         return {r.number: r for r in self._begun if r.number in mine and r.number not in carried_out}
 
     def settle(self, timeout_s: float = 60.0) -> list[ReconfigurationOutcome]:
-        """Waits until nothing is under way on this host; sites that are away are not waited for."""
+        """Waits until no change is in flight on this host; sites that are away are not waited for."""
         deadline = time.monotonic() + timeout_s
         outcomes: list[ReconfigurationOutcome] = []
         elsewhere = self.reconfigurator.is_elsewhere
@@ -357,9 +358,9 @@ class PlacementLoop:
         return outcomes
 
     def validate(self, delivering: Iterable[ChannelId] = ()) -> list[str]:
-        """How what runs on this host differs from the catalog; empty when it does not.
+        """Yields differences between this host and the catalog; empty when they agree.
 
-        What is on its way is left out. `delivering` are results of stopped queries that are still on their way out.
+        Changes in flight are left out. `delivering` are results of stopped queries that are still being delivered.
         """
         found = [f"catalog: {fault}" for fault in validate_catalog(self.catalog)]
         found += [f"deployment: {fault}" for fault in self.deployer.validate()]
@@ -368,13 +369,13 @@ class PlacementLoop:
         return found + [f"host: {fault}" for fault in validate_host(here, inventory)]
 
     def expected(self, runs_here: Callable[[FragmentId], bool], delivering: Iterable[ChannelId] = ()) -> Expected:
-        """What a host should have that runs these fragments."""
+        """The expected inventory of a host that runs these fragments."""
         deployment, under_way = self.deployer.deployment, self.deployer.under_way.values()
         here = [f for f in deployment.fragments if runs_here(f)]
         return expected(self.catalog.plan, deployment, here, [r.change for r in under_way], delivering)
 
-    def outlets(self) -> list[SinkBinding]:
-        """Where the results of all queries come out."""
+    def sink_bindings(self) -> list[SinkBinding]:
+        """The sink bindings of all queries."""
         found: list[SinkBinding] = []
         for name, running in self.catalog.plan.queries.items():
             for sink in running.sinks:

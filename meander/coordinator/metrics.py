@@ -45,14 +45,14 @@ class _Collector(Collector):
             yield from self._sites()
 
     def _decided(self) -> Iterator[Metric]:
-        totals = self.service.core.teller.totals
+        totals = self.service.core.publisher.totals
         yield _counter("meander_batches", "Batches of change events that were applied.", totals.batches)
         yield _counter("meander_events", "Change events that were applied.", totals.events)
         yield _counter("meander_refused_requests", "Requests whose changes did not fit.", totals.refused)
         yield _counter("meander_placement_moves", "Operators that were placed, moved or removed.", totals.moves)
         ended = CounterMetricFamily("meander_reconfigurations", "Reconfigurations that ended.", labels=["status"])
-        ended.add_metric(["in_effect"], totals.reconfigurations - totals.taken_back)
-        ended.add_metric(["taken_back"], totals.taken_back)
+        ended.add_metric(["committed"], totals.reconfigurations - totals.aborted)
+        ended.add_metric(["aborted"], totals.aborted)
         yield ended
         yield _counter("meander_reconfigured_fragments", "Fragments that reconfigurations touched.", totals.fragments)
         yield _counter("meander_moved_state_bytes", "State that reconfigurations moved.", totals.state_bytes)
@@ -127,17 +127,17 @@ class _Collector(Collector):
 def _stages(use: StageUse | None) -> Iterator[Metric]:
     if use is None:
         return
-    stages = GaugeMetricFamily("meander_stages", "Stages of fragments, by how their next batch runs.", labels=["way"])
-    for way, count in use.stages.items():
-        stages.add_metric([way], count)
+    stages = GaugeMetricFamily("meander_stages", "Stages of fragments, by how their next batch runs.", labels=["mode"])
+    for mode, count in use.stages.items():
+        stages.add_metric([mode], count)
     refused = GaugeMetricFamily(
         "meander_refused_stages", "Stages whose plans cannot be prepared, by the reason.", labels=["reason"]
     )
     for reason, count in use.refused.items():
         refused.add_metric([reason], count)
-    runs = CounterMetricFamily("meander_stage_runs", "Plans that ran, by how.", labels=["way"])
-    for way, count in use.runs.items():
-        runs.add_metric([way], count)
+    runs = CounterMetricFamily("meander_stage_runs", "Plans that ran, by how.", labels=["mode"])
+    for mode, count in use.runs.items():
+        runs.add_metric([mode], count)
     yield from (stages, refused, runs)
     yield _counter("meander_evicted_plans", "Prepared plans given up because nothing used them.", use.evicted)
 

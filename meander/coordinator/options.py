@@ -1,4 +1,4 @@
-"""How a coordinator runs: every option with its default, checked before anything starts."""
+"""The options of a coordinator, each with its default, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from meander.coordinator.security.tls import Tls
 from meander.deploy.protocols import protocol
 from meander.membership.addresses import check_listen
-from meander.membership.protocol import HEARTBEAT_MS, PATIENCE_MS
+from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
@@ -21,7 +21,7 @@ from meander.run.rebinding.options import USUAL, rebinding_by
 
 @dataclass(frozen=True)
 class CoordinatorOptions:
-    """How a coordinator runs."""
+    """The options of a coordinator."""
 
     mechanism: str = "bottom_up"
     protocol: str = "isqd"
@@ -44,15 +44,15 @@ class CoordinatorOptions:
     samples: Sequence[tuple[str, str]] = ()
     """Titles and texts of queries that the page offers."""
     heartbeat_ms: int = HEARTBEAT_MS
-    """How often sites are to be heard of."""
-    patience_ms: int = PATIENCE_MS
+    """The interval of heartbeats."""
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
     """A site that is not heard of for so long is away."""
     tls: Tls | None = None
     """The certificate to show; without it the API is plain HTTP."""
-    door: str | None = None
+    rpc_listen: str | None = None
     """Host and port at which sites pull channels from here; any free port beside the API if it is None."""
-    door_address: str | None = None
-    """Where sites reach it, if that is not where it listens."""
+    rpc_address: str | None = None
+    """The address at which sites reach it, if that is not where it listens."""
     ca: Path | None = None
     """The authority that signs the certificates of sites, if they have some."""
     broker: str = ""
@@ -60,17 +60,18 @@ class CoordinatorOptions:
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings of Kafka's clients."""
     validate: bool = False
-    """Whether what runs is compared with the catalog after every change; a difference is a problem in `health`."""
+    """Whether the running fragments are compared with the catalog after every change; a difference is a problem in
+    `health`."""
 
     def check(self) -> None:
         find_mechanism(self.mechanism)
         protocol(self.protocol)
         check_amenders(self.amenders)
         rebinding_by(self.rebinding, self.slots)
-        if self.door is not None:
-            check_listen(self.door, "door")
-        if self.door_address is not None and not self.door_address.startswith(("grpc://", "grpc+tls://")):
+        if self.rpc_listen is not None:
+            check_listen(self.rpc_listen, "rpc_listen")
+        if self.rpc_address is not None and not self.rpc_address.startswith(("grpc://", "grpc+tls://")):
             raise InputError(
-                f"door_address {self.door_address!r} is no address that sites can use; write grpc://host:port, or "
+                f"rpc_address {self.rpc_address!r} is no address that sites can use; write grpc://host:port, or "
                 "grpc+tls://host:port with a certificate"
             )

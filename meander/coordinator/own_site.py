@@ -1,4 +1,4 @@
-"""The coordinator's own host among the sites: its door, and all that is needed to drive changes through the fleet."""
+"""The coordinator's own host among the sites: its RPC server, and the parts that drive changes through the fleet."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from meander.run.reporting.inventory import Inventory
 from meander.run.reporting.paused import pauses_from
 
 FRESH_S = 5.0
-"""For so long what the book says is not looked up again, unless somebody came or went."""
+"""The time for which entries of the membership store are used again, unless a site comes or goes."""
 AT_ONCE = 16
 
 
 class Declared(Protocol):
-    """What sites have to know of streams and sinks."""
+    """The streams and sinks that sites have to know."""
 
     @property
     def streams(self) -> Mapping[str, Stream]: ...
@@ -80,16 +80,16 @@ class Members:
         return self._keys.get(site)
 
     def changed(self) -> None:
-        """Somebody came or went."""
+        """Drops the cached entries: a site came or went."""
         self._until = 0.0
 
     def _look(self) -> None:
         with self._lock:
             if time.monotonic() < self._until:
                 return
-            book = self._membership.book
-            self._keys = book.keys()
-            rows = [row for row in book.sites() if row.name in self._keys]
+            store = self._membership.store
+            self._keys = store.keys()
+            rows = [row for row in store.sites() if row.name in self._keys]
             self._addresses = {row.name: row.address for row in rows if row.address}
             self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S
@@ -97,7 +97,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
-    """Where the coordinator's own host is reached by sites."""
+    """The listening address of the coordinator's own host, and the address at which sites reach it."""
 
     listen: str = "127.0.0.1:0"
     address: str | None = None
@@ -112,47 +112,47 @@ class OwnSite:
     """Made before anything is taken up, opened with the host, closed with it."""
 
     def __init__(self, fleet: Fleet, secret: str, world: Declared, options: ListenOptions) -> None:
-        """`secret` is known to nobody else: proofs for those who ask here are made with it."""
+        """`secret` is known to the coordinator only: proofs for clients of this host are made with it."""
         self._key, self._options = key_of(f"{HOME} {secret}"), options
         self._world = {
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
             "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
         }
-        self._switchboard = ClientPool(fleet, self._key, options.authority, options.broker)
-        self._contacts: PeerDirectory | None = None
-        self._sharing: Agent | None = None
-        self._door: FlightServer | None = None
+        self._clients = ClientPool(fleet, self._key, options.authority, options.broker)
+        self._peers: PeerDirectory | None = None
+        self._agent: Agent | None = None
+        self._rpc_server: FlightServer | None = None
         self._carrier: Driver | None = None
-        self.upkeep: Outbox | None = None
+        self.outbox: Outbox | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
-        """What the sites that are there said about themselves last."""
+        """The last facts about themselves of the sites that are there."""
 
     def join(self, loop: PlacementLoop, host: Host) -> None:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
         carrier = loop.reconfigurator
         assert isinstance(carrier, Driver)
-        contacts = self._contacts = PeerDirectory(host.store, HOME, self._options.authority)
+        peers = self._peers = PeerDirectory(host.store, HOME, self._options.authority)
         broker, kafka = self._options.broker, None
         if broker:
             shared = Broker(host.spark, broker, self._options.broker_settings)
-            kafka = KafkaExchange(shared, HOME, self._key, contacts.contact)
-        sharing = self._sharing = Agent(host, loop.paths, contacts.asker, kafka)
-        upkeep = self.upkeep = Outbox(
-            self._switchboard, self._world, lambda: carrier.under_way, self._at_home, carrier.concerned
+            kafka = KafkaExchange(shared, HOME, self._key, peers.contact)
+        agent = self._agent = Agent(host, loop.paths, peers.asker, kafka)
+        outbox = self.outbox = Outbox(
+            self._clients, self._world, lambda: carrier.under_way, self._learn_peers, carrier.concerned
         )
         self._carrier = carrier
-        carrier.spread(sharing, upkeep)
+        carrier.spread(agent, outbox)
         loop.quarantine.remote = self._remote
         loop.deployer.is_spread = carrier.is_spread
-        desk = AgentRequestHandler(HOME, sharing, contacts)
+        handler = AgentRequestHandler(HOME, agent, peers)
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []
-        self._door = FlightServer(host.store, desk, self._key, f"{scheme}://{self._options.listen}", pairs)
-        shown = self._options.address or f"{self._here()}:{self._door.port}"
-        self._switchboard.home_address = shown if "://" in shown else f"{scheme}://{shown}"
+        self._rpc_server = FlightServer(host.store, handler, self._key, f"{scheme}://{self._options.listen}", pairs)
+        shown = self._options.address or f"{self._here()}:{self._rpc_server.port}"
+        self._clients.home_address = shown if "://" in shown else f"{scheme}://{shown}"
 
     def _remote(self) -> Remote:
-        """What sites say about their fragments."""
+        """The pauses and backlogs that sites report of their fragments."""
         hosts = self._carrier.hosts if self._carrier is not None else {}
         if not hosts:
             return Remote()
@@ -163,7 +163,7 @@ class OwnSite:
         return Remote({key: p for each in pauses for key, p in each.items()}, frozenset(behind), heard)
 
     def _here(self) -> str:
-        """The host at which sites reach this one, if nobody says otherwise: its name if it listens everywhere."""
+        """The host at which sites reach this one, unless configured: its name if it listens everywhere."""
         listen = self._options.listen
         return socket.getfqdn() if is_everywhere(listen) else listen.rsplit(":", 1)[0]
 
@@ -171,34 +171,34 @@ class OwnSite:
         """After the core has stopped and before the host does."""
         if self._carrier is not None:
             self._carrier.close()
-        if self._door is not None:
-            self._door.shutdown()
-        if self._sharing is not None:
-            self._sharing.stop()
-        if self._contacts is not None:
-            self._contacts.close()
-        self._switchboard.close()
+        if self._rpc_server is not None:
+            self._rpc_server.shutdown()
+        if self._agent is not None:
+            self._agent.stop()
+        if self._peers is not None:
+            self._peers.close()
+        self._clients.close()
 
-    def _at_home(self, peers: Mapping[str, Any]) -> None:
-        if self._contacts is not None:
-            self._contacts.learn(peers)
+    def _learn_peers(self, peers: Mapping[str, Any]) -> None:
+        if self._peers is not None:
+            self._peers.learn(peers)
 
     def resume(
         self, sites: Sequence[str], name: str | None, operators: Sequence[OperatorId] = ()
     ) -> dict[str, list[str] | str]:
-        """Lets sites try again what is paused there; for each what that was, or why it could not be told."""
+        """Lets sites try paused parts again; for each their names, or the reason why the site could not be reached."""
         with ThreadPoolExecutor(AT_ONCE, "resuming") as pool:
             return dict(zip(sites, pool.map(lambda site: self._resume_at(site, name, operators), sites), strict=True))
 
     def _resume_at(self, site: str, name: str | None, operators: Sequence[OperatorId]) -> list[str] | str:
         try:
             told = {"name": name, "operators": list(operators)}
-            return [str(what) for what in self._switchboard.order(site, "resume", told)]
+            return [str(what) for what in self._clients.order(site, "resume", told)]
         except (AwayError, InputError) as error:
             return str(error)
 
     def inventories(self, sites: Sequence[str]) -> dict[str, Inventory | str]:
-        """What sites have; for each that could not be asked the reason."""
+        """The inventories of sites; for each that could not be asked the reason."""
         if not sites:
             return {}
         with ThreadPoolExecutor(AT_ONCE, "inventories") as pool:
@@ -206,7 +206,7 @@ class OwnSite:
 
     def _inventory_of(self, site: str) -> Inventory | str:
         try:
-            return Inventory.from_json(self._switchboard.order(site, "inventory", {}))
+            return Inventory.from_json(self._clients.order(site, "inventory", {}))
         except (AwayError, InputError) as error:
             return str(error)
         except (KeyError, TypeError, ValueError):
@@ -214,5 +214,5 @@ class OwnSite:
 
     def joined(self, site: str) -> None:
         """A site is there, for the first time or again: it is greeted."""
-        if self.upkeep is not None:
-            self.upkeep.forget(site)
+        if self.outbox is not None:
+            self.outbox.forget(site)

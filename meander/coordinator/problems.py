@@ -1,4 +1,4 @@
-"""Errors that an HTTP client gets: problem+json, always with one sentence that says what to do."""
+"""Errors that an HTTP client gets: problem+json, always with one sentence that names the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def not_found(error: InputError) -> ServiceRefusedError:
 
 
 def conflict(message: str) -> ServiceRefusedError:
-    """It does not fit what is there now."""
+    """A request that does not fit the present state."""
     return ServiceRefusedError(HTTPStatus.CONFLICT, message)
 
 

@@ -1,10 +1,10 @@
 """Quarantine: operators that failed wait by themselves, so that everything beside and above them goes on.
 
 A fragment that data has broken is paused as a whole, as is one whose worker ends again and again. Here it is split: the
-operators that failed, and what follows them in that fragment, get a fragment of their own, which stays paused with its
-input kept, or is tried again by itself; the others run for whoever else needs them. When the failed ones go on, and
-have caught up with what waited, they may join their neighbours again. The decisions are entries of `Placed.apart`; the
-deployer makes reconfigurations of them, as of any other change.
+operators that failed, and those behind them in that fragment, get a fragment of their own, which stays paused with its
+input kept, or is tried again by itself; the others run for their other readers. When the failed ones go on, and have
+caught up, they may join their neighbours again. The decisions are entries of `Placed.apart`; the deployer makes
+reconfigurations of them, as of any other change.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from meander.run.fragments.routing import Pause
 from meander.run.host import FEW_TUPLES, Host
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.decisions import QuarantineRecord
+from meander.run.store.records.record import forget
 
-NOTE = "quarantine"
-"""Under which name the store remembers who is apart, with the name of its group."""
 FAILED, BESIDE = "failed", "beside failed"
-"""How the names of groups begin: of operators that failed, and of those that shared a fragment with them until now."""
+"""The prefixes of group names: of operators that failed, and of those that shared a fragment with them until now."""
 WELL_S = 5.0
-"""How long no pause is heard of from a site until its fragments are taken to do well: sites tell every second."""
+"""The time without a reported pause after which a site's fragments count as well: sites report every second."""
 
 
 @dataclass(slots=True)
 class Remote:
-    """What is known of fragments that run at sites."""
+    """The known state of fragments that run at sites."""
 
     pauses: Mapping[tuple[FragmentId, int], Pause] = field(default_factory=dict)
     """By fragment and version."""
     behind: frozenset[FragmentId] = frozenset()
-    """Those for which more than a few tuples wait."""
+    """The fragments for which more than a few tuples wait."""
     heard: frozenset[FragmentId] = frozenset()
-    """Those whose sites are there now."""
+    """The fragments whose sites are there now."""
 
 
 class OperatorQuarantine:
-    """Looks at what is paused; `tick` says which operators have to be grouped anew."""
+    """Examines pauses; `tick` names operators that have to be grouped anew."""
 
     def __init__(
         self,
@@ -56,16 +56,17 @@ class OperatorQuarantine:
         self.host, self.deployer, self._runs_here, self._clock = host, deployer, runs_here, clock
         self.remote: Callable[[], Remote] = Remote
         self._progress: dict[FragmentId, int] = {}
-        """How far fragments that were resumed had read when that was seen first."""
+        """The read positions of resumed fragments when they were first seen."""
         self._well: dict[FragmentId, float] = {}
         """Since when fragments at sites are not said to be paused."""
         self._saved: dict[OperatorId, str] = {}
         self.pauses: Mapping[FragmentId, Pause] = {}
-        """What is paused, here and at sites, as of the last look."""
+        """All pauses, here and at sites, as of the last poll."""
 
     def restore(self) -> None:
-        """Those that were apart stay so, until it is known how they do."""
-        self._saved = {OperatorId(int(o)): str(name) for o, name in (self.host.store.note(NOTE) or {}).items()}
+        """Keeps separated operators apart until it is known how they do."""
+        saved = self.host.store.record(QuarantineRecord)
+        self._saved = {} if saved is None else dict(saved.groups)
         for operator, name in self._saved.items():
             self.deployer.placed.apart.setdefault(operator, name)
 
@@ -80,7 +81,7 @@ class OperatorQuarantine:
         return changed
 
     def _known(self, remote: Remote) -> dict[FragmentId, Pause]:
-        """What sites say is paused there, as far as it is about what runs there now."""
+        """The pauses that sites report, as far as they concern fragments that run there now."""
         running = {f: self._running(f) for f, _ in remote.pauses}
         return {
             f: pause
@@ -94,8 +95,7 @@ class OperatorQuarantine:
     # ---------------------------------------------------------------- setting apart
 
     def struck(self, number: FragmentId, pause: Pause) -> set[OperatorId]:
-        """Operators of a paused fragment that wait for a failure of theirs or of what they read: the others are only
-        beside it."""
+        """Operators of a paused fragment that failed themselves, or read failed ones: the others are only beside it."""
         fragment = self._running(number)
         if fragment is None:
             return set()
@@ -114,7 +114,7 @@ class OperatorQuarantine:
                 continue
             number_of = min(failing or group)
             for operator in (o for o in fragment.operators if o in self.deployer.placed.plan.operators):
-                # What is healthy must not join others before the fragment is split: that one cannot be drained.
+                # Healthy operators must not join others before the fragment is split: that one cannot be drained.
                 name = f"{FAILED if operator in group else BESIDE} {number_of}"
                 if apart.get(operator, FAILED).startswith((FAILED, BESIDE)) and apart.get(operator) != name:
                     apart[operator] = name
@@ -122,7 +122,7 @@ class OperatorQuarantine:
         return changed
 
     def _running(self, number: FragmentId) -> Fragment | None:
-        """The fragment as it runs now: changes under way have not taken effect."""
+        """The fragment as it runs now: changes in flight have not taken effect."""
         for each in self.deployer.under_way.values():
             if number in each.change.fragments_before:
                 return each.change.fragments_before[number]
@@ -201,5 +201,6 @@ class OperatorQuarantine:
         mine = self._mine()
         if mine != self._saved:
             with suppress(JournalError):  # for want of room: the next look tries again
-                self.host.store.commit(Commit(notes={NOTE: {str(o): n for o, n in mine.items()} or None}))
+                changed = QuarantineRecord(mine) if mine else forget(QuarantineRecord, None)
+                self.host.store.commit(Commit(records=(changed,)))
                 self._saved = mine

@@ -1,4 +1,4 @@
-"""The service: everything that can be asked of a coordinator, whoever asks. The HTTP API and Python share it."""
+"""The service: all requests to a coordinator, over HTTP or from Python."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
-from meander.adapt.decisions import Action, Decision, Transition, Trigger
+from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
 from meander.adapt.foresight import Refusal
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.change_reader import ChangeReader, Changes, check_name
-from meander.coordinator.commands import Answer, Command, CommandKind, Key, Response, Task
+from meander.coordinator.commands import Answer, Command, CommandKind, CoreTask, Key, Response
 from meander.coordinator.condition.condition import (
     Condition,
     ServiceCondition,
@@ -25,12 +25,13 @@ from meander.coordinator.condition.condition import (
 )
 from meander.coordinator.core import Core
 from meander.coordinator.doctor import Examination, Inventories, diagnose, examine
-from meander.coordinator.dry_run import rehearse
+from meander.coordinator.dry_run import try_changes
 from meander.coordinator.ledger.departed import forgetting, restoring
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.membership.auditor import Auditor
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.refusals import SiteRefusedError
+from meander.coordinator.membership.store import ANONYMOUS
 from meander.coordinator.problems import ServiceRefusedError, conflict, not_found
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.read_model import PlacementViews
@@ -56,7 +57,7 @@ ResumeElsewhere = Callable[[str | None, Sequence[OperatorId]], Mapping[str, list
 
 
 class Service:
-    """Answers from the board; passes wishes on to the core once it is there."""
+    """Answers from the read model; passes commands on to the core once it is there."""
 
     def __init__(
         self,
@@ -74,9 +75,9 @@ class Service:
         self._history: EventHistory | None = None
         self._stopping = False
         self.resume_elsewhere: ResumeElsewhere = lambda name, operators: {}
-        """Lets sites try again what is paused there."""
+        """Lets sites try paused parts again."""
         self.inventories: Callable[[], Inventories] = dict
-        """What all sites have."""
+        """The inventories of all sites."""
         self._started = time.monotonic()
         self._things: dict[str, dict[str, float]] = {}
         self._told_things = 0.0
@@ -96,12 +97,12 @@ class Service:
         self._sites, self.auditor = sites, auditor
 
     def who(self, token: str | None) -> str:
-        """The name of whoever has a token, for the audit log."""
+        """The name of a token's owner, for the audit log."""
         role = self.tokens.role_of(token) if token else None
         if role is not None or token is None or self._sites is None:
-            return role.value if role else "nobody"
-        found = self._sites.book.pass_of(token)
-        return found.site if found else "nobody"
+            return role.value if role else ANONYMOUS
+        found = self._sites.store.pass_of(token)
+        return found.site if found else ANONYMOUS
 
     def stopping(self) -> None:
         self._stopping = True
@@ -137,12 +138,12 @@ class Service:
 
     @property
     def views(self) -> PlacementViews:
-        return self.core.teller.board.views
+        return self.core.publisher.read_model.views
 
     # ---------------------------------------------------------------- looking
 
     def health(self) -> dict[str, Any]:
-        """Whether everything is well, and what is not."""
+        """The health of the service, and its problems."""
         found = self._condition()
         return {
             "status": found.status,
@@ -154,8 +155,8 @@ class Service:
         }
 
     def _stages(self) -> dict[str, Any] | None:
-        """How the stages of the coordinator's own host run."""
-        measured = self._core.teller.board.views.measured if self._core is not None else None
+        """The use of Spark by the stages of the coordinator's own host."""
+        measured = self._core.publisher.read_model.views.measured if self._core is not None else None
         use = measured.status.stages if measured is not None else None
         return None if use is None else {"stages": dict(use.stages), "refused": dict(use.refused)}
 
@@ -163,7 +164,7 @@ class Service:
         core, sites, problems = self._core, self._sites, list[str]()
         queries: dict[str, Condition] = {}
         if core is not None:
-            views = core.teller.board.views
+            views = core.publisher.read_model.views
             problems += views.measured.status.problems if views.measured else ()
             problems += core.recent_failures()
             queries = conditions(views.queries.values())
@@ -173,7 +174,7 @@ class Service:
         return service_condition(ServiceFacts(core is not None, self._stopping, tuple(problems), troubles, queries))
 
     def _tell_health(self) -> None:
-        """Tells whoever watches, when something else is wrong than before; figures alone are no news."""
+        """Publishes the health, when a problem appears or disappears; figures alone are no news."""
         found = self.health()
         words = found["status"], found["queries"], [without_numbers(p) for p in found["problems"]]
         if words != self._told_health:
@@ -188,7 +189,7 @@ class Service:
         return {**views.queries[name], "dag": views.dag(name)}
 
     def results(self, name: str, limit: int) -> dict[str, Any]:
-        views, tail = self.views, self.core.outlets.tails.get(name)
+        views, tail = self.views, self.core.sink_bindings.tails.get(name)
         if name not in views.queries:
             raise not_found(unknown("query", name, views.queries, "queries"))
         return {"rows": tail.rows(limit) if tail else [], "total": views.queries[name]["results"]}
@@ -225,7 +226,7 @@ class Service:
         return [{"name": s.name, "node": s.node} for s in self.reader.sinks.values()]
 
     def move_things(self, positions: Mapping[str, Mapping[str, float]]) -> None:
-        """Where moving things are now; told a few times a second."""
+        """Publishes the positions of moving things, a few times a second."""
         self._things = {**self._things, **{name: dict(place) for name, place in positions.items()}}
         now = time.monotonic()
         if now - self._told_things >= POSITIONS_S:
@@ -246,10 +247,10 @@ class Service:
     def change(self, events: Sequence[Mapping[str, Any] | ChangeEvent], key: Key | None = None) -> Future[Answer]:
         return self.core.ask(Command(self.reader.read(events), Response(CommandKind.BATCH), key=key))
 
-    def rehearse(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> Future[Answer]:
-        """What events would do, without doing it."""
+    def dry_run(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> Future[Answer]:
+        """Works out the effect of events, without applying them."""
         changes = self.reader.read(events)
-        return self.core.ask(Task(lambda core: (HTTPStatus.OK, rehearse(core, changes))))
+        return self.core.ask(CoreTask(lambda core: (HTTPStatus.OK, try_changes(core, changes))))
 
     def restore(self, nodes: Sequence[str], key: Key | None = None, *, dry_run: bool = False) -> Future[Answer]:
         """Brings removed nodes back as they were, with the links whose other end is there by then."""
@@ -258,25 +259,25 @@ class Service:
             self._check_owners(nodes)
             changes = self.reader.read(restoring(core.loop.catalog.topology, core.ledger, nodes))
             if dry_run:
-                return HTTPStatus.OK, rehearse(core, changes)
-            wish = Command(changes, Response(CommandKind.BATCH))
-            core.take([wish])
-            return wish.answer.result()
+                return HTTPStatus.OK, try_changes(core, changes)
+            command = Command(changes, Response(CommandKind.BATCH))
+            core.take([command])
+            return command.answer.result()
 
-        return self.core.ask(Task(run, key))
+        return self.core.ask(CoreTask(run, key))
 
     def forget(self, nodes: Sequence[str], key: Key | None = None) -> Future[Answer]:
-        """Removed nodes are not wanted back: what is remembered of them goes."""
+        """Removed nodes are not wanted back: their records are dropped."""
 
         def run(core: Core) -> Answer:
             self._check_owners(nodes)
             topology = core.loop.catalog.topology
             with core.ledger.transaction():
                 touched = forgetting(topology, core.ledger, nodes)
-            core.teller.placed((), {topology.known_id(name) for name in touched}, ())
+            core.publisher.placed((), {topology.known_id(name) for name in touched}, ())
             return HTTPStatus.OK, {"forgotten": list(dict.fromkeys(nodes))}
 
-        return self.core.ask(Task(run, key))
+        return self.core.ask(CoreTask(run, key))
 
     def _check_owners(self, nodes: Sequence[str]) -> None:
         """Raises for a node that comes back with its site, and only with it."""
@@ -289,12 +290,12 @@ class Service:
                 )
 
     def submit(self, text: str, name: str | None, key: Key | None = None) -> Future[Answer]:
-        wish = submission(self.reader, text, name or self._fresh_name())
-        wish.key = key
-        return self.core.ask(wish)
+        command = submission(self.reader, text, name or self._fresh_name())
+        command.key = key
+        return self.core.ask(command)
 
     def _fresh_name(self) -> str:
-        taken = self.core.teller.texts
+        taken = self.core.publisher.texts
         with self._numbers:
             while True:
                 self._number += 1
@@ -324,7 +325,7 @@ class Service:
         return self.core.ask(Command(changes, Response(CommandKind.MOVE), lambda core: _is_held(core, held), key))
 
     def resume(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Tries again what is paused because it failed, here and at all sites, or only what has a name."""
+        """Tries paused parts again, here and at all sites, or only those of a name."""
         loop = self.core.loop
         plan = loop.catalog.plan
         operators = plan.serving(QueryId(name)) if name is not None and QueryId(name) in plan.queries else []
@@ -337,11 +338,11 @@ class Service:
         ]  # fmt: skip
 
     def doctor(self) -> dict[str, Any]:
-        """Compares what runs, here and at all sites, with what the catalog says."""
+        """Compares the running fragments, here and at all sites, with the catalog."""
 
         def once() -> Examination:
             elsewhere = self.inventories()
-            answer = self.core.ask(Task(lambda core: (HTTPStatus.OK, examine(core, elsewhere)))).result(ANSWER_S)
+            answer = self.core.ask(CoreTask(lambda core: (HTTPStatus.OK, examine(core, elsewhere)))).result(ANSWER_S)
             found: Examination = answer[1]
             return found
 
@@ -349,18 +350,18 @@ class Service:
 
     def switch(self, query: str, mechanism: str, protocol: str | None, key: Key | None = None) -> Future[Answer]:
         """Lets another mechanism place a query, which moves while it runs."""
-        return self.core.ask(Task(lambda core: _switch(core, QueryId(query), mechanism, protocol), key))
+        return self.core.ask(CoreTask(lambda core: _switch(core, QueryId(query), mechanism, protocol), key))
 
 
 def submission(reader: ChangeReader, text: str, name: str) -> Command:
-    """The wish to add a query. A name that the text gives wins."""
+    """The command to add a query. A name that the text gives wins."""
     check_name(name, "the query's name")
     query = reader.query(text, name)
     value = {"at_ms": 0, "event": "query_added", "query": query.id, "sql": text}
     changes = Changes((QueryAdded(0, Query(query.id, query.plan, query.demands)),), (value,), {query.id: text})
 
     def check(core: Core) -> None:
-        if query.id in core.teller.texts:
+        if query.id in core.publisher.texts:
             raise conflict(f"query {query.id!r} exists already; stop it first or choose another name")
 
     return Command(changes, Response(CommandKind.SUBMITTED, query.id), check)
@@ -401,7 +402,7 @@ def _can_go(core: Core, operator: OperatorId, node: str) -> None:
 
 
 def _is_held(core: Core, operator: OperatorId) -> None:
-    """Raises when nobody has put an operator anywhere."""
+    """Raises when an operator was not placed by hand."""
     record = core.loop.catalog.plan.operators.get(operator)
     if record is None:
         raise not_found(InputError(f"no operator {operator}; `meander describe` shows the numbers"))
@@ -433,9 +434,11 @@ def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) ->
     finally:
         adaptation.transitions.protocol = usual
     watched.transition = transition
-    reason = f"somebody asked for it; {forecast.moves} operators move"
-    decision = Decision(now, query, Trigger.ASKED, Action.SWITCH, watched.mechanism, reason, mechanism, transition)
+    reason = f"it was asked for; {forecast.moves} operators move"
+    decision = Decision(
+        now, query, Trigger.ASKED, DecisionAction.SWITCH, watched.mechanism, reason, mechanism, transition
+    )
     core.follow()
-    core.teller.decisions([decision])
+    core.publisher.decisions([decision])
     shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves}
     return HTTPStatus.ACCEPTED, {"transition": shown | {"protocol": protocol or DEFAULT_PROTOCOL}}

@@ -1,6 +1,7 @@
-"""Outlets: delivery kept in step with the queries that come and go.
+"""Sink bindings: delivery kept in step with the queries that come and go.
 
-An outlet begins to deliver when its channel exists, and ends when its query was stopped and the last result is out.
+A sink binding begins to deliver when its channel exists, and ends when its query was stopped and the last result is
+out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class SinkBindings:
     _delivering: set[str] = field(default_factory=set)
 
     def names(self, query: str) -> list[str]:
-        return [name for name, outlet in self.known.items() if outlet.query == query]
+        return [name for name, binding in self.known.items() if binding.query == query]
 
     # ---------------------------------------------------------------- coming
 
@@ -56,34 +57,34 @@ class SinkBindings:
         sinks = self.loop.catalog.sinks
         for operator in query.plan.operators.values():
             if isinstance(operator, Sink) and operator.name in sinks:
-                outlet = SinkBinding(query.id, sinks[operator.name], NO_CHANNEL)
-                self._sinks[outlet.name] = self._sink(outlet)
+                binding = SinkBinding(query.id, sinks[operator.name], NO_CHANNEL)
+                self._sinks[binding.name] = self._sink(binding)
 
-    def _sink(self, outlet: SinkBinding) -> SinkConnector:
-        sink = self.sink_of(outlet, self.around)
+    def _sink(self, binding: SinkBinding) -> SinkConnector:
+        sink = self.sink_of(binding, self.around)
         path = getattr(sink, "path", None)
         for name, other in self._sinks.items():
             if path is not None and name in self.known and getattr(other, "path", None) == path:
                 raise InputError(
-                    f"sink {outlet.target.name!r}: {outlet.name!r} and {name!r} would both write to {path}; "
+                    f"sink {binding.target.name!r}: {binding.name!r} and {name!r} would both write to {path}; "
                     "put {query} into option 'path' of the sink"
                 )
         return sink
 
     def expect(self, query: QueryId) -> None:
-        """The query is in the plan now: its outlets begin when their channels exist."""
+        """The query is in the plan now: its sink bindings begin when their channels exist."""
         plan, sinks = self.loop.catalog.plan, self.loop.catalog.sinks
         for sink in plan.query(query).sinks:
             spec = plan[sink].spec
             assert isinstance(spec, Sink)
             self.adopt(SinkBinding(query, sinks[spec.name], ChannelId(OUTSIDE + sink)))
 
-    def adopt(self, outlet: SinkBinding) -> None:
-        """An outlet, new or of an earlier process."""
-        if outlet.name not in self._sinks:
-            self._sinks[outlet.name] = self._sink(outlet)
-        self.known[outlet.name] = outlet
-        self.ledger.save_outlet(outlet.channel, outlet.query, outlet.target.name)
+    def adopt(self, binding: SinkBinding) -> None:
+        """A sink binding, new or of an earlier process."""
+        if binding.name not in self._sinks:
+            self._sinks[binding.name] = self._sink(binding)
+        self.known[binding.name] = binding
+        self.ledger.save_sink_binding(binding.channel, binding.query, binding.target.name)
 
     def stop(self, query: QueryId) -> None:
         self.stopping.add(query)
@@ -91,25 +92,25 @@ class SinkBindings:
     # ---------------------------------------------------------------- keeping up
 
     def tick(self) -> list[QueryId]:
-        """Begins and ends what is due; gives the queries that are gone for good now."""
+        """Begins and ends sink bindings that are due; returns the queries that are gone for good now."""
         delivery = self.host.delivery
         if delivery is None or (len(self._delivering) == len(self.known) and not self.stopping):
             return []
         channels = set(self.host.store.exchange.channels())
-        for name, outlet in self.known.items():
-            if name not in self._delivering and outlet.channel in channels:
-                delivery.add(outlet, self._tailed(outlet))
+        for name, binding in self.known.items():
+            if name not in self._delivering and binding.channel in channels:
+                delivery.add(binding, self._tailed(binding))
                 self._delivering.add(name)
         gone = [QueryId(q) for q in sorted(self.stopping) if self._is_done(q, channels)]
         for query in gone:
             self._free(query, channels)
         return gone
 
-    def _tailed(self, outlet: SinkBinding) -> SinkConnector:
-        sink = self._sinks[outlet.name]
-        if outlet.query in self.tails:
+    def _tailed(self, binding: SinkBinding) -> SinkConnector:
+        sink = self._sinks[binding.name]
+        if binding.query in self.tails:
             return sink
-        tail = self.tails[outlet.query] = Tail()
+        tail = self.tails[binding.query] = Tail()
         return TailedSink(sink, tail)
 
     def _is_done(self, query: str, channels: set[ChannelId]) -> bool:
@@ -133,14 +134,14 @@ class SinkBindings:
     def _free(self, query: QueryId, channels: set[ChannelId]) -> None:
         assert self.host.delivery is not None
         for name in self.names(query):
-            outlet = self.known.pop(name)
+            binding = self.known.pop(name)
             if name in self._delivering:
                 self._delivering.discard(name)
                 self.host.delivery.remove(name)
             self._sinks.pop(name, None)
-            if outlet.channel in channels:
-                self.host.store.commit(Commit(remove=(RemoveChannel(outlet.channel, discard=True),)))
-            self.ledger.forget_outlet(outlet.channel)
+            if binding.channel in channels:
+                self.host.store.commit(Commit(remove=(RemoveChannel(binding.channel, discard=True),)))
+            self.ledger.forget_sink_binding(binding.channel)
         self.tails.pop(query, None)
         self.stopping.discard(query)
         _log.info("query %s is stopped and freed", query)

@@ -15,7 +15,7 @@ KEPT_ROWS = 500
 
 
 class Tail:
-    """The newest rows of one outlet. Written by delivery, read by anybody."""
+    """The newest rows of one sink binding. Written by delivery, read by all."""
 
     def __init__(self, kept_rows: int = KEPT_ROWS) -> None:
         self.kept_rows = kept_rows
@@ -47,15 +47,15 @@ class Tail:
 
 
 class TailedSink:
-    """A sink that also keeps a tail. What it is given again after a failure it shows again."""
+    """A sink that also keeps a tail. Rows that come again after a failure are shown again."""
 
     def __init__(self, sink: SinkConnector, tail: Tail) -> None:
         self.sink, self.tail = sink, tail
         self.fixed_ranges = sink.fixed_ranges
         self.path = getattr(sink, "path", None)
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        self.sink.open(outlet, schema, position)
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+        self.sink.open(binding, schema, position)
 
     def write(self, table: pa.Table, first: int) -> Any:
         note = self.sink.write(table, first)

@@ -1,4 +1,4 @@
-"""What `meander demo` does: trains on a ring line, queries that follow them on Spark, a page to watch it.
+"""The demo of `meander demo`: trains on a ring line, queries that follow them on Spark, a page to watch it.
 
 Two phases. At first all trains keep their base stations, so that there is something to compare with; then they change
 from one to the next as they move, and now and then something fails. In the end everything is drained and every result
@@ -37,7 +37,7 @@ LONGEST_QUIET_S = 10.0
 QUIET_SHARE = 0.2
 SAY_EVERY_S = 5.0
 DRAIN_S = 60.0
-COUNTED = ("changes", "events", "moves", "reconfigurations", "taken_back", "fragments_moved", "state_bytes")
+COUNTED = ("changes", "events", "moves", "reconfigurations", "aborted", "fragments_moved", "state_bytes")
 """Numbers of the coordinator's summary that only grow."""
 
 Say = Callable[[str], None]
@@ -45,10 +45,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """How the demo runs."""
+    """The options of the demo."""
 
     seconds: float | None = None
-    """None: until somebody interrupts it."""
+    """The run time; None: until it is interrupted."""
     trains: int = 24
     port: int = 8420
     host: str = "127.0.0.1"
@@ -61,7 +61,7 @@ class DemoOptions:
 
 @dataclass
 class DemoReport:
-    """What the demo came to."""
+    """The result of the demo."""
 
     first_result_s: float | None = None
     handovers: int = 0
@@ -154,12 +154,12 @@ class Demo:
         self.recordings[stream.name] = kind(source_for(stream, around), stream, MOST_CHECKED_ROWS)
         return self.recordings[stream.name]
 
-    def _sink(self, outlet: SinkBinding, around: Surroundings) -> SinkConnector:
-        sink = sink_for(outlet, around)
-        if outlet.query not in self.options.queries:
+    def _sink(self, binding: SinkBinding, around: Surroundings) -> SinkConnector:
+        sink = sink_for(binding, around)
+        if binding.query not in self.options.queries:
             return sink
-        self.sinks[outlet.name] = RecordedSink(sink)
-        return self.sinks[outlet.name]
+        self.sinks[binding.name] = RecordedSink(sink)
+        return self.sinks[binding.name]
 
     # ---------------------------------------------------------------- driving
 
@@ -232,7 +232,7 @@ class Demo:
         self.say(incident.text)
 
     def _apply(self, coordinator: Coordinator, events: list[dict[str, Any]]) -> bool:
-        """Somebody at the page may have been faster: then the world is looked at again at the next tick."""
+        """Applies events. A user at the page may have been faster: then the world is read again at the next tick."""
         try:
             coordinator.events(events)
         except InputError as error:
@@ -258,7 +258,7 @@ class Demo:
         )
 
     def _since(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """What was done after everything ran for the first time: putting the queries there is no change."""
+        """The totals since everything ran for the first time: adding the queries is no change."""
         return {**summary, **{k: summary[k] - self._at_first.get(k, 0) for k in COUNTED}}
 
     # ---------------------------------------------------------------- the end
@@ -269,7 +269,7 @@ class Demo:
         report.drained = coordinator.drain(DRAIN_S)
         report.summary = self._since(coordinator.summary())
         checks, unchecked = check_results(
-            coordinator.spark, coordinator.catalog, coordinator.first_outlets, self.recordings, self.sinks
+            coordinator.spark, coordinator.catalog, coordinator.first_sink_bindings, self.recordings, self.sinks
         )
         report.checks, report.unchecked = checks, unchecked
 

@@ -18,13 +18,13 @@ from meander.run.connectors.schedule import Due
 from meander.run.connectors.trains import Ring
 
 MARGIN = 0.1
-"""How much nearer another base station must be, in stretches, before a train changes to it."""
+"""The distance in stretches by which another base station must be nearer before a train changes to it."""
 LATENCY_MS, BANDWIDTH_MBPS = 5, 50
 
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What the fleet must know of the world: who lives, and which base station each train is linked to."""
+    """The fleet's view of the world: the living nodes, and the base station of each train."""
 
     alive: frozenset[str]
     base_of: Mapping[str, str]
@@ -51,7 +51,7 @@ class TrainFleet:
         self._keys = np.zeros(count, np.uint64)
 
     def stretches(self, elapsed_s: float) -> Floats:
-        """How far each train is round the ring, in stretches between stations."""
+        """The position of each train on the ring, in stretches between stations."""
         same = np.full(self._every.size, elapsed_s)
         due = Due(self._every, self._every, (same * 1000).astype(np.int64), same, self._keys)
         return np.asarray(self._ring(due)["position"], dtype=np.float64) / STRETCH_M
@@ -99,5 +99,5 @@ def _number(name: str) -> int:
 
 
 def trains_in(events: Sequence[Mapping[str, Any]]) -> int:
-    """How many trains change their base station with these events."""
+    """The number of trains that change their base station with these events."""
     return sum(e["event"] == "link_added" for e in events)

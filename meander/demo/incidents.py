@@ -1,4 +1,4 @@
-"""What goes wrong in the demo, and is put right again: a node fails, a link is cut, a query asks for something else."""
+"""The incidents of the demo, and their repair: a node fails, a link is cut, a query asks for something else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Incidents:
         self._script = script
         self._next = 0
         self._kept: dict[str, list[Event]] = {}
-        """What brings a link back, by its ends."""
+        """The events that bring a link back, by its ends."""
 
     def due(self, elapsed_s: float, until_s: float | None) -> Incident | None:
         """The next incident whose time has come. None begins whose end would be too late to be seen."""
@@ -66,7 +66,7 @@ class Incidents:
         return ends[0].at_s - self._script[number].at_s if ends else 0.0
 
     def events(self, incident: Incident, topology: Mapping[str, Any]) -> list[Event]:
-        """Events that make it happen; none if somebody else was faster."""
+        """Events that make it happen; none if a user was faster."""
         if incident.node is not None:
             alive = any(n["name"] == incident.node and n["alive"] for n in topology["nodes"])
             return [{"event": "node_removed", "node": incident.node}] if alive and not incident.over else []
@@ -75,7 +75,7 @@ class Incidents:
         return []
 
     def restores(self, incident: Incident, topology: Mapping[str, Any]) -> list[str]:
-        """Nodes that come back as they were: the coordinator remembers what they had."""
+        """Nodes that come back as they were: the coordinator keeps their records."""
         gone = [n["name"] for n in topology["nodes"] if not n["alive"]]
         return [name for name in gone if incident.over and name == incident.node]
 

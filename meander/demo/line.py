@@ -6,7 +6,7 @@ Ringbahn. Stations stand at equal distances on it, because the `trains` source d
     train ── base station ── gateway ─┬─ exchange-1 ─┬─ cloud         sinks: alerts at the control room,
                  (a ring of 27)       └─ exchange-2 ─┴─ control              dashboard in the cloud
 
-The way from one base station to another is long, so what runs on one for a train has to go with the train.
+The way from one base station to another is long, so the fragment of a train has to move with the train.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def gateway_of(number: int) -> str:
 
 
 def first_bases(trains: int) -> list[int]:
-    """Where trains begin: evenly spread, each linked to the station that is nearest, or nearly so."""
+    """The first positions of trains: evenly spread, each linked to the station that is nearest, or nearly so."""
     return [round(i * STATIONS / trains) % STATIONS for i in range(trains)]
 
 

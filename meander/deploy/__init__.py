@@ -1,1 +1,1 @@
-"""From placements to running fragments: what has to change on which node, and the records that carry it there."""
+"""From placements to running fragments: the changes on each node, and the records that carry them there."""

@@ -1,9 +1,9 @@
-"""Sets of operators that run together: maximal, connected, at one place, and never in a circle.
+"""Sets of operators that run together: maximal, connected, at one place, and never in a cycle.
 
-No tuple goes in a circle, but sets can: data leaves a node and comes back beside what stayed there, so that two sets
-read from each other. As fragments they would wait for each other's watermarks and markers for ever. Such a knot of sets
-is cut: its operators stay together only where equally many steps from place to place lie before them. Every channel
-inside it then leads from fewer steps to more, and no circle is left.
+No tuple goes in a cycle, but sets can: data leaves a node and comes back beside what stayed there, so that two sets
+read from each other. As fragments they would wait for each other's watermarks and markers for ever. Such a component of
+sets is cut: its operators stay together only where equally many steps from place to place lie before them. Every
+channel inside it then leads from fewer steps to more, and no cycle is left.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class FragmentGrouping:
         return frozenset(members)
 
     def around(self, starts: Iterable[OperatorId]) -> list[Group]:
-        """The sets of some operators, and of all that are in a knot with them."""
+        """The sets of some operators, and of all that are in a component with them."""
         found = dict.fromkeys(map(self.at, starts))
         between = [g for g in found if self._is_read_from(g)]
-        for knot in circles(between, self._ahead) if between else ():
-            if not knot.isdisjoint(found):
-                for group in knot:
+        for component in strongly_connected(between, self._ahead) if between else ():
+            if not component.isdisjoint(found):
+                for group in component:
                     found.pop(group, None)
-                found.update(dict.fromkeys(self._cut(frozenset().union(*knot))))
+                found.update(dict.fromkeys(self._cut(frozenset().union(*component))))
         return list(found)
 
     def _is_read_from(self, group: Group) -> bool:
-        """Whether it reads from others: one that does not is in no knot."""
+        """Whether it reads from others: one that does not is in no component."""
         plan, place_of = self.plan, self.place_of
         return any(i not in group and place_of(i) is not None for o in group for i in plan[o].inputs)
 
@@ -79,7 +79,7 @@ class FragmentGrouping:
             yield found
 
     def _steps(self, operators: Group) -> dict[OperatorId, int]:
-        """How often the longest way to each operator, inside of these, changes its place."""
+        """The number of changes of place on the longest path to each operator, inside of these."""
         steps: dict[OperatorId, int] = {}
         stack = sorted(operators, reverse=True)
         while stack:
@@ -95,10 +95,10 @@ class FragmentGrouping:
         return steps
 
 
-def circles(starts: Iterable[T], successors: Callable[[T], Iterable[T]]) -> list[set[T]]:
+def strongly_connected(starts: Iterable[T], successors: Callable[[T], Iterable[T]]) -> list[set[T]]:
     """Largest sets of things that all lead to each other, of two things at least, as far as they are reached.
 
-    >>> circles([1], {1: [2, 4], 2: [3], 3: [1], 4: []}.__getitem__)
+    >>> cycles([1], {1: [2, 4], 2: [3], 3: [1], 4: []}.__getitem__)
     [{1, 2, 3}]
     """
     number: dict[T, int] = {}

@@ -21,7 +21,7 @@ from meander.model.operators import STATEFUL
 
 
 class Action(Enum):
-    """What a node does about a fragment."""
+    """The action of a node on a fragment."""
 
     DEPLOY = "deploy"
     UPDATE = "update"
@@ -63,7 +63,7 @@ class Reconfiguration:
     handovers: tuple[Handover, ...]
     protocol: Protocol = ISQD
     strategy: str | None = None
-    """How its state moves, if not as that of all others."""
+    """The state strategy of this handover, where it differs from the protocol's."""
 
     def entering(self) -> Iterator[Channel]:
         """Channels from fragments that stay as they are to fragments that do not: where the marker is put in."""
@@ -78,7 +78,7 @@ class Reconfiguration:
 
     @property
     def closed(self) -> dict[ChannelKey, Channel]:
-        """Channels that nobody needs afterwards."""
+        """Channels that are not needed after the change."""
         kept = {c.id for c in self.change.channels_after.values()}
         return {key: c for key, c in self.change.channels_before.items() if c.id not in kept}
 
@@ -89,7 +89,7 @@ def reconfiguration(
     """Contexts, marker and moves of one part of a change."""
     before, after = change.fragments_before, change.fragments_after
     handovers = () if protocol.overlaps else tuple(_handovers(change, plan))
-    travelling = {h.source for h in handovers if h.travels}
+    with_state_away = {h.source for h in handovers if h.travels}
     contexts = [Context(Action.UNDEPLOY, f.id, f.node) for f in before.values() if f.id not in after]
     contexts += [Context(Action.UPDATE if f.id in before else Action.DEPLOY, f.id, f.node) for f in after.values()]
     actions: dict[tuple[FragmentId, int], MarkerAction] = {}
@@ -97,7 +97,7 @@ def reconfiguration(
         if fragment.id in after:
             action = MarkerAction.UPDATE
         else:
-            action = MarkerAction.UPDATE_THEN_DRAIN if fragment.id in travelling else MarkerAction.DRAIN
+            action = MarkerAction.UPDATE_THEN_DRAIN if fragment.id in with_state_away else MarkerAction.DRAIN
         actions[fragment.id, fragment.version] = action
     return Reconfiguration(number, change, tuple(contexts), Marker.of(number, actions), handovers, protocol)
 

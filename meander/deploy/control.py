@@ -1,7 +1,7 @@
-"""Control messages of a reconfiguration: what nodes are told and what they confirm, each message once.
+"""Control messages of a reconfiguration: orders to nodes and confirmations, each message once.
 
-Sizes are those of the plain JSON values that the records of a deployment have; a confirmation names what it confirms.
-State is not among them: it is counted where it travels.
+Sizes are those of the plain JSON values that the records of a deployment have; a confirmation names its order. State is
+not among them: it is counted where it travels.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
-"""Ties: parts of a change that must not take effect at different times.
+"""Cycle constraints: parts of a change that must not take effect at different times.
 
 Parts that take effect one after the other are, for a while, a mixture of old and new. Each deployment as a whole is
-free of circles, but a mixture need not be: then its fragments would wait for each other's markers. Parts whose old and
-new channels together make a circle are therefore one part, and a part waits for one under way with which it would.
+free of cycles, but a mixture need not be: then its fragments would wait for each other's markers. Parts whose old and
+new channels together make a cycle are therefore one part, and a part waits for one in flight with which it would.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from meander.deploy.components import circles
+from meander.deploy.components import strongly_connected
 from meander.deploy.contexts import parts, united
 from meander.deploy.fragments import Deployment, DeploymentChange
 from meander.model.ids import FragmentId
 
-Circle = set[FragmentId]
+Cycle = set[FragmentId]
 
 
-def circles_between(
+def cycles_between(
     deployment: Deployment, under_way: Iterable[DeploymentChange], wanted: Iterable[DeploymentChange]
-) -> list[Circle]:
-    """Circles that the old and new channels of some changes make, together with all that stays as it is.
+) -> list[Cycle]:
+    """Cycles that the old and new channels of some changes make, together with all that stays as it is.
 
-    `deployment` is what will run when the changes under way are done.
+    `deployment` is what will run when the changes in flight are done.
     """
     changes = list(wanted)
     more: dict[FragmentId, dict[FragmentId, None]] = {}
@@ -34,7 +34,7 @@ def circles_between(
         here = [c.receiver for _, c in deployment.channels_of(fragment) if c.sender == fragment]
         return [*here, *more.get(fragment, ())]
 
-    return circles([f for c in changes for f in sorted(c.fragments)], readers)
+    return strongly_connected([f for c in changes for f in sorted(c.fragments)], readers)
 
 
 def independent(
@@ -44,18 +44,18 @@ def independent(
     found = parts(change)
     if len(found) < 2:
         return found
-    for circle in circles_between(deployment, under_way, found):
-        through = [p for p in found if not circle.isdisjoint(p.fragments)]
+    for cycle in cycles_between(deployment, under_way, found):
+        through = [p for p in found if not cycle.isdisjoint(p.fragments)]
         if len(through) > 1:
-            found = [p for p in found if circle.isdisjoint(p.fragments)] + [united(through)]
+            found = [p for p in found if cycle.isdisjoint(p.fragments)] + [united(through)]
     return found
 
 
-def are_tied(some: Collection[Circle], one: DeploymentChange, other: DeploymentChange) -> bool:
-    """Whether a circle goes through both changes."""
+def share_a_cycle(some: Collection[Cycle], one: DeploymentChange, other: DeploymentChange) -> bool:
+    """Whether a cycle goes through both changes."""
     return any(not c.isdisjoint(one.fragments) and not c.isdisjoint(other.fragments) for c in some)
 
 
-def has_own_circle(some: Collection[Circle], change: DeploymentChange) -> bool:
-    """Whether what was before the change and what is after it would wait for each other if both ran."""
+def has_own_cycle(some: Collection[Cycle], change: DeploymentChange) -> bool:
+    """Whether the fragments before and after the change would wait for each other if both ran."""
     return any(not c.isdisjoint(change.fragments_before) and not c.isdisjoint(change.fragments_after) for c in some)

@@ -1,8 +1,8 @@
-"""The deployer: knows what runs, what is on its way, and what should run; says which reconfigurations to begin.
+"""The deployer: knows the running, the in-flight and the wanted deployment; decides which reconfigurations begin.
 
-It reconciles: whatever changed since is compared with what will run when everything under way is done, so a change
-that had to wait is considered together with newer ones. Reconfigurations that touch the same fragments come one after
-the other; all others run at the same time. It decides and remembers; it does not act.
+It reconciles: the changes since the last call are compared with the deployment after all reconfigurations in flight, so
+a change that had to wait is considered together with newer ones. Reconfigurations that touch the same fragments come
+one after the other; all others run at the same time. It decides and keeps a record; it does not act.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from meander.deploy.contexts import Reconfiguration, reconfiguration, united
-from meander.deploy.cycle_constraints import are_tied, circles_between, has_own_circle, independent
+from meander.deploy.cycle_constraints import cycles_between, has_own_cycle, independent, share_a_cycle
 from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Placed, redeploy, rerouted
 from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.isqd import ISQD
@@ -23,7 +23,7 @@ from meander.model.placement import Edge
 
 @dataclass(frozen=True, slots=True)
 class FailedPart:
-    """A reconfiguration that was taken back, and why."""
+    """An aborted reconfiguration, and the reason."""
 
     number: int
     reason: str
@@ -31,7 +31,7 @@ class FailedPart:
 
 @dataclass
 class Deployer:
-    """`deployment` is what will run when all reconfigurations under way are done."""
+    """`deployment` is what will run when all reconfigurations in flight are done."""
 
     placed: Placed
     deployment: Deployment = field(default_factory=Deployment)
@@ -48,7 +48,8 @@ class Deployer:
     _moved: dict[OperatorId, None] = field(default_factory=dict)
     _rerouted: dict[Edge, None] = field(default_factory=dict)
     _loose: dict[OperatorId, None] = field(default_factory=dict)
-    """Operators at channels whose route nobody decided: every change may have cut it or brought it back."""
+    """Operators at channels whose route was not decided by the placement: every change may have cut it or brought it
+    back."""
 
     def note(self, moved: Iterable[OperatorId], rerouted: Iterable[Edge] = ()) -> None:
         """Operators that came, went or moved, and edges that lead another way now."""
@@ -57,12 +58,12 @@ class Deployer:
 
     @property
     def has_waiting_changes(self) -> bool:
-        """Whether something waits for what is under way."""
+        """Whether a change waits for reconfigurations in flight."""
         return bool(self._moved or self._rerouted)
 
     @property
     def waiting(self) -> frozenset[OperatorId]:
-        """Operators whose changes wait for what is under way."""
+        """Operators whose changes wait for reconfigurations in flight."""
         return frozenset([*self._moved, *(o for edge in self._rerouted for o in edge)])
 
     @property
@@ -72,7 +73,7 @@ class Deployer:
     def begin(self) -> tuple[list[Reconfiguration], dict[ChannelKey, Channel]]:
         """The reconfigurations that can start now, and channels that only change their way.
 
-        What touches a reconfiguration under way stays noted.
+        Changes that touch a reconfiguration in flight stay noted.
         """
         started: list[Reconfiguration] = []
         moved, self._moved = self._moved, {}
@@ -123,8 +124,8 @@ class Deployer:
             return found
         if self.is_spread(part) or not self.failing.isdisjoint(part.operators):
             return self.protocol
-        around = circles_between(self.deployment, self._changes_under_way, [part])
-        may = may_overlap(self.placed.plan, part, self.special) and not has_own_circle(around, part)
+        around = cycles_between(self.deployment, self._changes_under_way, [part])
+        may = may_overlap(self.placed.plan, part, self.special) and not has_own_cycle(around, part)
         return found if may else self.protocol
 
     def _reroutes(self, moved: Mapping[OperatorId, None]) -> dict[ChannelKey, Channel]:
@@ -161,7 +162,7 @@ class Deployer:
 
     def _collides(self, change: DeploymentChange) -> bool:
         """Whether it changes a fragment that another one changes or leans on, leans on one that another changes, or
-        would wait in a circle with what another changes."""
+        would wait in a cycle with the fragments of another."""
         if self._is_incomplete(change):
             return True
         mine, near = change.fragments, change.neighbours
@@ -171,8 +172,8 @@ class Deployer:
                 return True
         if not self.under_way:
             return False
-        around = circles_between(self.deployment, self._changes_under_way, [change])
-        return any(are_tied(around, change, other) for other in self._changes_under_way)
+        around = cycles_between(self.deployment, self._changes_under_way, [change])
+        return any(share_a_cycle(around, change, other) for other in self._changes_under_way)
 
     def _is_incomplete(self, change: DeploymentChange) -> bool:
         """Whether it touches operators that only make sense together, some of which have no place and never had one."""
@@ -189,7 +190,7 @@ class Deployer:
         del self.under_way[number]
 
     def failed(self, number: int, reason: str) -> None:
-        """A reconfiguration was taken back: what ran before runs again, and the change is open again."""
+        """A reconfiguration was aborted: what ran before runs again, and the change is open again."""
         gone = self.under_way.pop(number)
         self.deployment.apply(gone.change.reversed())
         self.failures.append(FailedPart(number, reason))
@@ -197,15 +198,16 @@ class Deployer:
 
     @property
     def unsettled(self) -> frozenset[OperatorId]:
-        """Operators on their way to what the catalog says."""
+        """Operators whose deployment differs from the catalog for now."""
         return self.waiting.union(*(r.change.operators for r in self.under_way.values()))
 
     def validate(self) -> list[str]:
-        """How what will run when all is done differs from what the catalog says; empty when it does not."""
+        """Yields differences between the catalog and the deployment after all reconfigurations in flight; empty when
+        they agree."""
         return validate(self.placed, self.deployment, self.unsettled)
 
     def running(self) -> dict[FragmentId, int]:
-        """The version of every fragment that runs now: reconfigurations under way have not taken effect."""
+        """The version of every fragment that runs now: reconfigurations in flight have not taken effect."""
         found = {f.id: f.version for f in self.deployment.fragments.values()}
         for each in self.under_way.values():
             for fragment in each.change.fragments_after:

@@ -1,12 +1,12 @@
 """Fragments: what each node runs. A placement cut into maximal connected sets of operators on one node, and further
-where such sets would read from each other in a circle (`knots.py`).
+where such sets would read from each other in a cycle (`components.py`).
 
-A fragment keeps its id as long as the set on its node overlaps with what it was; its version grows when its content
-changes. Where an edge of the plan leads from one fragment to another there is a channel: one for each operator and
-each fragment that reads it, however many operators inside that fragment do.
+A fragment keeps its id as long as the set on its node overlaps with the former one; its version grows when its content
+changes. Where an edge of the plan leads from one fragment to another there is a channel: one for each operator and each
+fragment that reads it, however many operators inside that fragment do.
 
-An operator that a change left without a place stays where it is as long as its node lives: it goes on with what
-reaches it, and what it cannot send waits, until it gets a place again.
+An operator that a change left without a place stays where it is as long as its node lives: it goes on with tuples that
+reach it, and its output waits, until it gets a place again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Channel:
     path: Path | None
     """None when both fragments are on one node, or when there is no way between their nodes: see `is_cut`."""
     is_cut: bool = False
-    """Whether there is no way at the moment: the sender keeps what it has to say."""
+    """Whether there is no way at the moment: the sender keeps its output."""
 
 
 ChannelKey = tuple[OperatorId, FragmentId]
@@ -56,7 +56,7 @@ ChannelKey = tuple[OperatorId, FragmentId]
 
 @dataclass(frozen=True)
 class DeploymentChange:
-    """Fragments that are not what they were, with all channels from and to them: before and after."""
+    """Fragments that change, with all channels from and to them: before and after."""
 
     fragments_before: Mapping[FragmentId, Fragment] = field(default_factory=dict)
     fragments_after: Mapping[FragmentId, Fragment] = field(default_factory=dict)
@@ -151,13 +151,13 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What is to be deployed: operators, their nodes and routes, and the topology for those that wait for a place."""
+    """The input of deployment: operators, their nodes and routes, and the topology for those that wait for a place."""
 
     plan: GlobalPlan
     placement: Placement
     topology: Topology
     held: dict[OperatorId, NodeId] = field(default_factory=dict)
-    """Operators that stay where they are for now, whatever the placement says: their turn comes later."""
+    """Operators that stay where they are for now, whatever the placement says: they move in a later step."""
     apart: dict[OperatorId, str] = field(default_factory=dict)
     """Operators that have fragments of their own for now, together with those of the same name only."""
 
@@ -179,7 +179,8 @@ def deploy(placed: Placed) -> Deployment:
 
 
 def redeploy(placed: Placed, deployment: Deployment, seeds: Iterable[OperatorId]) -> DeploymentChange:
-    """What the placement of some operators (that came, went or moved) changes; ids go on where fragments do.
+    """The change of the deployment that the placement of some operators (that came, went or moved) makes; fragments
+    that go on keep their ids.
 
     Looks at the fragments of the seeds and their neighbours only.
     """
@@ -211,9 +212,10 @@ class _Redeployment:
         self.plan, self.placement = placed.plan, placed.placement
 
     def node_of(self, operator: OperatorId) -> NodeId | None:
-        """Where it shall run, or runs while it has no place; None for an operator that does not run.
+        """The node on which the operator shall run, or runs while it has no place; None for an operator that does not
+        run.
 
-        One that has never run begins when all that it reads does.
+        One that has never run begins when all its inputs do.
         """
         if operator not in self.plan.operators:
             return None
@@ -251,7 +253,7 @@ class _Redeployment:
         touched: set[FragmentId] = set()
         starts: dict[OperatorId, None] = {}
         stack = list(seeds)
-        while stack:  # what waits for a seed may begin with it
+        while stack:  # operators that wait for a seed may begin with it
             record = plan.operators.get(stack.pop())
             fresh = [r for r in record.readers if r not in deployment.owner and r not in seeds] if record else []
             seeds.update(fresh)
@@ -283,7 +285,7 @@ class _Redeployment:
         }
 
     def _groups(self, starts: Iterable[OperatorId], touched: set[FragmentId]) -> list[tuple[OperatorId, ...]]:
-        """What shall run together; fragments that it reaches into are touched as well."""
+        """The sets of operators that shall run together; fragments that they reach into are touched as well."""
         groups = FragmentGrouping(self.plan, self.place_of).around(starts)
         owner = self.deployment.owner
         touched.update(owner[o] for members in groups for o in members if o in owner)
@@ -347,7 +349,7 @@ class _Redeployment:
     ) -> Channel:
         """A channel goes on for its reader, or for another reader of the same operator; otherwise it is new.
 
-        Best for one that has operators of the former reader: it knows what to do with what that had not consumed.
+        Best for one that has operators of the former reader: it takes over the unconsumed input.
         """
         upstream, receiver = key
         mine = set((after.get(receiver) or self.deployment.fragments[receiver]).operators)

@@ -1,10 +1,10 @@
-"""Freezing: how a fragment that is paused takes part in a change, although it never reaches a marker.
+"""Freezing: the part of a paused fragment in a change, although it never reaches a marker.
 
 A fragment that data has broken stays where its last commit left it. It counts as drained there, if everything that it
 had not consumed finds its way to the same operators afterwards: its successors are made of its operators alone, and
 each of its input channels goes on to one of them. A second successor that reads the same operator gets a fork: a
-channel of its own with the same records in it. What nobody needs any more, because the operators ended, is skipped.
-All of that is found out from the change alone.
+channel of its own with the same records in it. Input of operators that ended is skipped. All of that is found out from
+the change alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def may_freeze(change: DeploymentChange, fragment: FragmentId) -> bool:
 
 
 def forks(change: DeploymentChange, frozen: Collection[FragmentId]) -> list[Fork]:
-    """Channels that have to begin with what waits in those of frozen fragments."""
+    """Channels that have to begin with the waiting tuples of frozen fragments."""
     known = {c.id for c in change.channels_before.values()}
     return [
         Fork(c.id, channel.id)
@@ -51,7 +51,7 @@ def forks(change: DeploymentChange, frozen: Collection[FragmentId]) -> list[Fork
 
 
 def skipped(change: DeploymentChange, frozen: Collection[FragmentId]) -> list[Channel]:
-    """Channels of frozen fragments that go on for others: what waits in them before the marker is for nobody."""
+    """Channels of frozen fragments that go on for others: their tuples before the marker have no reader."""
     after = {c.id: c for c in change.channels_after.values()}
     found: list[Channel] = []
     for f in frozen:

@@ -17,14 +17,14 @@ from meander.model.ids import FragmentId
 
 
 class MarkerAction(Enum):
-    """What a fragment does when the marker reaches it."""
+    """The action of a fragment when the marker reaches it."""
 
     DRAIN = "drain"
-    """Finish what is in flight and end."""
+    """Process all tuples before the marker and end."""
     UPDATE = "update"
-    """Finish what is in flight and go on as the new version."""
+    """Process all tuples before the marker and go on as the new version."""
     UPDATE_THEN_DRAIN = "update_then_drain"
-    """Finish what is in flight, hand the state over, end."""
+    """Process all tuples before the marker, hand the state over, end."""
 
 
 @dataclass(frozen=True, slots=True)

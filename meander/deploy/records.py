@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from meander.deploy.contexts import Reconfiguration, reconfiguration
 from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Fragment
-from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.topology.path_cache import Path
 
@@ -51,15 +49,11 @@ def change_from_json(data: Mapping[str, Any]) -> DeploymentChange:
     return DeploymentChange(before, after, old, new)
 
 
-def reconfiguration_from_json(number: int, data: Mapping[str, Any], plan: GlobalPlan) -> Reconfiguration:
-    return reconfiguration(number, change_from_json(data), plan)
-
-
-def deployment_from(fragments: Iterable[list[Any]], channels: Iterable[list[Any]]) -> Deployment:
+def deployment_from(fragments: Iterable[Fragment], channels: Iterable[Channel]) -> Deployment:
     """The deployment of recorded fragments and channels; numbers go on behind the highest."""
     deployment = Deployment()
-    found = {f.id: f for f in map(fragment_from_json, fragments)}
-    deployment.apply(DeploymentChange(fragments_after=found, channels_after=_keyed(map(channel_from_json, channels))))
+    found = {f.id: f for f in fragments}
+    deployment.apply(DeploymentChange(fragments_after=found, channels_after=_keyed(channels)))
     deployment.next_fragment = max(found, default=0) + 1
     deployment.next_channel = max((c.id for c in deployment.channels.values()), default=0) + 1
     return deployment

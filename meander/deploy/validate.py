@@ -1,6 +1,6 @@
 """Checks that a deployment is what the catalog says: every operator on its node, every channel on its route, no more.
 
-Operators of changes that are under way, or wait for one, are left out: they are on their way to what the catalog says.
+Operators of changes that are in flight, or wait for one, are left out: they will agree with the catalog.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from meander.model.topology.path_cache import Path
 
 
 def validate(placed: Placed, deployment: Deployment, unsettled: Collection[OperatorId] = ()) -> list[str]:
-    """Every difference, in sentences; empty when what runs, or will, is what the catalog says."""
+    """Every difference, in sentences; empty when the present or coming deployment agrees with the catalog."""
     check = _Check(placed, deployment, frozenset(unsettled))
     return [*check.operators(), *check.fragments(), *check.channels()]
 
@@ -27,7 +27,7 @@ class _Check:
         self.busy = frozenset(deployment.owner[o] for o in unsettled if o in deployment.owner)
 
     def wanted(self, operator: OperatorId) -> NodeId | None:
-        """Where the operator shall run: where it is held, or where it is placed."""
+        """The node on which the operator shall run: where it is held, or where it is placed."""
         return self.placed.held.get(operator, self.placed.placement.nodes.get(operator))
 
     def operators(self) -> Iterator[str]:

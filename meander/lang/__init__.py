@@ -1,4 +1,4 @@
-"""How people write queries: fluent Python and SQL, both turned into a query plan."""
+"""The query languages: fluent Python and SQL, both turned into a query plan."""
 
 from meander.lang.fluent import DataStream, Environment, Output, count, session, sliding, tumbling
 from meander.lang.load import load_queries, query

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meander.lang.expressions import Clause, parse
+from meander.lang.expressions import ExpressionContext, parse
 from meander.lang.relation import Relation, filtered
 from meander.lang.scope import Scope
 from meander.lang.text import Phrase
@@ -13,7 +13,7 @@ from meander.model.expressions.tree import Expression
 def condition(scope: Scope, phrase: Phrase) -> Expression:
     """The condition of a WHERE or ON."""
     hint = "a condition on an aggregate is written after HAVING"
-    return parse(phrase, Clause(scope.resolve, no_aggregates=hint))
+    return parse(phrase, ExpressionContext(scope.resolve, no_aggregates=hint))
 
 
 def restricted(relation: Relation, where: Phrase) -> Relation:

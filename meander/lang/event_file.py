@@ -2,8 +2,8 @@
 
     {"at_ms": 1000, "event": "link_removed", "source": "train-1", "target": "station-1"}
 
-The fields of an event are those of its class in `model.events`, with a node or link written flat. A query is written
-by its name and its SQL (`sql`, or `file` with a path beside the events); whoever reads the file says how to plan it.
+The fields of an event are those of its class in `model.events`, with a node or link written flat. A query is written by
+its name and its SQL (`sql`, or `file` with a path beside the events); the caller passes the function that plans it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def dump_events(events: Iterable[ChangeEvent], sql: Mapping[QueryId, str] | None
 
 
 def write_events(events: Iterable[ChangeEvent], path: Path, sql: Mapping[QueryId, str] | None = None) -> None:
-    """Writes an event file; the path holds either all of it or what it held before."""
+    """Writes an event file; the path holds either all of it or its former content."""
     write_whole(path, dump_events(events, sql))
 
 

@@ -1,4 +1,4 @@
-"""What a query will do, before anything runs: its operator graph as text for people and as JSON for programs."""
+"""The explanation of a query, before anything runs: its operator graph as text for people and as JSON for programs."""
 
 from __future__ import annotations
 

@@ -28,8 +28,9 @@ Resolver = Callable[[str | None, str], Expression]
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
-    """Where an expression stands: what its names mean, and whether aggregates are allowed (then over which names)."""
+class ExpressionContext:
+    """The position of an expression: the meaning of its names, and whether aggregates are allowed (then over which
+    names)."""
 
     names: Resolver
     aggregated: Resolver | None = None
@@ -75,7 +76,7 @@ _REMEDIES: dict[type[exp.Expr], str] = {
 }
 
 
-def parse(phrase: Phrase, clause: Clause) -> Expression:
+def parse(phrase: Phrase, clause: ExpressionContext) -> Expression:
     """The typed expression, or an error at the place in the query where it goes wrong."""
     if not phrase.tokens:
         raise phrase.error("an expression is missing here")
@@ -117,7 +118,7 @@ def _syntax_error(phrase: Phrase, error: ParseError) -> InputError:
 class _Converter:
     """Turns one sqlglot tree into our expression, with a place for every error."""
 
-    def __init__(self, phrase: Phrase, clause: Clause) -> None:
+    def __init__(self, phrase: Phrase, clause: ExpressionContext) -> None:
         self.phrase = phrase
         self.clause = clause
         self.names = clause.names
@@ -286,7 +287,7 @@ def _cast(arg: Expression, type_: DataType) -> Expression:
 
 
 def _temporal_type(args: Sequence[Expression]) -> DataType | None:
-    """What string literals among these are read as: a timestamp or a date, when one stands beside them."""
+    """The type as which string literals among these are read: a timestamp or a date, when one stands beside them."""
     kinds = {a.type.kind for a in args}
     return TIMESTAMP if Kind.TIMESTAMP in kinds else DATE if Kind.DATE in kinds else None
 

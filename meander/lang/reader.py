@@ -26,7 +26,7 @@ RESERVED = STOPS | {"SELECT", "AND", "OR", "NOT", "CASE", "WHEN", "ELSE", "END",
 
 
 class Reader:
-    """Reads forward; every error names what was expected and what is there."""
+    """Reads forward; every error names the expected and the found text."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
@@ -39,7 +39,7 @@ class Reader:
 
     @property
     def offset(self) -> int:
-        """Where the next token is; after the last one, where the text ends."""
+        """The offset of the next token; after the last one, the end of the text."""
         if self.token is not None:
             return self.token.start
         return self.tokens[-1].end + 1 if self.tokens else 0

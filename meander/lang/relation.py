@@ -1,7 +1,7 @@
 """Relations: parts of a plan under construction. Both query languages build their plans here and nowhere else.
 
-A relation knows its last operator, what that operator emits, how its columns may be called, and which column is the
-event time. Every function returns a new relation; `plan` turns a finished one into a query plan.
+A relation knows its last operator, that operator's output, the names of its columns, and the column of the event time.
+Every function returns a new relation; `plan` turns a finished one into a query plan.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from meander.model.windows import PairWindow
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What an operator emits. `event_time` is the column that holds the tuples' time, if one does."""
+    """The output of an operator. `event_time` is the column that holds the tuples' time, if there is one."""
 
     operator: Operator
     inputs: tuple[Relation, ...]
@@ -50,7 +50,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How close the two tuples of a pair must be, and how late a tuple may come."""
+    """The bounds of a pair: the distance of its tuples in time, and the lateness of a tuple."""
 
     window: PairWindow
     lateness_ms: int = 0

@@ -101,7 +101,7 @@ def word_of(token: Token) -> str:
 
 
 def _unclosed(source: str) -> tuple[int, str]:
-    """Where the quote or comment starts that nothing closes."""
+    """The start of the quote or comment that is not closed."""
     i = 0
     while i < len(source):
         start, char = i, source[i]

@@ -1,4 +1,4 @@
-"""Changes rehearsed: they are placed and turned into reconfigurations that take effect at once, without a host.
+"""A dry run of changes: they are placed and turned into reconfigurations that take effect at once, without a host.
 
 What a change touches is decided before anything runs, so it can be counted without Spark.
 """
@@ -23,7 +23,7 @@ from meander.place.mechanisms import mechanism
 
 @dataclass(frozen=True)
 class Touched:
-    """What one moment's events lead to."""
+    """The effect of one moment's events."""
 
     moved: tuple[OperatorId, ...]
     reconfigurations: tuple[Reconfiguration, ...]
@@ -35,7 +35,7 @@ class Touched:
         return sum(len(r.contexts) for r in self.reconfigurations)
 
     @property
-    def travelling(self) -> int:
+    def states_moved(self) -> int:
         """Operators whose state goes to another node."""
         return sum(h.travels for r in self.reconfigurations for h in r.handovers)
 

@@ -1,6 +1,6 @@
 """Runs queries on this machine from start to end: place, install, run for a while, drain, check against the oracle.
 
-It is the whole loop without changes of the infrastructure, in one process, and what `meander run` does.
+It is the whole loop without changes of the infrastructure, in one process: the engine of `meander run`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class LocalPlan:
     catalog: Catalog
     deployment: Deployment
     installation: Installation
-    outlets: tuple[SinkBinding, ...]
+    sink_bindings: tuple[SinkBinding, ...]
     late: tuple[SinkBinding, ...] = ()
-    """Outlets for tuples that came too late, where somebody asked for them."""
+    """Sink bindings for late tuples, where a query asks for them."""
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run did; `checks` compare each outlet with the oracle, or say why they could not."""
+    """The result of a run; `checks` compare each sink binding with the oracle, or say why they could not."""
 
     seconds: float
     drained: bool
@@ -64,7 +64,7 @@ class RunReport:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What was asked for and did not happen, in sentences; nothing if the run did all of it."""
+        """Requests that were not fulfilled, in sentences; none if the run did all of them."""
         taken_in = self.status.ingest.rows if self.status.ingest else 0
         lost, double = (sum(getattr(c, name) for c in self.checks.values()) for name in ("lost", "double"))
         found = [
@@ -106,19 +106,21 @@ def plan_queries(
     if emulate:
         delays = {c.id: round(c.path.latency_ms) for c in deployment.channels.values() if c.path is not None}
     bindings = {fragment: i % slots for i, fragment in enumerate(deployment.fragments)}
-    aside = late_targets(catalog, late)
-    installed = installation(catalog.plan, deployment, bindings, delays, aside)
-    outlets = [
+    late_sinks = late_targets(catalog, late)
+    installed = installation(catalog.plan, deployment, bindings, delays, late_sinks)
+    sink_bindings = [
         SinkBinding(name, _target(catalog, sink), installed.results[sink])
         for name, running in catalog.plan.queries.items()
         for sink in running.sinks
     ]
     query_of = {sink: name for name, running in catalog.plan.queries.items() for sink in running.sinks}
-    late_outlets = [
-        SinkBinding(query_of[o.sink], replace(aside[o.sink], name=f"{aside[o.sink].name}-{o.label}"), o.channel)
+    late_bindings = [
+        SinkBinding(
+            query_of[o.sink], replace(late_sinks[o.sink], name=f"{late_sinks[o.sink].name}-{o.label}"), o.channel
+        )
         for o in installed.late
     ]
-    return LocalPlan(catalog, deployment, installed, tuple(outlets), tuple(late_outlets))
+    return LocalPlan(catalog, deployment, installed, tuple(sink_bindings), tuple(late_bindings))
 
 
 def _target(catalog: Catalog, sink: OperatorId) -> SinkTarget:
@@ -128,7 +130,7 @@ def _target(catalog: Catalog, sink: OperatorId) -> SinkTarget:
 
 
 def late_targets(catalog: Catalog, folder: Path | None = None) -> dict[OperatorId, SinkTarget]:
-    """Where the late tuples of a sink's query go. A query with several sinks sends them once to each place."""
+    """The sinks of late tuples, by sink of their query. A query with several sinks sends them once to each place."""
     found: dict[OperatorId, SinkTarget] = {}
     for running in catalog.plan.queries.values():
         places: set[str] = set()
@@ -149,7 +151,7 @@ def late_targets(catalog: Catalog, folder: Path | None = None) -> dict[OperatorI
 def check_plan(plan: LocalPlan, base: Path) -> None:
     """Raises InputError for sources and sinks that could not be opened, before Spark starts."""
     streams = {s for s, _ in plan.installation.ingest}
-    sinks = [o.target for o in (*plan.outlets, *plan.late)]
+    sinks = [o.target for o in (*plan.sink_bindings, *plan.late)]
     check_connectors((plan.catalog.streams[s] for s in streams), sinks, Surroundings(base, base))
 
 
@@ -170,14 +172,14 @@ def run_embedded(
     around = Surroundings(base, directory)
     streams = {s: plan.catalog.streams[s] for s, _ in plan.installation.ingest}
     recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in streams.items()}
-    sinks = {o.name: RecordedSink(sink_for(o, around)) for o in plan.outlets}
+    sinks = {o.name: RecordedSink(sink_for(o, around)) for o in plan.sink_bindings}
     host = Host(HostOptions(directory, slots, rebinding=rebinding), spark, runner)
     try:
         host.install(plan.installation)
         host.start()
         host.warm_up()
         host.wait_for_slots()
-        host.deliver((*plan.outlets, *plan.late), around, sinks)
+        host.deliver((*plan.sink_bindings, *plan.late), around, sinks)
         host.feed(streams.values(), around, recordings)
         with StatusFile(base, host.status) as shown:
             started = time.monotonic()
@@ -189,10 +191,12 @@ def run_embedded(
             status = host.status()
             shown.phase = RunPhase.CHECKING
             checks, unchecked = (
-                check_results(spark, plan.catalog, plan.outlets, recordings, sinks) if check else ({}, "not asked for")
+                check_results(spark, plan.catalog, plan.sink_bindings, recordings, sinks)
+                if check
+                else ({}, "not asked for")
             )
         assert status.delivery is not None
-        rows = {o.name: status.delivery.outlets[o.name].rows for o in plan.outlets}
+        rows = {o.name: status.delivery.sink_bindings[o.name].rows for o in plan.sink_bindings}
         return RunReport(time.monotonic() - started, drained, status, checks, unchecked, rows)
     finally:
         host.stop()
@@ -201,11 +205,12 @@ def run_embedded(
 def check_results(
     spark: SparkSession,
     catalog: Catalog,
-    outlets: Sequence[SinkBinding],
+    sink_bindings: Sequence[SinkBinding],
     recordings: Mapping[str, Recording],
     sinks: Mapping[str, RecordedSink],
 ) -> tuple[dict[str, Comparison], str | None]:
-    """Compares what sinks took with what the oracle makes of what sources gave; or says why that is not possible."""
+    """Compares the sinks' results with the oracle's, from the sources' tuples; or gives the reason why that is not
+    possible."""
     if not all(r.complete for r in recordings.values()):
         return {}, f"more than {MOST_CHECKED_ROWS:,} tuples of a stream: too many to check"
     inputs = {name: r.table() for name, r in recordings.items()}
@@ -215,8 +220,8 @@ def check_results(
     }
     found: dict[str, Comparison] = {}
     for name, running in catalog.plan.queries.items():
-        mine = [o for o in outlets if o.query == name]
+        mine = [o for o in sink_bindings if o.query == name]
         expected = oracle(spark, running.query.plan, inputs, disorder) if mine else {}
-        for outlet in mine:
-            found[outlet.name] = compare(expected[outlet.target.name], sinks[outlet.name].table())
+        for binding in mine:
+            found[binding.name] = compare(expected[binding.target.name], sinks[binding.name].table())
     return found, None

@@ -1,4 +1,4 @@
-"""What each mechanism is forecast to give a query, held against the query's demands. Nothing has to run for it."""
+"""The forecast of each mechanism for a query, held against the query's demands. Nothing has to run for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meander.model.plan import Query
 from meander.place.mechanisms import MECHANISMS, mechanism
 
 FORECAST = (Metric.LATENCY, Metric.HOPS, Metric.NETWORK_USAGE, Metric.LOAD, Metric.OVERHEAD)
-"""What can be forecast. Overhead is that of placing once; output frequency has to be measured."""
+"""The metrics that can be forecast. Overhead is that of placing once; output frequency has to be measured."""
 WINDOWED = frozenset({Metric.OVERHEAD, Metric.FREQUENCY})
 """Metrics whose demands cannot be held against a forecast."""
 

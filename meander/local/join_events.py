@@ -13,7 +13,7 @@ from meander.place.nova.running.reoptimise import Reoptimiser
 MOST_TPS = 75
 
 Event = Callable[[Reoptimiser, np.random.Generator], bool]
-"""Does something; False if the dice fell on something that cannot be done, such as removing what has left."""
+"""Applies a random event; False if the drawn one is impossible, such as removing a node that has left."""
 
 
 def add_worker(r: Reoptimiser, rng: np.random.Generator) -> bool:

@@ -1,4 +1,4 @@
-"""Join problems from files: a latency matrix or a topology says where nodes are, a table says who joins whom.
+"""Join problems from files: a latency matrix or a topology gives the places of nodes, a table the pairs that join.
 
 Without a table of joins the published instance is drawn: the first node (or `sink`) is the sink, 60% of the nodes (in a
 topology: its sensors) are sources that are paired in order, rates and capacities are random.
@@ -42,17 +42,17 @@ class JoinWorld:
     space: CostSpace
     matrix_ms: Floats
     capacity_tps: Floats | None
-    """What the topology says; None where it says nothing."""
+    """The capacities in the topology; None where it has none."""
     sources: Ints
-    """Nodes that can be sources when nobody says who is."""
+    """The nodes that can be sources, unless they are named."""
     notes: tuple[str, ...] = ()
     topology: Topology | None = None
-    """Where latencies come from, if from paths."""
+    """The origin of latencies, if they come from paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the joins are, and how they are drawn if no table says it."""
+    """The wanted joins, and the parameters of drawing them without a table."""
 
     joins: Path | None = None
     sink: str | None = None
@@ -105,7 +105,7 @@ def _paths(topology: Topology) -> Floats:
 
 
 def problem_from(world: JoinWorld, wanted: Wanted) -> tuple[JoinProblem, list[str]]:
-    """The problem, and what was repaired."""
+    """The problem, and the list of repairs."""
     rng = np.random.default_rng(wanted.seed)
     nodes = len(world.names)
     sink = 0 if wanted.sink is None else _node(world, wanted.sink)

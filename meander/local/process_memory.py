@@ -1,4 +1,4 @@
-"""How much memory this process holds, and held at most."""
+"""The memory of this process, now and at its peak."""
 
 from __future__ import annotations
 

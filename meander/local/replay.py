@@ -1,4 +1,4 @@
-"""What `meander replay` does: queries run on Spark while the topology changes in real time, and all is measured.
+"""The replay of `meander replay`: queries run on Spark while the topology changes in real time, and all is measured.
 
 Three phases: quiet, changes, quiet again. In the end everything is drained and compared with the oracle.
 """
@@ -39,13 +39,13 @@ from meander.run.oracle.recording import RecordedSink, Recording
 PHASES = ("before", "during", "after")
 POLL_S = 0.01
 WARM_UP_S = 60.0
-"""How long the slots may take to make their first step."""
+"""The time that slots may take for their first step."""
 GENERATED = {"connector": "random", "range.id": "0..100", "range.value": "0..100"}
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How a replay runs."""
+    """The options of a replay."""
 
     mechanism: str = "bottom_up"
     protocol: str = "isqd"
@@ -66,7 +66,7 @@ class ReplayOptions:
     adapt: bool = False
     """Whether queries switch mechanisms when their demands are not met; `mechanism` is the first one then."""
     detour: float | None = None
-    """How long a detour may be before operators follow; None for what the topology says."""
+    """The longest detour before operators follow; None for that of the topology."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class Changed:
     fragments: int
     """Fragments it touched."""
     state_bytes: int
-    taken_back: int
+    aborted: int
     protocol: str
 
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What a replay came to."""
+    """The result of a replay."""
 
     changes: tuple[Changed, ...]
     unfinished: int
@@ -106,7 +106,7 @@ class ReplayReport:
     checks: dict[str, Comparison]
     unchecked: str | None
     failures: tuple[str, ...]
-    """Reconfigurations that were taken back."""
+    """Reconfigurations that were aborted."""
     refused: tuple[str, ...]
     """Events that made no sense."""
     waiting: tuple[str, ...]
@@ -115,7 +115,7 @@ class ReplayReport:
     """Whether the slots' streaming queries are the ones that the run began with."""
     notes: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    """What the adaptation loop decided, if there was one."""
+    """The decisions of the adaptation loop, if there was one."""
 
     def quantile(self, name: str, share: float) -> float:
         values = [getattr(c, name) for c in self.changes]
@@ -123,10 +123,10 @@ class ReplayReport:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What was asked for and did not happen, in sentences; nothing if the replay did all of it."""
+        """Requests that were not fulfilled, in sentences; none if the replay did all of them."""
         taken_in = self.status.ingest.rows if self.status.ingest else 0
         given = self.status.delivery.rows if self.status.delivery else 0
-        unknown = set(self.status.delivery.outlets if self.status.delivery else ()) - set(self.checks)
+        unknown = set(self.status.delivery.sink_bindings if self.status.delivery else ()) - set(self.checks)
         expected = None if unknown else sum(c.expected for c in self.checks.values())
         found = [
             (bool(self.unfinished), f"{self.unfinished} moments of change did not take effect"),
@@ -151,11 +151,11 @@ class ReplayReport:
 
 @dataclass(slots=True)
 class _Timeline:
-    """Events in groups, by when they are due, and what became of them."""
+    """Events in groups, by due time, and their outcomes."""
 
     groups: list[tuple[float, list[ChangeEvent]]]
     applied: list[tuple[float, str, Applied]] = field(default_factory=list)
-    """When each was due, the protocol, and how it went."""
+    """The changes: due time, protocol, and outcome of each."""
     refused: list[str] = field(default_factory=list)
 
 
@@ -177,7 +177,7 @@ def replay_live(
     catalog = Catalog(setting.topology, streams, dict(setting.sinks), detour=setting.resilience.detour)
     chosen = per_query(options.mechanism) if options.adapt else mechanism(options.mechanism)
     engine = Engine(catalog, chosen, detour=options.detour)
-    host = Host(HostOptions(directory, options.slots, patience_ms=setting.resilience.patience_ms), spark)
+    host = Host(HostOptions(directory, options.slots, idle_timeout_ms=setting.resilience.idle_timeout_ms), spark)
     loop = PlacementLoop(
         catalog,
         engine,
@@ -196,7 +196,7 @@ def replay_live(
 
 
 def check_replay(setting: Setting, base: Path, options: ReplayOptions) -> None:
-    """Raises InputError for what could not be replayed, before Spark starts."""
+    """Raises InputError for a setting that cannot be replayed, before Spark starts."""
     mechanism(options.mechanism)
     for name in (options.protocol, *options.in_turn):
         protocol(name)
@@ -239,7 +239,7 @@ class _Run:
         streams = loop.catalog.streams
         self.recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in streams.items()}
         self.sinks: dict[str, RecordedSink] = {}
-        self.outlets: dict[str, SinkBinding] = {}
+        self.sink_bindings: dict[str, SinkBinding] = {}
         self.moments: list[dict[str, LatencyHistogram]] = []
         self.started = 0.0
         self.last_shown = 0.0
@@ -289,20 +289,20 @@ class _Run:
             self.adaptation.watch(wall_clock_ms())
         self.host.warm_up()
         self.host.wait_for_slots()
-        for outlet in self.loop.outlets():
-            self._add(outlet)
-        self.host.deliver(self.outlets.values(), self.around, self.sinks)
+        for binding in self.loop.sink_bindings():
+            self._add(binding)
+        self.host.deliver(self.sink_bindings.values(), self.around, self.sinks)
         self.host.feed(self.loop.catalog.streams.values(), self.around, self.recordings)
         self.started = time.perf_counter()
         while time.perf_counter() - self.started < WARM_UP_S and not self.host.totals.steps:
             self._carry_on("warm-up", time.perf_counter() + POLL_S)
 
-    def _add(self, outlet: SinkBinding) -> None:
-        self.outlets[outlet.name] = outlet
-        self.sinks[outlet.name] = RecordedSink(sink_for(outlet, self.around))
+    def _add(self, binding: SinkBinding) -> None:
+        self.sink_bindings[binding.name] = binding
+        self.sinks[binding.name] = RecordedSink(sink_for(binding, self.around))
 
     def _phase(self, name: str, seconds: float) -> None:
-        """Lets time pass; what is late from before is carried on."""
+        """Lets time pass; lateness from before is carried on."""
         self._note_latency()
         deadline = time.perf_counter() + seconds
         while time.perf_counter() < deadline:
@@ -313,9 +313,9 @@ class _Run:
         start = time.perf_counter()
         waiting = list(timeline.groups)
         last = waiting[-1][0] if waiting else 0.0
-        patience = start + last + max(30.0, last, 30.0 * len(waiting) if self.options.in_turn else 0.0)
+        deadline = start + last + max(30.0, last, 30.0 * len(waiting) if self.options.in_turn else 0.0)
         turns = self.options.in_turn
-        while (waiting or self.loop.pending) and time.perf_counter() < patience:
+        while (waiting or self.loop.pending) and time.perf_counter() < deadline:
             now = time.perf_counter()
             while waiting and (not self.loop.pending if turns else start + waiting[0][0] <= now):
                 due, events = waiting.pop(0)
@@ -336,10 +336,10 @@ class _Run:
         if self.adaptation is not None:
             self.adaptation.note(events, wall_clock_ms())
         if self.host.delivery is not None and any(isinstance(e, QueryAdded) for e in events):
-            for outlet in self.loop.outlets():
-                if outlet.name not in self.outlets:
-                    self._add(outlet)
-                    self.host.delivery.add(outlet, self.sinks[outlet.name])
+            for binding in self.loop.sink_bindings():
+                if binding.name not in self.sink_bindings:
+                    self._add(binding)
+                    self.host.delivery.add(binding, self.sinks[binding.name])
         return applied
 
     def _carry_on(self, phase: str, until: float) -> None:
@@ -387,7 +387,7 @@ class _Run:
                 touched.add(event.query.id)
             elif isinstance(event, QueryRemoved):
                 touched.add(event.query)
-        whole = [o for o in self.outlets.values() if o.query not in touched]
+        whole = [o for o in self.sink_bindings.values() if o.query not in touched]
         return check_results(self.spark, self.loop.catalog, whole, self.recordings, self.sinks)
 
 

@@ -1,4 +1,4 @@
-"""What `meander place` works on: a topology, queries and events from files, replayed batch by batch."""
+"""The setting of `meander place`: a topology, queries and events from files, replayed batch by batch."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def batches_of(events: Iterable[ChangeEvent], size: int | None) -> Iterator[list
 
 @dataclass(slots=True)
 class PlacingTotals:
-    """What a replay came to."""
+    """The totals of a replay."""
 
     batches: int = 0
     events: int = 0

@@ -30,7 +30,7 @@ MS_PER_KM = 0.01
 
 @dataclass(frozen=True, slots=True)
 class TopologyShape:
-    """What all generators share: slots by kind, the range latencies are drawn from, bandwidth and the seed."""
+    """The common shape of all generators: slots by kind, the range latencies are drawn from, bandwidth and the seed."""
 
     slots: Mapping[NodeKind, int] = field(default_factory=lambda: dict(DEFAULT_SLOTS))
     latency_ms: tuple[float, float] = (1.0, 10.0)
@@ -65,7 +65,7 @@ def star(nodes: int, shape: TopologyShape | None = None) -> Topology:
 
 
 def ring(nodes: int, shape: TopologyShape | None = None) -> Topology:
-    """A cloud and edges in a circle."""
+    """A cloud and edges in a ring."""
     at_least("nodes", nodes, 3)
     all_ = np.arange(nodes, dtype=np.int32)
     return build(1, nodes - 1, 0, all_, np.roll(all_, -1), shape or TopologyShape())
@@ -109,8 +109,8 @@ def iot_lab(
 def clusters(nodes: int, groups: int = 10, neighbours: int = 3, shape: TopologyShape | None = None) -> Topology:
     """Sensors scattered around edges, which stand in the middle of their cluster; one cloud linked to all edges.
 
-    A sensor is linked to its nearest neighbours in the plane; what then is still apart is joined to the nearest edge.
-    Latency is the smallest of the shape's range plus 0.01 ms per km.
+    A sensor is linked to its nearest neighbours in the plane; parts that are still separate are joined to the nearest
+    edge. Latency is the smallest of the shape's range plus 0.01 ms per km.
     """
     at_least("clusters", groups, 1)
     at_least("nodes", nodes, groups + 2)

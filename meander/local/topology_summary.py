@@ -1,4 +1,4 @@
-"""A topology in a few figures, for `meander topology`: what is in it, how it hangs together, how far it reaches."""
+"""A topology in a few figures, for `meander topology`: its contents, its connections, its extent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Summary:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """What it says, as labels and texts."""
+        """Its content, as labels and texts."""
         kinds = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in self.kinds.items() if count)
         least, mean, most = self.degree
         rows = [

@@ -1,4 +1,4 @@
-"""Addresses at which somebody listens, and those at which others can reach it."""
+"""Addresses to listen at, and addresses under which others can reach them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ EVERYWHERE = frozenset({"", "0.0.0.0", "::", "[::]", "*"})
 
 
 def is_everywhere(listen: str) -> bool:
-    """Whether `host:port` stands for all addresses of a machine, so that nobody elsewhere can use it."""
+    """Whether `host:port` stands for all addresses of a machine, so that it is of no use elsewhere."""
     return listen.rsplit(":", 1)[0] in EVERYWHERE
 
 
 def check_listen(listen: str, setting: str) -> None:
-    """Raises InputError for what is no `host:port` to listen at.
+    """Raises InputError unless it is a `host:port` to listen at.
 
-    >>> check_listen("0.0.0.0:7070", "door")
+    >>> check_listen("0.0.0.0:7070", "rpc_listen")
     """
     _, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:

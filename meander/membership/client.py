@@ -1,13 +1,13 @@
 """A site's membership, kept alive: joins, sends heartbeats, joins again after a loss, leaves.
 
-    client = Client(Asking(url, token), description, Fence(directory / "fence.json"), listener)
+    client = MembershipClient(CoordinatorClient(url, token), description, Fence(directory / "fence.json"), listener)
     client.start()
     client.wait_joined(60)      # raises if the coordinator refused
     ...
     client.leave()
 
-It has one thread. What the coordinator says about others arrives at the listener, from that thread. A site goes on with
-what it runs whatever happens here; only a refusal that nobody but a person can change ends the attempts.
+It has one thread. News about other sites arrives at the listener, from that thread. A site goes on with its fragments
+whatever happens here; only a refusal that takes a person to change ends the attempts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from meander.membership.fence import Fence, FencedError
-from meander.membership.http_client import CoordinatorClient, RefusedError, UnreachableError
+from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import CLOCK_MS, PROTOCOL, Admission, Code, Description, Epoch, Peer, SiteMeasures
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
@@ -32,8 +32,8 @@ SLOW_S = 0.5
 """A registration that took longer says little about clocks: a refusal because of them is tried again."""
 
 
-class Listener:
-    """What a site wants to know. Override what is of interest; a call should return soon."""
+class MembershipListener:
+    """The listener of a site. Override the methods of interest; a call should return soon."""
 
     def joined(self, membership: Admission) -> None:
         """The coordinator knows this site, for the first time or again."""
@@ -41,17 +41,17 @@ class Listener:
     def lost(self, reason: str) -> None:
         """The coordinator does not answer, or does not know this site any more; it is tried again."""
 
-    def refused(self, error: RefusedError) -> None:
+    def refused(self, error: RequestRefusedError) -> None:
         """The coordinator said no, and will say so again."""
 
     def peers(self, peers: Mapping[str, Peer]) -> None:
-        """Who runs which node, after it changed."""
+        """Called with the owners of all nodes, after they changed."""
 
     def heard(self, answer: Mapping[str, Any]) -> None:
         """A heartbeat was answered."""
 
     def measures(self) -> SiteMeasures:
-        """What the next heartbeat tells."""
+        """The measures for the next heartbeat."""
         return SiteMeasures()
 
 
@@ -63,14 +63,14 @@ class MembershipClient:
         asking: CoordinatorClient,
         description: Description,
         fence: Fence,
-        listener: Listener | None = None,
+        listener: MembershipListener | None = None,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.description, self.fence = description, fence
-        self._asking, self._listener, self._clock = asking, listener or Listener(), clock
+        self._asking, self._listener, self._clock = asking, listener or MembershipListener(), clock
         self._membership: Admission | None = None
         self._last_session: str | None = None
-        self._refused: RefusedError | None = None
+        self._refused: RequestRefusedError | None = None
         self._changed = threading.Condition()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
@@ -83,7 +83,7 @@ class MembershipClient:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops talking, without leaving: the coordinator will wait for this site until its patience ends."""
+        """Stops talking, without leaving: the coordinator will wait for this site until its session timeout ends."""
         self._ending.set()
         with self._changed:
             self._changed.notify_all()
@@ -93,7 +93,7 @@ class MembershipClient:
 
     @property
     def membership(self) -> Admission | None:
-        """What holds now; None while the coordinator does not know this site."""
+        """The present admission; None while the coordinator does not know this site."""
         return self._membership
 
     def wait_joined(self, timeout_s: float) -> Admission:
@@ -125,7 +125,7 @@ class MembershipClient:
             try:
                 self._say("DELETE", "", None, f"?session={quote(self._last_session or '')}")
                 break
-            except (UnreachableError, RefusedError, FencedError) as error:
+            except (UnreachableError, RequestRefusedError, FencedError) as error:
                 if last:
                     _log.warning("left without the coordinator's knowledge: %s", error)
         self._set(None)
@@ -150,7 +150,7 @@ class MembershipClient:
                     wait_s = membership.heartbeat_ms / 1000
                 self._pause_s = FIRST_PAUSE_S
                 self._lost_told = False
-            except RefusedError as error:
+            except RequestRefusedError as error:
                 if not error.code.passes:
                     self._give_up(error)
                     return
@@ -184,12 +184,12 @@ class MembershipClient:
         begun = time.monotonic()
         try:
             answer = self._asking.ask("POST", "/sites", body)
-        except RefusedError as error:
+        except RequestRefusedError as error:
             if error.code is Code.CLOCK and time.monotonic() - begun > SLOW_S:
                 raise UnreachableError(f"the coordinator is too slow to compare clocks ({error})") from None
             raise
         if answer["protocol"] != PROTOCOL:
-            raise RefusedError(
+            raise RequestRefusedError(
                 Code.PROTOCOL, f"the coordinator speaks version {answer['protocol']}, this site {PROTOCOL}; update one"
             )
         self._accept(answer)
@@ -197,7 +197,7 @@ class MembershipClient:
             str(answer["session"]),
             Epoch.of_json(answer),
             int(answer["heartbeat_ms"]),
-            int(answer["patience_ms"]),
+            int(answer["session_timeout_ms"]),
             tuple(answer["nodes"]),
         )
         self._last_session = found.session
@@ -224,7 +224,7 @@ class MembershipClient:
         self._listener.heard(answer)
 
     def _compare_clocks(self, ahead_ms: int) -> None:
-        """Says once that the clock here is too far off; what a clock is good for goes wrong until it is set."""
+        """Says once that the clock here is too far off; times are wrong until it is set."""
         if abs(ahead_ms) <= CLOCK_MS:
             self._clock_told = False
         elif not self._clock_told:
@@ -254,7 +254,7 @@ class MembershipClient:
             self._membership = membership
             self._changed.notify_all()
 
-    def _give_up(self, error: RefusedError) -> None:
+    def _give_up(self, error: RequestRefusedError) -> None:
         with self._changed:
             self._membership, self._refused = None, error
             self._changed.notify_all()

@@ -42,7 +42,7 @@ class Fence:
 
 
 def refusal(known: Epoch, met: Epoch) -> str:
-    """Why a coordinator is not listened to, in words."""
+    """The reason why a coordinator is not obeyed, in words."""
     if met.number == known.number:
         return (
             f"another coordinator acts in epoch {known.number} already; two run on copies of one directory: "

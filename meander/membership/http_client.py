@@ -1,6 +1,6 @@
 """Requests of a site to its coordinator: HTTP with JSON, one connection that is kept, errors told apart.
 
-A coordinator that cannot be reached is `UnreachableError`; one that says no is `RefusedError` with its code.
+A coordinator that cannot be reached is `UnreachableError`; one that says no is `RequestRefusedError` with its code.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _CODES = {
 
 
 class UnreachableError(Exception):
-    """Nobody answers, or somebody who is no coordinator."""
+    """No answer at the address, or no coordinator."""
 
 
-class RefusedError(InputError):
+class RequestRefusedError(InputError):
     """The coordinator said no."""
 
     def __init__(self, code: Code, message: str) -> None:
@@ -43,7 +43,7 @@ class CoordinatorClient:
     """One coordinator, from any thread."""
 
     def __init__(self, url: str, token: str, ca: Path | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """`ca` is the certificate of whoever signed the coordinator's; without it, those of the system count."""
+        """`ca` is the certificate that signed the coordinator's; without it, those of the system count."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"{url!r} is no address of a coordinator; write one such as https://hub:8420")
@@ -112,11 +112,11 @@ class CoordinatorClient:
             raise UnreachableError(f"the coordinator at {self.url} failed: {found['detail']}")
         code = found.get("code")
         known = Code(code) if code in set(Code) else _CODES.get(HTTPStatus(status), Code.INPUT)
-        raise RefusedError(known, str(found["detail"]))
+        raise RequestRefusedError(known, str(found["detail"]))
 
 
 def trusting(ca: Path | None) -> ssl.SSLContext:
-    """What a client needs to believe a certificate that this authority signed."""
+    """The TLS context that trusts certificates signed by this authority."""
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError) as error:

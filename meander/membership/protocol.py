@@ -10,14 +10,14 @@ from typing import Any
 PROTOCOL = 2
 """The version that this program speaks."""
 FIRST_PROTOCOL = 1
-"""What those speak who do not say so."""
+"""The protocol of sites that name none."""
 CLOCK_MS = 2_000
-"""How far the clock of a site may be from the coordinator's."""
-HEARTBEAT_MS, PATIENCE_MS = 1_000, 5_000
+"""The greatest difference between the clocks of a site and the coordinator."""
+HEARTBEAT_MS, SESSION_TIMEOUT_MS = 1_000, 5_000
 
 
 class Code(StrEnum):
-    """Why a site was refused, for programs."""
+    """The reason why a site was refused, for programs."""
 
     TOKEN = "token"
     NOT_YOURS = "not_yours"
@@ -32,13 +32,14 @@ class Code(StrEnum):
 
     @property
     def passes(self) -> bool:
-        """Whether it is worth trying again without anybody changing anything."""
+        """Whether a later try may succeed by itself."""
         return self in (Code.EPOCH, Code.UNAVAILABLE, Code.SESSION)
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Which coordinator acts: the number grows with every start, the name tells apart two of the same number."""
+    """The identity of the acting coordinator: the number grows with every start, the name tells apart two of the
+    same number."""
 
     number: int
     coordinator: str
@@ -53,13 +54,13 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a site says about itself when it joins."""
+    """The description of a site, given when it joins."""
 
     site: str
     nodes: tuple[Mapping[str, Any], ...]
     """Each with its name; one that the topology does not know with its kind, and links if it has some."""
     address: str
-    """Where other sites reach its channels."""
+    """The address at which other sites reach its channels."""
     instance: str
     """Made once for the directory of a site: two processes with different ones are different sites."""
     version: str
@@ -73,7 +74,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who runs the fragments of a node, and where they can be reached."""
+    """The site that runs the fragments of a node, and its address."""
 
     site: str
     address: str
@@ -81,18 +82,18 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a registration gave."""
+    """The result of a registration."""
 
     session: str
     epoch: Epoch
     heartbeat_ms: int = HEARTBEAT_MS
-    patience_ms: int = PATIENCE_MS
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
     nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SiteMeasures:
-    """What a site tells with a heartbeat: about its nodes, and about its process."""
+    """The measures of a heartbeat: about the site's nodes, and about its process."""
 
     nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     host: Mapping[str, Any] = field(default_factory=dict)

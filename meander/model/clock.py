@@ -1,8 +1,8 @@
-"""The wall clock of this process: coordinator, sites and hosts ask nobody else for the time of day.
+"""The wall clock of this process: coordinator, sites and hosts read the time of day only here.
 
-Test beds can make it wrong: `MEANDER_CLOCK_FILE` names a file of eight bytes, the milliseconds by which it is off
-now. That is looked at with every question, so a clock can also jump while the process runs. What Spark and the log
-say of the time is not shifted; nothing is decided by that.
+Test beds can make it wrong: `MEANDER_CLOCK_FILE` names a file of eight bytes, the milliseconds by which it is off now.
+It is read with every question, so a clock can also jump while the process runs. The times of Spark and of the log are
+not shifted; nothing is decided by them.
 """
 
 from __future__ import annotations

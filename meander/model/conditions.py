@@ -1,4 +1,4 @@
-"""Conditions of demands: when a demand applies, by the time of day and by what the environment is like.
+"""Conditions of demands: when a demand applies, by the time of day and by the facts of the environment.
 
 A condition is a conjunction of tests on facts. `WHEN a THEN x WHEN b THEN y OTHERWISE z` becomes three demands, each
 with the clauses that must hold for it: x when a; y unless a, when b; z unless a, unless b.
@@ -28,7 +28,7 @@ _PER_SECOND = {"": 1.0, "/s": 1.0, "/min": 1 / 60, "/h": 1 / 3600}
 
 
 class Fact(Enum):
-    """What a condition can ask about. The value is the word in both query languages."""
+    """The facts that a condition can ask about. The value is the word in both query languages."""
 
     HOUR = "hour"
     """Hour of the day, 0 to 23."""
@@ -37,7 +37,7 @@ class Fact(Enum):
     CHURN = "churn"
     """Nodes and links that came or went, per minute."""
     MOBILITY = "mobility"
-    """How often a mobile node changes its links, per minute."""
+    """The changes of links per minute of a mobile node."""
     WORKLOAD = "workload"
     """Tuples that enter, per second."""
 
@@ -56,7 +56,7 @@ _UNITS: dict[Fact, dict[str, float]] = {
     Fact.WORKLOAD: _PER_SECOND,
 }
 Facts = Mapping[Fact, float]
-"""What is the case. A fact that is not known makes no test true."""
+"""The known facts. A fact that is not known makes no test true."""
 
 
 @dataclass(frozen=True, slots=True)

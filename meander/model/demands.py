@@ -13,7 +13,7 @@ from meander.model.units import DURATION_UNITS_MS, RATE_UNITS_HZ, SIZE_UNITS_BYT
 
 
 class Metric(Enum):
-    """What can be demanded. The value is the word in both query languages."""
+    """The metrics that can be demanded. The value is the word in both query languages."""
 
     LATENCY = "latency"
     """Event-time latency of results."""
@@ -77,7 +77,7 @@ class Demand:
         return self.comparison in (">", ">=")
 
     def shortfall(self, measured: float) -> float:
-        """How far a value is from meeting the demand, relative to the bound; 0 when it does.
+        """The distance of a value from meeting the demand, relative to the bound; 0 when it does.
 
         >>> Demand.of("latency", "<", "100 ms").shortfall(150.0)
         0.5
@@ -123,7 +123,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Why demands cannot be met together; `at` is the number of the demand that is one too many."""
+    """The reason why demands cannot be met together; `at` is the number of the demand that is one too many."""
 
     at: int
     reason: str

@@ -1,8 +1,8 @@
 """The global query plan: all running operators, grouped into shared plans (its connected components).
 
 Adding operators joins the shared plans they touch, smaller into larger. Removing some may split a shared plan: that is
-only noted, and looked into when somebody asks for the shared plans, by searching from all sides at once and stopping
-when one side is left. So a change costs what it adds or removes, however large the shared plan is.
+only noted, and settled when the shared plans are asked for, by searching from all sides at once and stopping when one
+side is left. So the cost of a change grows with the operators it adds or removes, not with the shared plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from meander.model.signature import Signature
 
 
 class OperatorState(Enum):
-    """Where an operator is in its life."""
+    """The state of an operator's life."""
 
     TO_BE_PLACED = "to be placed"
     PLACED = "placed"
@@ -71,20 +71,20 @@ class PlanOperator:
     """Tuples it emits per second."""
     row_bytes: int = 0
     memory_mb: float = 0.0
-    """What it keeps in memory: window contents, partial aggregates, and a little for running at all."""
+    """Its memory: window contents, partial aggregates, and a little for running at all."""
     state: OperatorState = OperatorState.TO_BE_PLACED
     readers: dict[OperatorId, None] = field(default_factory=dict)
     """Operators that take its output, in the order in which they came."""
     users: int = 0
-    """How many need it: the readers that are not about to be removed or, for a sink, its query."""
+    """The number of its users: the readers that are not about to be removed or, for a sink, its query."""
     plan: SharedPlanId = NO_PLAN
     """Its shared plan when the shared plans were last asked for; see `GlobalPlan.plan_of`."""
     reason: str | None = None
-    """Why it is not placed, for people."""
+    """The reason why it is not placed, for people."""
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody put it on its node by hand; sources and sinks are where they must be."""
+        """Whether it was put on its node by hand; sources and sinks are where they must be."""
         return self.pin is not None and self.slots > 0
 
     @property
@@ -119,7 +119,7 @@ class GlobalPlan:
         self.bundles: dict[QueryId, dict[OperatorId, None]] = {}
         """Operators of a query that are deployed together or not at all, because some replace others."""
         self.former: dict[tuple[FragmentId, int], object] = {}
-        """What fragments that run are made of, by id and version: kept for those who run them."""
+        """The operators of running fragments, by id and version: kept for their hosts."""
         self._next_operator = 1
         self._next_plan = 1
 
@@ -204,7 +204,7 @@ class GlobalPlan:
             self.operators[sink].users += 1
 
     def remove_query(self, query: QueryId) -> list[OperatorId]:
-        """Forgets the query; returns its operators that nobody else needs. They stay in the plan until dropped."""
+        """Forgets the query; returns its operators that no other query needs. They stay in the plan until dropped."""
         running = self.query(query)
         del self.queries[query]
         self.bundles.pop(query, None)

@@ -1,8 +1,8 @@
 """The operators of a query plan: a closed union of frozen records, each with its input arity and output schema.
 
-Event time travels beside the columns, not in them: every tuple has one, and an operator says what its result's is.
-Operators with two inputs read both schemas side by side (`schema.beside`): left names stay, right names that are
-taken get a number.
+Event time travels beside the columns, not in them: every tuple has one, and an operator determines that of its results.
+Operators with two inputs read both schemas side by side (`schema.beside`): left names stay, right names that are taken
+get a number.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def arity(operator: Operator) -> tuple[int, int | None]:
 
 
 def output_schema(operator: Operator, inputs: tuple[Schema, ...]) -> Schema:
-    """What the operator emits, given what it reads; raises when the inputs do not fit it."""
+    """The schema of an operator's output, given its inputs; raises when the inputs do not fit it."""
     match operator:
         case Source(schema=schema) | UserFunction(output=schema):
             return schema

@@ -1,7 +1,7 @@
 """Operators, expressions, schemas, streams and sinks as plain JSON values, and back, so that they can travel.
 
-Only the classes named here are ever made, whatever the values say: reading them runs no code of the sender's. A record
-is an object whose `@` names its class, an enumeration's member has its value beside it, and every tuple is a list.
+Only the classes named here are ever made: reading values runs no code of the sender's. A record is an object whose `@`
+names its class, an enumeration's member has its value beside it, and every tuple is a list.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """What `to_plain` was given. Values that are nothing of ours raise InputError."""
+    """The inverse of `to_plain`. Values of other classes raise InputError."""
     if isinstance(value, list):
         return tuple(from_plain(v) for v in value)
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A query plan: operators and who feeds whom. Plans are checked when they are made and never change."""
+"""A query plan: operators and their edges. Plans are checked when they are made and never change."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class QueryPlan:
 
     @cached_property
     def outputs(self) -> dict[OperatorId, tuple[OperatorId, ...]]:
-        """Who reads each operator's output."""
+        """The readers of each operator's output."""
         result: dict[OperatorId, list[OperatorId]] = {o: [] for o in self.operators}
         for reader, inputs in self.inputs.items():
             for operator_id in dict.fromkeys(inputs):

@@ -1,4 +1,4 @@
-"""What a deployment does about nodes that fail or move and links that are away."""
+"""The settings of a deployment for nodes that fail or move and links that are away."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Resilience:
 
     replicas: int = 1
     """On how many of the next nodes towards the cloud a node's last commit has copies; 0 for upstream backup."""
-    patience_ms: int | None = None
-    """How long event time waits for an input that is cut off; None for as long as that takes."""
+    idle_timeout_ms: int | None = None
+    """The time for which event time waits for an input that is cut off; None for as long as that takes."""
     detour: float = 1.5
-    """How many times as long as after a fresh placement data may be on its way before operators move after it."""
+    """The factor over a fresh placement's latency that data may take before operators move after it."""
 
     def __post_init__(self) -> None:
         check_detour(self.detour)

@@ -1,4 +1,4 @@
-"""Canonical signatures: equal for sub-plans that compute the same, whatever their aliases and spelling.
+"""Canonical signatures: equal for sub-plans that compute the same under other aliases and spellings.
 
 A signature sees columns by position, predicates as sets, and inputs of a union in any order. So it says that two
 operators emit the same tuples, not that they name them alike; `operators.with_renamed_inputs` bridges the names.

@@ -90,7 +90,7 @@ class Within:
 
 
 Window = Tumbling | Sliding | Session | Count
-"""What aggregates use."""
+"""The windows of aggregates."""
 
 PairWindow = Tumbling | Sliding | Within
-"""What joins and conjunctions use: both tuples in one window, or close to each other."""
+"""The windows of joins and conjunctions: both tuples in one window, or close to each other."""

@@ -1,1 +1,2 @@
-"""Where operators run: catalog, sharing, change log, deltas, amenders, mechanisms. Knows the model, never Spark."""
+"""Placement of operators on nodes: catalog, sharing, change log, deltas, amenders, mechanisms. Knows the model,
+never Spark."""

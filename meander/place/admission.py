@@ -33,7 +33,7 @@ def admit(catalog: Catalog, events: Sequence[ChangeEvent]) -> None:
 
 
 class _Foresight:
-    """What would exist after the events checked so far, as differences to the catalog."""
+    """The differences between the catalog and its state after the events checked so far."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog

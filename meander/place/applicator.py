@@ -30,7 +30,7 @@ from meander.model.placement import Edge, mbps
 from meander.model.plan import Query
 from meander.model.topology.graph import UNLIMITED
 from meander.place.admission import admit
-from meander.place.amenders.detour import Ways, followers
+from meander.place.amenders.detour import Routes, followers
 from meander.place.amenders.eviction import leaving
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
@@ -38,7 +38,7 @@ from meander.place.physical import Preparation
 from meander.place.sharing import add_query, estimate, remove_query
 
 MOST_JUDGED = 32
-"""Operators on a node that got a link whose ways are compared with what the link makes possible."""
+"""Operators on a node that got a link whose routes are compared with the new best ones."""
 
 
 @dataclass
@@ -133,22 +133,23 @@ class Applicator:
                     self.broken.setdefault(edge, cause)
 
     def _judge_broken_edges(self) -> None:
-        """Re-route an edge whose ends stay and whose way stays short enough; otherwise operators on the way move."""
+        """Re-route an edge whose ends stay and whose route stays short enough; otherwise operators on the route
+        move."""
         if not self.broken and not self.joined:
             return
-        ways = Ways(self.catalog)
-        self._shorten(ways)
+        routes = Routes(self.catalog)
+        self._shorten(routes)
         broken, self.broken = self.broken, {}
         reroute: dict[str, list[Edge]] = {}
         for edge, cause in broken.items():
             if not self._stays(edge):
                 continue  # one end is being placed or removed anyway, and takes its edges along
-            if ways.latency_ms(edge) == UNLIMITED:
+            if routes.latency_ms(edge) == UNLIMITED:
                 movable = [o for o in reversed(edge) if self.catalog.plan[o].pin is None]
                 self._invalidate(movable[:1] or edge[1:], cause)
-                ways.forget()
+                routes.forget()
                 continue
-            reroute.setdefault(self._follows(ways, edge, cause), []).append(edge)
+            reroute.setdefault(self._follows(routes, edge, cause), []).append(edge)
         for cause, edges in reroute.items():
             self.log.write((), [e for e in edges if self._stays(e)], cause)
 
@@ -156,24 +157,24 @@ class Applicator:
         plan = self.catalog.plan
         return all(o in plan.operators and plan[o].state is OperatorState.PLACED for o in edge)
 
-    def _follows(self, ways: Ways, edge: Edge, cause: str) -> str:
-        """Makes operators move if a way over the edge is too long; says why the edge takes another route."""
-        detour, over = self.catalog.detour, ways.over(edge)
+    def _follows(self, routes: Routes, edge: Edge, cause: str) -> str:
+        """Makes operators move if a route over the edge is too long; says why the edge takes another route."""
+        detour, over = self.catalog.detour, routes.over(edge)
         worst = max(over, key=lambda w: w.excess_ms(detour), default=None)
         if worst is None:
             return cause
         if worst.excess_ms(detour) > 0:
-            moving = followers(ways, edge, [w for w in over if w.excess_ms(detour) > 0], detour)
+            moving = followers(routes, edge, [w for w in over if w.excess_ms(detour) > 0], detour)
             if moving:
                 why = f"{cause}; {worst.described(detour, stays=False)}"
                 self._invalidate(moving, why, optional=True)
-                ways.forget()
+                routes.forget()
                 return why
         longest = max(over, key=lambda w: w.through_ms - w.fresh_ms)
         return f"{cause}; {longest.described(detour, stays=True)}" if longest.ratio > 1.005 else cause
 
-    def _shorten(self, ways: Ways) -> None:
-        """A device that got another link may reach what it feeds much faster: such edges are routed anew."""
+    def _shorten(self, routes: Routes) -> None:
+        """A device that got another link may reach its readers much faster: such edges are routed anew."""
         joined, self.joined = self.joined, {}
         catalog, detour = self.catalog, self.catalog.detour
         for node, cause in joined.items():
@@ -185,10 +186,10 @@ class Applicator:
             for edge in sorted(routed):
                 if not self._stays(edge):
                     continue
-                if any(w.excess_ms(detour) > 0 for w in ways.over(edge)):
+                if any(w.excess_ms(detour) > 0 for w in routes.over(edge)):
                     catalog.release_route(edge)
                     self.broken.setdefault(edge, cause)
-        ways.forget()
+        routes.forget()
 
     # ---------------------------------------------------------------- load
 

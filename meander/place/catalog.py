@@ -1,7 +1,7 @@
-"""The catalog: what is known about the world right now. One owner; amenders only read it.
+"""The catalog: the present state of the world. One owner; amenders only read it.
 
-It keeps three views of the same placement: operator to node and edge to path (the placement), node to operators and
-arc to edges (so that a change finds what it breaks without a scan), and how much of everything is used (the ledger).
+It keeps three views of the same placement: operator to node and edge to path (the placement), node to operators and arc
+to edges (so that a change finds broken routes without a scan), and how much of everything is used (the ledger).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DETOUR = Resilience().detour
 
 
 class SharingPolicy(Enum):
-    """How much of a running query a new one may reuse."""
+    """The extent to which a new query may reuse a running one."""
 
     PARTIAL = "partial"
     """Any common sub-plan."""
@@ -46,7 +46,7 @@ class Catalog:
     space: CostSpace | None = None
     sharing: SharingPolicy = SharingPolicy.PARTIAL
     detour: float = DETOUR
-    """How many times as long as after a fresh placement data may be on its way before operators move after it."""
+    """Latency of data, as a multiple of that after a fresh placement, beyond which operators move after their data."""
     ledger: CapacityLedger = field(init=False)
     running: dict[Signature, OperatorId] = field(default_factory=dict, init=False)
     """The index that sharing looks up: which operator computes this already?"""
@@ -55,7 +55,7 @@ class Catalog:
     rates_tps: dict[tuple[str, str], float] = field(default_factory=dict, init=False)
     """Rates of single producers that differ from their stream's."""
     recorder: Recorder = field(default_factory=Recorder, init=False)
-    """What was touched since the last difference was taken."""
+    """The first state of all that was touched since the last difference was taken."""
 
     def __post_init__(self) -> None:
         self.ledger = CapacityLedger(self.topology)
@@ -112,7 +112,7 @@ class Catalog:
         return path
 
     def difference(self) -> Difference:
-        """How the catalog differs from what it was when this was last asked."""
+        """The difference between the catalog now and at the last call."""
         return self.recorder.take(self.plan, self.placement)
 
     def names(self, nodes: Mapping[OperatorId, NodeId]) -> dict[OperatorId, str]:

@@ -1,4 +1,4 @@
-"""The change log: which parts of the global query plan a change made invalid, and how they group into deltas.
+"""The change log: the parts of the global query plan that a change made invalid, and their grouping into deltas.
 
 An entry names operators that are not placed (or no longer rightly placed) and edges whose path broke. Entries depend on
 each other when they share, or border on, an operator that is not placed; dependent entries are merged by union-find
@@ -66,7 +66,7 @@ class ChangeLog:
             self.entries.append(entry)
 
     def tidy(self, plan: GlobalPlan) -> None:
-        """Drops from the waiting entries what is placed or gone, and names every operator once."""
+        """Drops placed and removed operators from the waiting entries, and names every operator once."""
         seen: set[OperatorId] = set()
         kept: list[Entry] = []
         for entry in self.waiting:

@@ -1,9 +1,9 @@
 """The difference between two catalogs: the one contract between placing and deploying.
 
 The catalog records where an operator was, and which route an edge had, when either is first touched in a batch. At the
-end of the batch the record is compared with what the catalog says then. So the difference is whole, whoever changed the
-catalog and however often, and costs what was touched. The deployer makes what the difference names like the catalog
-again; everything else is like it already.
+end of the batch the record is compared with the catalog. So the difference is whole, whichever code changed the catalog
+and however often, and its cost grows with the changes only. The deployer makes what the difference names like the
+catalog again; everything else is like it already.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meander.model.topology.path_cache import Path
 
 @dataclass(frozen=True)
 class Difference:
-    """Operators and edges that are not what they were; `waiting` tells why some have no place."""
+    """Operators and edges that changed; `waiting` has the reasons why some have no place."""
 
     gained: Mapping[OperatorId, NodeId] = field(default_factory=dict)
     """Operators that had no place, or did not exist, and where they are now."""
@@ -44,7 +44,7 @@ class Difference:
 
 
 class Recorder:
-    """Where things were when they were first touched since the last difference was taken."""
+    """The places of operators and edges when they were first touched since the last difference was taken."""
 
     def __init__(self) -> None:
         self._nodes: dict[OperatorId, NodeId | None] = {}
@@ -59,7 +59,7 @@ class Recorder:
         self._routes.setdefault(edge, path)
 
     def take(self, plan: GlobalPlan, placement: Placement) -> Difference:
-        """The difference to what there is now; the next one begins here."""
+        """The difference to the present state; the next one begins here."""
         nodes, self._nodes = self._nodes, {}
         routes, self._routes = self._routes, {}
         gained: dict[OperatorId, NodeId] = {}

@@ -28,7 +28,7 @@ from meander.place.amenders.escalation import Escalation
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog, Delta, Entry, deltas
-from meander.place.costspace.upkeep import follow
+from meander.place.costspace.maintenance import follow
 from meander.place.difference import Difference
 from meander.place.mechanisms.base import Mechanism
 from meander.place.room import Room
@@ -48,7 +48,7 @@ Widening = Callable[[GlobalPlan, list[Entry]], list[Entry]]
 
 
 class Result(Enum):
-    """How amending a delta ended."""
+    """The outcome of amending a delta."""
 
     SUCCESS = "success"
     PARTIAL = "partial"
@@ -77,20 +77,20 @@ class Amended:
 
 @dataclass(slots=True)
 class BatchReport:
-    """What a batch changed and what it took."""
+    """The changes that a batch made, and their cost."""
 
     events: int
     difference: Difference = field(default_factory=Difference)
-    """All that is not what it was: what has to be deployed."""
+    """All operators and edges that changed: the input of deployment."""
     moves: list[Move] = field(default_factory=list)
     rerouted: list[Edge] = field(default_factory=list)
     """Edges that take another route although both ends stay where they are."""
     unplaced: dict[OperatorId, str] = field(default_factory=dict)
     """Operators that were looked at and have no place now, with the reason."""
     causes: dict[OperatorId, str] = field(default_factory=dict)
-    """Why operators were looked at."""
+    """The reason why each operator was re-examined."""
     route_causes: dict[Edge, str] = field(default_factory=dict)
-    """Why edges between operators that stay were routed anew."""
+    """The reason why each edge between operators that stay was routed anew."""
     results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(Result, 0))
     deltas: int = 0
     touched: int = 0
@@ -123,7 +123,7 @@ class BatchReport:
 
     @property
     def reroutes(self) -> dict[str, int]:
-        """Why edges between operators that stay take another route, with how many do."""
+        """The reasons why edges between operators that stay take another route, with the number of edges for each."""
         return dict(Counter(self.route_causes.get(edge, "") for edge in self.rerouted))
 
     @property
@@ -171,14 +171,14 @@ class Engine:
         """Threads that place at the same time; when they were not asked for by number, only where that pays."""
         self.seed, self.widening, self.worth_sharing = seed, widening, worth_sharing
         self.listener: Callable[[Difference], None] | None = None
-        """Who runs what is placed here, and has to be told every difference, whoever asked for the batch."""
+        """The consumer of placement changes. It gets every difference, whichever caller asked for the batch."""
         self._asked_for = amenders is not None
         self._pool = ThreadPoolExecutor(self.amenders, "amender") if self.amenders > 1 else None
         self._batch = 0
 
     @property
     def batches(self) -> int:
-        """How many batches it has run: with the seed, what chance decides in the next one."""
+        """The number of batches it has run: with the seed it determines the random choices of the next one."""
         return self._batch
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Engine:
     def run(self, events: Sequence[ChangeEvent], *, escalates: bool = True) -> BatchReport:
         """One batch, start to end. Raises before anything changed when an event is bad.
 
-        Without `escalates`, what the mechanism does not place waits, as far as this batch is concerned.
+        Without `escalates`, operators that the mechanism does not place wait, as far as this batch is concerned.
         """
         report = BatchReport(len(events))
         started = time.perf_counter()
@@ -227,13 +227,13 @@ class Engine:
         if self._pool is None or len(shared) < 2:
             return [self._amend_alone(delta) for delta in found]
         first = set(range(len(found))).difference(shared)
-        done = {at: self._amend_alone(found[at]) for at in sorted(first)}  # while nobody else is at work
-        shared.sort(key=lambda at: -len(found[at].operators))  # what may take longest begins
+        done = {at: self._amend_alone(found[at]) for at in sorted(first)}  # while no other amender is at work
+        shared.sort(key=lambda at: -len(found[at].operators))  # the longest ones begin
         done.update(zip(shared, self._pool.map(self._amend, [found[at] for at in shared]), strict=True))
         return [done[at] for at in range(len(found))]
 
     def _shared(self, found: list[Delta]) -> list[int]:
-        """Which deltas amenders should work on at the same time."""
+        """The deltas that amenders should work on at the same time."""
         if self._pool is None or len(found) < 2:
             return []
         if self._asked_for and sum([len(delta.operators) for delta in found]) >= self.worth_sharing:
@@ -251,7 +251,7 @@ class Engine:
         return len(free) >= LARGE and self.mechanism.leaves_lock_for(free)
 
     def _amend_alone(self, delta: Delta) -> Amended:
-        """One delta after the other: nobody interferes, so nothing is locked or checked twice."""
+        """Amends one delta after the other: there are no other amenders, so nothing is locked or checked twice."""
         result = self.control.settle_alone(partial(self._draft, delta))
         return Amended(delta, result, NO_EFFORT, outcome_of(result))
 
@@ -270,7 +270,7 @@ class Engine:
     # ---------------------------------------------------------------- widening
 
     def _escalate(self, report: BatchReport) -> None:
-        """What found no place is tried again with more of its surroundings. Nobody else amends meanwhile."""
+        """Tries unplaced operators again with more of their surroundings, while no other amender runs."""
 
         def trial(delta: Delta, solver: bool) -> bool:
             return self._widened(delta, solver, report)
@@ -314,7 +314,7 @@ class Engine:
     # ---------------------------------------------------------------- noting
 
     def _note_all(self, amended: list[Amended], report: BatchReport) -> list[Entry]:
-        """Writes all outcomes down; returns what is worth another round at once."""
+        """Writes all outcomes down; returns the deltas that are worth another round at once."""
         gone: list[OperatorId] = []
         again: list[Entry] = []
         for each in amended:
@@ -358,7 +358,7 @@ class Engine:
         self._count(amended, report)
 
     def _keep_waiting(self, delta: Delta, result: AmendmentDraft, cause: str) -> None:
-        """What could not be placed goes back to the log."""
+        """Puts operators that could not be placed back into the log."""
         operators = frozenset(o for o in delta.operators if o in result.unplaced)
         self.log.waiting.append(Entry(operators, frozenset(), cause))
 

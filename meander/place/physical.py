@@ -34,7 +34,7 @@ class PreparedQuery:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """What preparing a plan gave. Keeps the logical plan alive, so that its identity is not reused."""
+    """The result of preparing a plan. Keeps the logical plan alive, so that its identity is not reused."""
 
     logical: QueryPlan
     plan: QueryPlan
@@ -122,7 +122,7 @@ class _Expansion:
         return [Source(source.stream, source.schema, source.event_time, node) for node in stream.nodes]
 
     def _stateless(self, operator: Operator, branch: OperatorId, below: OperatorId) -> OperatorId:
-        """Adds the operator; a filter right behind a filter that nobody else reads melts into it."""
+        """Adds the operator; a filter whose only input is a filter with no other reader is merged with it."""
         previous = self.operators[branch]
         if isinstance(operator, Filter) and isinstance(previous, Filter) and len(self.readers[below]) == 1:
             self.operators[branch] = Filter(call("and", previous.predicate, operator.predicate))

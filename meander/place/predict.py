@@ -1,6 +1,6 @@
-"""What a placement will be like: latency, hops, traffic and network usage of a problem's flows on given nodes.
+"""The predicted qualities of a placement: latency, hops, traffic and network usage of a problem's flows on given nodes.
 
-Only what the problem shows is counted: latency starts at its pinned operators without inputs and ends at those without
+Only flows of the problem are counted: latency starts at its pinned operators without inputs and ends at those without
 readers. Processing time is not predicted. A flow whose ends are not both placed, or not connected, is left out and
 counted in `missing`.
 """

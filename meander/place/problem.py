@@ -25,7 +25,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What an operator takes on the node that runs it."""
+    """The resources that an operator takes on its node."""
 
     slots: int
     load_tps: float
@@ -41,11 +41,11 @@ class Problem:
     flows: tuple[Flow, ...]
     topology: Topology
     room: Room
-    """What is left on nodes and links. A mechanism takes from it as it places; it is the mechanism's own copy."""
+    """The remaining room on nodes and links. A mechanism takes from it as it places; it is the mechanism's own copy."""
     seed: int = 0
     space: CostSpace | None = None
     former: Mapping[OperatorId, NodeId] = field(default_factory=dict)
-    """Where operators ran before, if they did: a mechanism may prefer to stay."""
+    """The former nodes of operators, where there were any: a mechanism may prefer to stay."""
     waiting: frozenset[OperatorId] = frozenset()
     """Operators, free or pinned, that run nowhere yet: leaving one of them out costs nothing that runs."""
     routes: dict[tuple[OperatorId, OperatorId], Path] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Problem:
         return True
 
     def disconnect(self, operators: Iterable[OperatorId]) -> None:
-        """Gives back what was taken for flows of these operators."""
+        """Gives back resources that were taken for flows of these operators."""
         for operator in operators:
             for flow in (*self.inputs[operator], *self.outputs[operator]):
                 path = self.routes.pop((flow.upstream, flow.reader), None)
@@ -132,7 +132,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Proposal:
-    """A mechanism's answer, with what finding it would have cost on a real network."""
+    """A mechanism's answer, with the messages that finding it would have taken on a real network."""
 
     nodes: dict[OperatorId, NodeId] = field(default_factory=dict)
     unplaced: dict[OperatorId, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Estimates of how many tuples flow and how much memory they take, from source rates and the kinds of operators.
 
-They are starting values until measured rates arrive; what matters to placement is their order, not their digits.
+They are starting values until measured rates arrive; placement depends on their order, not on their digits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BYTES = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.FLOAT: 4, Kind.DATE: 4, Kind.STRING
 KEEPING: frozenset[type] = frozenset({WindowAggregate, WindowJoin, Conjunction, Sequence})
 """Operators that keep tuples or rows."""
 STATELESS_MB = 1 / 16
-"""What an operator takes for running at all."""
+"""The memory that an operator takes for running at all."""
 HIDDEN_BYTES = 24
 """Event time and watermark that travel with every tuple."""
 
@@ -48,12 +48,12 @@ def output_rate_tps(operator: Operator, input_rates_tps: Iterable[float]) -> flo
 
 
 def row_bytes(schema: Schema) -> int:
-    """Size of a tuple on the wire."""
+    """Size of a tuple in transit."""
     return HIDDEN_BYTES + sum(_BYTES.get(f.type.kind, 8) for f in schema)
 
 
 def memory_mb(operator: Operator, inputs: ListOf[tuple[float, int]], output: tuple[float, int]) -> float:
-    """What the operator keeps, from the rates (tuples/s) and row sizes (bytes) of its inputs and its output.
+    """The memory of an operator's state, from the rates (tuples/s) and row sizes (bytes) of its inputs and its output.
 
     Joins, conjunctions and sequences keep the tuples of their window, aggregates one row per window and key.
     """

@@ -1,7 +1,7 @@
-"""Who uses how much of which node and link: the shared ledger, and private views for placing without locks.
+"""The use of nodes and links by operators: the shared ledger, and private views for placing without locks.
 
-All amounts are kept in steps of a power of two, so that sums are exact: what was taken and given back cancels to
-zero, whatever the order. The ledger does not lock; `control` decides who may touch it when.
+All amounts are kept in steps of a power of two, so that sums are exact: amounts that were taken and given back cancel
+to zero, whatever the order. The ledger does not lock; `control` decides which amender may touch it when.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class CapacityLedger:
 
 
 class Room:
-    """A private view of the ledger: what it said when first asked about a node, plus what this view took or gave back.
+    """A private view of the ledger: the amounts when a node was first asked about, plus the changes of this view.
 
-    So a view does not change its mind about a node while others take from it; whether what it took is really there is
-    checked when it is charged.
+    So a view does not change its mind about a node while others take from it; whether the amounts are really there is
+    checked when they are charged.
     """
 
     def __init__(self, ledger: CapacityLedger) -> None:
@@ -159,7 +159,7 @@ class Room:
 
     @property
     def node_changes(self) -> list[tuple[NodeId, int, float, float]]:
-        """What this view took on each node it touched: slots, tuples/s and memory."""
+        """The amounts that this view took on each node it touched: slots, tuples/s and memory."""
         load, memory = self._load_tps, self._memory_mb
         return [(n, slots, load[n], memory[n]) for n, slots in self._slots.items()]
 

@@ -1,4 +1,4 @@
-"""Query sharing: a new query adds only the operators that nobody runs yet.
+"""Query sharing: a new query adds only operators that do not run yet.
 
 Signatures of all running operators are one dictionary, so the whole search is a look-up per operator of the new query,
 however many queries run. A match covers everything below it. Columns may have other names on the running side; the
@@ -39,7 +39,8 @@ def add_query(catalog: Catalog, prepared: PreparedQuery) -> list[OperatorId]:
 
 
 def _common_parts(catalog: Catalog, physical: PhysicalPlan) -> tuple[Matches, Sequence[OperatorId]]:
-    """Running operators that the query can read, found from its sinks down, and its own that nobody runs."""
+    """The running operators that the query can read, found from its sinks down, and its own operators that do not
+    run yet."""
     plan, signatures, running = physical.plan, physical.signatures, catalog.running
     mapping: Matches = {}
     missing: set[OperatorId] = set()
@@ -109,7 +110,7 @@ def _add(
 
 
 def remove_query(catalog: Catalog, query: RunningQuery) -> list[OperatorId]:
-    """Takes a query out; returns its operators that nobody else needs, which must now be removed."""
+    """Takes a query out; returns the operators that no other query needs, which must now be removed."""
     unused = catalog.plan.remove_query(query.query.id)
     for operator in unused:
         catalog.plan[operator].become(OperatorState.TO_BE_REMOVED)

@@ -58,7 +58,8 @@ def _index_faults(catalog: Catalog) -> list[str]:
 
 
 def _ledger_faults(catalog: Catalog) -> list[str]:
-    """What is charged is what is used. Joins that are cut into parts book more than their operators take."""
+    """Yields differences between the ledger and the use by operators. Joins that are cut into parts book more than
+    their operators take."""
     plan, ledger, name = catalog.plan, catalog.ledger, catalog.topology.name
     slots: dict[int, int] = defaultdict(int)
     load: dict[int, float] = defaultdict(float)

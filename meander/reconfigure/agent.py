@@ -17,30 +17,34 @@ from typing import Any
 
 from meander.deploy import freezing
 from meander.deploy.fragments import Channel
+from meander.deploy.records import channel_from_json
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.reconfigure.effect import forgotten
 from meander.reconfigure.freezer import freeze, pauses_after
 from meander.reconfigure.in_flight import drained_although_cut, gone_ports
 from meander.reconfigure.part import Part
-from meander.reconfigure.part_effect import log_note, share_effect, starts
-from meander.reconfigure.part_in_flight import PartInFlight, keys_of, share_note
+from meander.reconfigure.part_effect import share_effect, starts
+from meander.reconfigure.part_in_flight import PartInFlight, keys_of
 from meander.reconfigure.paths import Paths
 from meander.reconfigure.serialised_fragment import install_made
 from meander.reconfigure.state.pull import StatePull
 from meander.reconfigure.state.transfer import Export
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
 from meander.run.channels.flight.client import FlightClient
-from meander.run.channels.flight.puller import Pulling, copy_note
+from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.server import Chunks
 from meander.run.channels.kafka.exchange import KafkaExchange
 from meander.run.fragments.bindings import first_slot
 from meander.run.fragments.routing import Wire
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE, Installation
-from meander.run.step.idle_timeout import floor_note
-from meander.run.step.work import FROZEN, drained_note
 from meander.run.store.commit import Commit, RemoveChannel, Rewire
+from meander.run.store.records.deployment import ChannelRecord
+from meander.run.store.records.progress import FloorRecord
+from meander.run.store.records.reconfigurations import DrainedRecord, PartRecord
+from meander.run.store.records.record import Change, forget, forget_all
+from meander.run.store.records.transport import CopyRecord, ReaderRecord
 
 _log = logging.getLogger(__name__)
 MOST_OVER = 1_000
@@ -85,8 +89,7 @@ class Agent:
                 raise InputError(f"change {share.number} is over here")
             course = self._course(share, installation)
             with self.host.between_steps(course.old):
-                notes = {share_note(share.number): course.as_json()}
-                self.host.store.commit(Commit(rewire=self._drained(share), notes=notes))
+                self.host.store.commit(Commit(rewire=self._drained(share), records=(course.record,)))
                 self.host.routing.wait_for(share.marker)
             self.courses[share.number] = course
             course.preparing = self._preparer.submit(self.host.prepare, course.installation.fragments)
@@ -118,9 +121,9 @@ class Agent:
             if course.is_marked:
                 return
             share, store = course.of, self.host.store
-            marked = {**course.as_json(), "marked": True}
+            marked = replace(course.record, is_marked=True)
             if not share.change.fragments_before:  # nothing has to stop: what is new begins with the effect
-                store.commit(Commit(notes={share_note(number): marked}))
+                store.commit(Commit(records=(marked,)))
                 course.is_marked = True
                 return
             wires = self._with(share)
@@ -130,9 +133,8 @@ class Agent:
             known = set(store.exchange.channels())
             opened = {c.id for c in share.opened.values()} - known
             add = tuple(s for s in course.installation.channels if s.channel in opened)
-            notes: dict[str, Any] = {share_note(number): marked}
             with self.host.between_steps({c.sender for c in entering} | set(wires)) as slots:
-                store.commit(Commit(add=add, appends=tuple(appends), notes=notes))
+                store.commit(Commit(add=add, appends=tuple(appends), records=(marked,)))
                 course.is_marked = True
                 if wires:
                     self.host.routing.rewire(wires)
@@ -170,7 +172,8 @@ class Agent:
                 found["logs"] = {
                     str(c.id): [*self._reading(c.id), self.host.store.exchange.tail(c.id)] for c in share.given_away
                 }
-                found["floors"] = {str(f): note for f in course.old if (note := self.host.store.note(floor_note(f)))}
+                floors = self.host.store.records(FloorRecord)
+                found["floors"] = {str(f): floors[f].watermark_ms for f in course.old if f in floors}
             return found
 
     def _frozen(self, course: PartInFlight) -> dict[str, list[int]]:
@@ -209,9 +212,8 @@ class Agent:
         course.fetched, course.added = dict(told), [c.id for c in fresh]
         add = tuple(ChannelSpec(c.id, share.schemas[c.id], c.sender, c.receiver) for c in fresh)
         passed = starts({c.id: told["logs"][str(c.id)][:2] for c in fresh})
-        notes: dict[str, Any] = {copy_note(c.id): share.ways["logs"][str(c.id)] for c in fresh}
-        notes[share_note(course.number)] = course.as_json()
-        store.commit(Commit(add=add, passed=passed, notes=notes))
+        copies = [CopyRecord(c.id, tuple(share.ways["logs"][str(c.id)])) for c in fresh]
+        store.commit(Commit(add=add, passed=passed, records=(*copies, course.record)))
 
     def _pull_state(self, course: PartInFlight) -> None:
         share = course.of
@@ -236,20 +238,20 @@ class Agent:
 
     # ---------------------------------------------------------------- ending
 
-    def effect(self, number: int, told: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> None:
-        """The change happens here: one commit, then the routing table. `notes` go into the same commit."""
+    def effect(self, number: int, told: Mapping[str, Any], records: tuple[Change, ...] = ()) -> None:
+        """The change happens here: one commit, then the routing table. `records` go into the same commit."""
         with self.changing:
             course = self.courses.get(number)
             if course is None:
-                if notes:
-                    self.host.store.commit(Commit(notes=notes))
+                if records:
+                    self.host.store.commit(Commit(records=records))
                 return
             host, routing, share = self.host, self.host.routing, course.of
             closed = list(course.reconfiguration.closed.values())
             host.stop_feeding(set(gone_ports(course)))
             wires = self._with(share)
             with host.between_steps({c.sender for c in closed} | set(wires)):
-                host.store.commit(share_effect(course, host.store, self.paths, told, notes or {}))
+                host.store.commit(share_effect(course, host.store, self.paths, told, records))
                 gone = set(course.old)
                 added = [routing.as_bound(f) for f in course.installation.fragments]
                 pauses = pauses_after(host, share.local, course.frozen)
@@ -276,16 +278,16 @@ class Agent:
             known = set(store.exchange.channels())
             opened = [c for c in share.opened.values() if c.id in known] if share.change.fragments_before else []
             gone = {c.id for c in opened} | {ChannelId(c) for c in course.added if c in known}
-            notes = {
-                share_note(number): None,
-                **forgotten(course),
-                **{copy_note(ChannelId(c)): None for c in course.added},
-            }
+            records = (
+                forget(PartRecord, number),
+                *forgotten(course),
+                *forget_all(CopyRecord, map(ChannelId, course.added)),
+            )
             retire = tuple(course.staging(h) for h in course.moves)
             with self.host.between_steps({c.sender for c in opened} | set(course.old)):
                 remove = tuple(RemoveChannel(c, discard=True) for c in sorted(gone))
                 cut = self._drained(share, is_cut=True)
-                store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=notes))
+                store.commit(Commit(rewire=cut, remove=remove, retire=retire, records=records))
                 wires = self._without(opened, {})
                 if wires:
                     routing.rewire(wires)
@@ -345,21 +347,22 @@ class Agent:
             store = self.host.store
             known = set(store.exchange.channels())
             rewire: list[Rewire] = []
-            notes: dict[str, Any] = {}
+            records: list[Change] = []
             for key, wanted in channels.items():
                 channel = ChannelId(int(key))
                 if channel not in known:
                     continue
                 spec = store.exchange.spec(channel)
                 rewire.append(Rewire(channel, spec.receiver, None, bool(wanted["is_cut"])))
-                if store.note(copy_note(channel)):
-                    notes[copy_note(channel)] = list(wanted["way"])
-                elif (log := store.note(log_note(channel))) is not None:
-                    notes[log_note(channel)] = [log[0], *wanted["way"][:-1]]
+                copy = store.record(CopyRecord, channel)
+                if copy is not None and copy.route:
+                    records.append(CopyRecord(channel, tuple(wanted["way"])))
+                elif (log := store.record(ReaderRecord, channel)) is not None:
+                    records.append(replace(log, relays=tuple(wanted["way"][:-1])))
                 if "record" in wanted:
-                    notes[f"channel {channel}"] = wanted["record"]
+                    records.append(ChannelRecord(channel_from_json(wanted["record"])))
             if rewire:
-                store.commit(Commit(rewire=tuple(rewire), notes=notes))
+                store.commit(Commit(rewire=tuple(rewire), records=tuple(records)))
         self.pulling.refresh()
         self.host.wake()
 
@@ -367,8 +370,8 @@ class Agent:
 
     def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
         """Whether a site reads a channel from here, or is about to take its log over, and may ask through `via`."""
-        noted = self.host.store.note(log_note(channel))
-        if noted is not None and reader == noted[0] and via in noted:
+        found = self.host.store.record(ReaderRecord, channel)
+        if found is not None and reader == found.reader and via in (found.reader, *found.relays):
             return True
         for course in list(self.courses.values()):
             share = course.of
@@ -409,14 +412,14 @@ class Agent:
     def recover(self) -> None:
         """Takes up the shares that were under way; what runs has been installed before."""
         store, routing = self.host.store, self.host.routing
-        for key, data in sorted(store.notes("share ").items()):
-            number, share = int(key.rsplit(" ", 1)[1]), Part.from_json(data["share"])
+        for number, record in store.records(PartRecord).items():
+            share = Part.from_json(record.part)
             course = self._course(share, None)
-            course.is_marked, course.fetched, course.added = data["marked"], data["fetched"], list(data["added"])
+            course.is_marked, course.fetched, course.added = record.is_marked, record.fetched, list(record.added)
             self.courses[number] = course
             routing.wait_for(share.marker)
-            done = {f: note for f in course.old if (note := store.note(drained_note(number, f)))}
-            course.frozen = {f for f, note in done.items() if note == FROZEN}
+            done = {f: each for f in course.old if (each := store.record(DrainedRecord, (number, f)))}
+            course.frozen = {f for f, drained in done.items() if drained.is_frozen}
             routing.drain(dict.fromkeys(done, number))
             if course.is_marked and share.change.fragments_before and (wires := self._with(share)):
                 routing.rewire(wires)
@@ -427,18 +430,18 @@ class Agent:
     def forget_undecided(self) -> None:
         """Takes back what was under way at the coordinator's own host: whoever decides has started again."""
         store = self.host.store
-        for key, data in sorted(store.notes("share ").items()):
-            number, share = int(key.rsplit(" ", 1)[1]), Part.from_json(data["share"])
+        for number, record in store.records(PartRecord).items():
+            share = Part.from_json(record.part)
             known = set(store.exchange.channels())
             opened = [c.id for c in share.opened.values()] if share.change.fragments_before else []
-            gone = {c for c in (*opened, *map(ChannelId, data["added"])) if c in known}
-            notes: dict[str, Any] = {key: None, **{copy_note(ChannelId(c)): None for c in data["added"]}}
-            notes |= {drained_note(number, f): None for f in share.before}
+            gone = {c for c in (*opened, *record.added) if c in known}
+            drained = forget_all(DrainedRecord, ((number, f) for f in share.before))
+            records = (forget(PartRecord, number), *forget_all(CopyRecord, record.added), *drained)
             course = PartInFlight(share.reconfiguration(), Installation((), ()), {}, 0.0, share=share)
             retire = tuple(course.staging(h) for h in course.travelling)
             remove = tuple(RemoveChannel(c, discard=True) for c in sorted(gone))
             cut = self._drained(share, is_cut=True)
-            store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=notes))
+            store.commit(Commit(rewire=cut, remove=remove, retire=retire, records=records))
 
     def stop(self) -> None:
         self.pulling.stop()

@@ -16,19 +16,28 @@ from typing import Any
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.control import control_of
 from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Fragment
-from meander.deploy.records import channel_to_json, deployment_from, fragment_from_json, fragment_to_json
+from meander.deploy.records import channel_to_json, deployment_from
 from meander.model.ids import FragmentId, OperatorId
 from meander.reconfigure.agent import Agent
 from meander.reconfigure.distributed import DistributedChange, DistributedPhase
 from meander.reconfigure.outbox import Outbox
 from meander.reconfigure.part import Part
 from meander.reconfigure.parts import SiteMap, cut, way_of
-from meander.reconfigure.reconfigurator import NUMBERS, ReconfigurationOutcome, Reconfigurator
+from meander.reconfigure.reconfigurator import ReconfigurationOutcome, Reconfigurator
 from meander.run.channels.flight.proof import HOME
 from meander.run.fragments.bindings import first_slot
 from meander.run.fragments.retained import forget, remember
 from meander.run.installation import Installation, install
 from meander.run.store.commit import Commit
+from meander.run.store.records.deployment import (
+    ChannelRecord,
+    FragmentRecord,
+    NumbersRecord,
+    RemoteChannelRecord,
+    RemoteFragmentRecord,
+)
+from meander.run.store.records.reconfigurations import DecidedRecord
+from meander.run.store.records.record import Change, forget_all
 
 _log = logging.getLogger(__name__)
 THREADS = 64
@@ -98,8 +107,8 @@ class Driver(Reconfigurator):
         super().begin([r for r in reconfigurations if r not in far], deployment, next_number)
         if not far:
             return
-        numbers = [deployment.next_fragment, deployment.next_channel, next_number]
-        self.host.store.commit(Commit(notes={NUMBERS: numbers}))
+        numbers = NumbersRecord(deployment.next_fragment, deployment.next_channel, next_number)
+        self.host.store.commit(Commit(records=(numbers,)))
         for each in far:
             self._journeys[each.number] = self._journey(each, deployment)
 
@@ -193,8 +202,8 @@ class Driver(Reconfigurator):
         assert self._upkeep is not None
         change, number = journey.reconfiguration.change, journey.number
         sites = [site for site in journey.shares if site != HOME]
-        notes = self._records(change) | {_decision(number): {"sites": sites, "told": journey.told}}
-        self._sharing.effect(number, journey.told, notes)
+        decided = DecidedRecord(number, tuple(sites), journey.told)
+        self._sharing.effect(number, journey.told, (*self._records(change), decided))
         for fragment in change.fragments_before:
             if fragment not in change.fragments_after:
                 self.hosts.pop(fragment, None)
@@ -206,27 +215,22 @@ class Driver(Reconfigurator):
         self._decided[number] = self._told(journey)
         del self._journeys[number]
 
-    def _records(self, change: DeploymentChange) -> dict[str, Any]:
+    def _records(self, change: DeploymentChange) -> list[Change]:
         """What is remembered here of fragments and channels that are elsewhere."""
-        notes: dict[str, Any] = {f"far fragment {f}": None for f in change.fragments_before}
-        notes |= {f"far channel {c.id}": None for c in change.channels_before.values()}
-        notes |= {
-            f"far fragment {f.id}": [self.hosts[f.id], fragment_to_json(f)]
-            for f in change.fragments_after.values()
-            if f.id in self.hosts
-        }
-        return notes | {
-            f"far channel {c.id}": channel_to_json(c)
-            for c in change.channels_after.values()
-            if all(f in self.hosts for f in _ends(c))
-        }
+        records = forget_all(RemoteFragmentRecord, change.fragments_before)
+        records += forget_all(RemoteChannelRecord, (c.id for c in change.channels_before.values()))
+        records += [
+            RemoteFragmentRecord(self.hosts[f.id], f) for f in change.fragments_after.values() if f.id in self.hosts
+        ]
+        between = (c for c in change.channels_after.values() if all(f in self.hosts for f in _ends(c)))
+        return [*records, *map(RemoteChannelRecord, between)]
 
     def _ended(self) -> list[ReconfigurationOutcome]:
         """Changes that are in effect everywhere by now."""
         assert self._upkeep is not None
         done = [n for n in self._decided if not self._upkeep.has_effect(n)]
         if done:
-            self.host.store.commit(Commit(notes={_decision(n): None for n in done}))
+            self.host.store.commit(Commit(records=tuple(forget_all(DecidedRecord, done))))
         return [outcome for n in done if (outcome := self._decided.pop(n)) is not None]
 
     def abort(self, number: int, reason: str) -> ReconfigurationOutcome:
@@ -288,18 +292,18 @@ class Driver(Reconfigurator):
         """Both ends are told; here it is remembered."""
         assert self._sharing is not None
         assert self._upkeep is not None
-        notes: dict[str, Any] = {}
+        records: list[Change] = []
         told: dict[str, dict[str, Any]] = {}
         for channel in channels:
             wanted: dict[str, Any] = {"is_cut": channel.is_cut, "way": way_of(channel, self.hosts, self._map)}
             self._relays.update(wanted["way"])
             sites = {self.site_of(f) for f in _ends(channel)}
             if HOME not in sites:
-                notes[f"far channel {channel.id}"] = channel_to_json(channel)
+                records.append(RemoteChannelRecord(channel))
             for site in sites:
                 told.setdefault(site, {})[str(channel.id)] = {**wanted, "record": channel_to_json(channel)}
-        if notes:
-            self.host.store.commit(Commit(notes=notes))
+        if records:
+            self.host.store.commit(Commit(records=tuple(records)))
         for site, wanted_here in told.items():
             if site == HOME:
                 self._sharing.reroute(wanted_here)
@@ -310,22 +314,25 @@ class Driver(Reconfigurator):
         store = self.host.store
         if self._sharing is not None:
             self._sharing.forget_undecided()
-        self.hosts = {fragment_from_json(row).id: str(site) for site, row in store.notes("far fragment ").values()}
+        self.hosts = {f: record.site for f, record in store.records(RemoteFragmentRecord).items()}
         deployment, under_way, number = super().recover(slots)
-        for key, decided in store.notes("decided ").items():
-            self._decided[int(key.rsplit(" ", 1)[1])] = None
-            for site in decided["sites"]:
+        for decided in store.records(DecidedRecord).values():
+            self._decided[decided.number] = None
+            for site in decided.sites:
                 if self._upkeep is not None:
-                    self._upkeep.owe_effect(site, int(key.rsplit(" ", 1)[1]), decided["told"])
+                    self._upkeep.owe_effect(site, decided.number, decided.told)
         self._tell_ways(deployment)
         if self._sharing is not None:
             self._sharing.pulling.refresh()
         return deployment, under_way, number
 
     def _recorded(self) -> Deployment:
-        notes = self.host.store.notes
-        fragments = [*notes("fragment ").values(), *(row for _, row in notes("far fragment ").values())]
-        return deployment_from(fragments, [*notes("channel ").values(), *notes("far channel ").values()])
+        store = self.host.store
+        fragments = [r.fragment for r in store.records(FragmentRecord).values()]
+        fragments += [r.fragment for r in store.records(RemoteFragmentRecord).values()]
+        channels = [r.channel for r in store.records(ChannelRecord).values()]
+        channels += [r.channel for r in store.records(RemoteChannelRecord).values()]
+        return deployment_from(fragments, channels)
 
     def runs_here(self, fragment: FragmentId) -> bool:
         return fragment not in self.hosts
@@ -339,11 +346,6 @@ class Driver(Reconfigurator):
 
 def _ends(channel: Channel) -> tuple[FragmentId, FragmentId]:
     return channel.sender, channel.receiver
-
-
-def _decision(number: int) -> str:
-    """Under which name the store remembers that a change is decided and not yet in effect everywhere."""
-    return f"decided {number}"
 
 
 def _overdue(journey: DistributedChange, timeout_s: float) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from meander.deploy.freezing import Fork
-from meander.deploy.records import channel_to_json, fragment_to_json
 from meander.model.ids import ChannelId, FragmentId
 from meander.reconfigure.in_flight import InFlightChange, gone_ports
 from meander.reconfigure.paths import Paths
@@ -14,17 +13,19 @@ from meander.reconfigure.upstream_backup import has_state
 from meander.run.frames import END
 from meander.run.installation import OUTSIDE
 from meander.run.step.bases import base_of
-from meander.run.step.idle_timeout import floor_note
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
-from meander.run.step.work import drained_note
 from meander.run.store.commit import Commit, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
+from meander.run.store.records.deployment import ChannelRecord, FragmentRecord
+from meander.run.store.records.progress import FloorRecord
+from meander.run.store.records.reconfigurations import DrainedRecord, ReconfigurationRecord
+from meander.run.store.records.record import Change, forget, forget_all
 from meander.run.store.store import Store
 
 
 def effect(courses: Sequence[InFlightChange], store: Store, paths: Paths, *, backed_up: bool) -> Commit:
     """All that changes when reconfigurations take effect; `backed_up` if senders keep what fragments consume."""
     known = set(store.exchange.channels())
-    notes: dict[str, Any] = {}
+    records: list[Change] = []
     add: dict[ChannelId, Any] = {}
     rewire: list[Rewire] = []
     remove: list[RemoveChannel] = []
@@ -54,12 +55,12 @@ def effect(courses: Sequence[InFlightChange], store: Store, paths: Paths, *, bac
         retire += [f for f in course.old if f not in new]
         retire += [course.staging(h) for h in course.moves]
         retire += [base_of(f) for f in course.old if backed_up]
-        notes |= {f"fragment {f}": None for f in change.fragments_before}
-        notes |= {f"channel {c.id}": None for c in change.channels_before.values()}
-        notes |= {f"fragment {f.id}": fragment_to_json(f) for f in change.fragments_after.values()}
-        notes |= {f"channel {c.id}": channel_to_json(c) for c in change.channels_after.values()}
-        notes |= _floors(course, store)
-        notes |= forgotten(course)
+        records += forget_all(FragmentRecord, change.fragments_before)
+        records += forget_all(ChannelRecord, (c.id for c in change.channels_before.values()))
+        records += map(FragmentRecord, change.fragments_after.values())
+        records += map(ChannelRecord, change.channels_after.values())
+        records += _floors(course, store)
+        records += forgotten(course)
     return Commit(
         add=tuple(add.values()),
         rewire=tuple(rewire),
@@ -71,28 +72,30 @@ def effect(courses: Sequence[InFlightChange], store: Store, paths: Paths, *, bac
         retire=tuple(retire),
         state_copies=tuple(StateCopy(f.fragment, base_of(f.fragment)) for f in backed),
         forget=tuple(p for f in backed for p in f.ports),
-        notes=notes,
+        records=tuple(records),
     )
 
 
-def _floors(course: InFlightChange, store: Store) -> dict[str, Any]:
+def _floors(course: InFlightChange, store: Store) -> list[Change]:
     """Floors go along with operators: a window that was closed without a missing input stays closed."""
     change = course.reconfiguration.change
-    floors = {f: store.note(floor_note(f)) for f in change.fragments_before}
-    notes: dict[str, Any] = {floor_note(f): None for f, floor in floors.items() if floor is not None}
-    for fragment in change.fragments_after.values() if notes else ():
+    found = {f: store.record(FloorRecord, f) for f in change.fragments_before}
+    floors = {f: record.watermark_ms for f, record in found.items() if record is not None}
+    records = forget_all(FloorRecord, floors)
+    for fragment in change.fragments_after.values() if floors else ():
         mine = set(fragment.operators)
-        known = [floors[f] for f, old in change.fragments_before.items() if floors[f] and mine & set(old.operators)]
+        known = [floor for f, floor in floors.items() if mine & set(change.fragments_before[f].operators)]
         if known:
-            notes[floor_note(fragment.id)] = max(known)
-    return notes
+            records.append(FloorRecord(fragment.id, max(known)))
+    return records
 
 
-def forgotten(course: InFlightChange) -> dict[str, Any]:
-    """Notes about what was under way: they are of no use afterwards."""
+def forgotten(course: InFlightChange) -> list[Change]:
+    """Forgets what was under way: it is of no use afterwards."""
     if not course.old:
-        return {}
-    return {reconfiguration_note(course.number): None, **{drained_note(course.number, f): None for f in course.old}}
+        return []
+    drained = forget_all(DrainedRecord, ((course.number, f) for f in course.old))
+    return [forget(ReconfigurationRecord, course.number), *drained]
 
 
 def _renames(course: InFlightChange) -> list[StateRename]:
@@ -117,8 +120,3 @@ def _drops(course: InFlightChange, renames: Sequence[StateRename]) -> list[State
             gone = [k for k in keys if (fragment, k) not in moved and (fragment, k) not in stay]
             found += [StateDrop.of(k, [fragment], [END], below=True) for k in gone]
     return found
-
-
-def reconfiguration_note(number: int) -> str:
-    """Under which name the store remembers what is under way."""
-    return f"reconfiguration {number}"

@@ -68,7 +68,7 @@ class ClientPool:
         contact = PeerAddress(address, proof(key, COORDINATOR))
         with self._lock:
             found = self._askers.get(site)
-            if found is None or found.contact != contact:
+            if found is None or found.peer != contact:
                 found = self._askers[site] = FlightClient(contact, COORDINATOR, self._authority)
             return found
 

@@ -15,8 +15,8 @@ from meander.model.ids import FragmentId
 from meander.run.channels.base import ChannelAppend
 from meander.run.fragments.routing import Pause
 from meander.run.host import Host
-from meander.run.step.work import FROZEN, drained_note
 from meander.run.store.commit import Commit
+from meander.run.store.records.reconfigurations import DrainedRecord
 
 
 def freeze(
@@ -45,8 +45,8 @@ def _freeze(host: Host, marker: Marker, fragment: FragmentId) -> bool:
         told = {entry.fragment for entry in marker.entries}
         channels = [w.channel for wires in routing.fragments[fragment].outputs for w in wires]
         appends = [ChannelAppend.one(c, marker=marker) for c in channels if exchange.spec(c).receiver in told]
-        notes = {drained_note(marker.reconfiguration, fragment): FROZEN}
-        host.store.commit(Commit(appends=tuple(appends), notes=notes))
+        frozen = DrainedRecord(marker.reconfiguration, fragment, is_frozen=True)
+        host.store.commit(Commit(appends=tuple(appends), records=(frozen,)))
         routing.drain({fragment: marker.reconfiguration})
     host.wake(slots)
     return True

@@ -17,14 +17,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from meander.deploy.contexts import Reconfiguration, reconfiguration
 from meander.deploy.fragments import Channel, ChannelKey, DeploymentChange
 from meander.deploy.protocols.sms import SMS, limits
-from meander.deploy.records import change_from_json, change_to_json
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.reconfigure.effect import effect
@@ -41,6 +39,8 @@ from meander.run.operators.time_window import TimeWindow
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
 from meander.run.store.commit import Commit, Rewire
 from meander.run.store.journal import JournalError
+from meander.run.store.records.reconfigurations import OverlapRecord
+from meander.run.store.records.record import Change, forget_all
 
 _log = logging.getLogger(__name__)
 NEVER, FOREVER = BEGIN // 2, END // 2
@@ -82,8 +82,9 @@ class Overlap:
         around = {c.sender for c in self.entering}
         return {*around, *self.change.fragments_before, *self.change.fragments_after}
 
-    def to_json(self) -> dict[str, Any]:
-        return {"change": change_to_json(self.change), "times": sorted(self.times.items())}
+    @property
+    def record(self) -> OverlapRecord:
+        return OverlapRecord(self.course.number, self.change, dict(self.times))
 
 
 class Overlaps:
@@ -155,13 +156,13 @@ class Overlaps:
     def _fork(self, overlaps: list[Overlap], backed_up: bool) -> None:
         store = self.host.store
         with self.host.between_steps({f for o in overlaps for f in o.fragments}) as slots:
-            notes: dict[str, Any] = {}
+            records: list[Change] = []
             add, rewire = [], []
             for overlap in overlaps:
                 overlap.times = self._times(overlap)
                 until = self._until(overlap)
                 overlap.course.windows_s = max(0, until - store.now_ms()) / 1000 if until < FOREVER else 0.0
-                notes[overlap_note(overlap.course.number)] = overlap.to_json()
+                records.append(overlap.record)
                 fresh = {c.id: c for c in overlap.change.channels_after.values() if c not in overlap.leaving}
                 add += [s for s in overlap.course.installation.channels if s.channel in fresh]
                 rewire += [Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut) for c in fresh.values()]
@@ -169,7 +170,7 @@ class Overlaps:
                 if backed_up:
                     kept = [f for f in overlap.course.installation.fragments if has_state(f)]
                     rewire += [Rewire(p, f.fragment, keeps=True) for f in kept for p in f.ports]
-            store.commit(Commit(add=tuple(add), rewire=tuple(rewire), notes=notes))
+            store.commit(Commit(add=tuple(add), rewire=tuple(rewire), records=tuple(records)))
             for overlap in overlaps:
                 overlap.is_forked = True
                 self._stand_in(overlap.course.old)
@@ -305,8 +306,8 @@ class Overlaps:
                 inside = changed.fragments_after
                 own = [c for c in mine.values() if c.receiver in inside]
                 rewire = [Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut) for c in own]
-                notes = {overlap_note(course.number): overlap.to_json()}
-                self.host.store.commit(Commit(rewire=(*rewire, *self._opened(overlap)), notes=notes))
+                opened = self._opened(overlap)
+                self.host.store.commit(Commit(rewire=(*rewire, *opened), records=(overlap.record,)))
                 self.host.wake()
         return left
 
@@ -332,11 +333,11 @@ class Overlaps:
         courses = [o.course for o in overlaps]
         with host.between_steps({f for o in overlaps for f in o.fragments}) as slots:
             found = effect(courses, host.store, self.paths, backed_up=backed_up)
-            notes = {**found.notes, **{overlap_note(c.number): None for c in courses}}
+            records = (*found.records, *forget_all(OverlapRecord, (c.number for c in courses)))
             gone = {f: c.number for c in courses for f in c.old}
             routing.drain(gone)  # nobody looks at their channels from here on
             try:
-                host.store.commit(replace(found, notes=notes))
+                host.store.commit(replace(found, records=records))
             except BaseException:
                 routing.install([routing.fragments[f] for f in gone])
                 raise
@@ -368,11 +369,11 @@ class Overlaps:
     ) -> list[Reconfiguration]:
         """Takes up what was forked when the process ended; the old fragments are installed."""
         found: list[Reconfiguration] = []
-        for key, data in sorted(self.host.store.notes("overlap ").items()):
-            again = reconfiguration(int(key.rsplit(" ", 1)[1]), change_from_json(data["change"]), plan, SMS)
+        for number, record in self.host.store.records(OverlapRecord).items():
+            again = reconfiguration(number, record.change, plan, SMS)
             course = course_of(again)
             course.marked = course.started
-            overlap = Overlap(course, {OperatorId(o): t for o, t in data["times"]}, is_forked=True)
+            overlap = Overlap(course, dict(record.times), is_forked=True)
             self._overlaps[course.number] = overlap
             self._run_both(overlap)
             self._pause_lost(overlap)
@@ -390,8 +391,3 @@ def _limited(
         return replace(wire, before_ms=at) if is_old else replace(wire, since_ms=at)
 
     return tuple(tuple(map(limited, wires)) for wires in outputs)
-
-
-def overlap_note(number: int) -> str:
-    """Under which name the store remembers an overlap."""
-    return f"overlap {number}"

@@ -19,7 +19,7 @@ from meander.deploy.freezing import Fork
 from meander.deploy.markers import Marker
 from meander.deploy.records import change_from_json, change_to_json
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
-from meander.run.store.record import schema_from, schema_text
+from meander.run.store.encoding import schema_from, schema_text
 
 ELSEWHERE, HERE = NodeId(-1), NodeId(0)
 """Stand for where state comes from, as far as a site has to know."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,24 +10,22 @@ from meander.deploy import freezing
 from meander.model.ids import ChannelId, FragmentId
 from meander.reconfigure.effect import effect
 from meander.reconfigure.part import Part
-from meander.reconfigure.part_in_flight import PartInFlight, share_note
+from meander.reconfigure.part_in_flight import PartInFlight
 from meander.reconfigure.paths import Paths
 from meander.run.channels.base import NO_WATERMARK
-from meander.run.channels.flight.puller import copy_note
-from meander.run.step.idle_timeout import floor_note
 from meander.run.store.commit import Commit, Passed
+from meander.run.store.records.deployment import SerialisedFragmentRecord, SinkBindingRecord
+from meander.run.store.records.progress import FloorRecord
+from meander.run.store.records.reconfigurations import PartRecord
+from meander.run.store.records.record import Change, forget, forget_all
+from meander.run.store.records.transport import CopyRecord, ReaderRecord
 from meander.run.store.store import Store
 
 
-def log_note(channel: ChannelId) -> str:
-    """Under which name the store remembers who may pull a channel."""
-    return f"log {channel}"
-
-
 def share_effect(
-    course: PartInFlight, store: Store, paths: Paths, told: Mapping[str, Any], extra: Mapping[str, Any]
+    course: PartInFlight, store: Store, paths: Paths, told: Mapping[str, Any], extra: Iterable[Change]
 ) -> Commit:
-    """All that changes here; `told` is what all sites said, `extra` are notes that go along."""
+    """All that changes here; `told` is what all sites said, `extra` are records that go along."""
     share = course.of
     base = effect([course], store, paths, backed_up=False)
     known, added = set(store.exchange.channels()), {s.channel for s in base.add}
@@ -44,37 +42,39 @@ def share_effect(
             begins[channel.id] = readers[channel.id]
         elif channel.id in known:
             consumed[channel.id] = max(store.exchange.start(channel.id), readers[channel.id][0])
-    notes = {**base.notes, share_note(course.number): None, **_wiring(share), **_floors(share, told)}
-    notes |= {f"made {f}": None for f in share.before} | {f"made {f}": rows for f, rows in share.made.items()}
-    notes |= {f"outlet {c}": list(names) for c, names in share.outlets.items()} | dict(extra)
-    return replace(base, forks=tuple(forks), passed=starts(begins), consumed=consumed, notes=notes)
+    records = [*base.records, forget(PartRecord, course.number), *_wiring(share), *_floors(share, told)]
+    records += forget_all(SerialisedFragmentRecord, share.before)
+    records += [SerialisedFragmentRecord(f, tuple(rows)) for f, rows in share.made.items()]
+    records += [*(SinkBindingRecord(c, *names) for c, names in share.outlets.items()), *extra]
+    return replace(base, forks=tuple(forks), passed=starts(begins), consumed=consumed, records=tuple(records))
 
 
-def _wiring(share: Part) -> dict[str, Any]:
+def _wiring(share: Part) -> list[Change]:
     """Where copies come from and who may pull logs, afterwards."""
-    notes: dict[str, Any] = {}
-    for channel in share.local.channels_before.values():
-        notes |= {copy_note(channel.id): None, log_note(channel.id): None}
+    records: list[Change] = []
+    for channel in (*share.local.channels_before.values(), *share.local.channels_after.values()):
+        records += [forget(CopyRecord, channel.id), forget(ReaderRecord, channel.id)]
     for channel in share.local.channels_after.values():
         sender, receiver = share.where[channel.sender], share.where[channel.receiver]
         way = share.ways["channels"].get(str(channel.id), [])
-        is_copy, is_log = sender != share.site, receiver != share.site
-        notes[copy_note(channel.id)] = way if is_copy else None
-        notes[log_note(channel.id)] = [receiver, *way[:-1]] if is_log else None
-    return notes
+        if sender != share.site:
+            records.append(CopyRecord(channel.id, tuple(way)))
+        if receiver != share.site:
+            records.append(ReaderRecord(channel.id, receiver, tuple(way[:-1])))
+    return records
 
 
-def _floors(share: Part, told: Mapping[str, Any]) -> dict[str, Any]:
+def _floors(share: Part, told: Mapping[str, Any]) -> list[Change]:
     """Windows that were closed without a missing input stay closed, wherever their operators came from."""
     floors = {FragmentId(int(f)): value for f, value in told.get("floors", {}).items()}
-    notes: dict[str, Any] = {}
+    records: list[Change] = []
     for fragment in share.after.values() if floors else ():
         mine = set(fragment.operators)
         before = share.change.fragments_before
         known = [v for f, v in floors.items() if f in before and mine & set(before[f].operators)]
         if known:
-            notes[floor_note(fragment.id)] = max(known)
-    return notes
+            records.append(FloorRecord(fragment.id, max(known)))
+    return records
 
 
 def starts(begins: Mapping[ChannelId, list[int]]) -> tuple[Passed, ...]:

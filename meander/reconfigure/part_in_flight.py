@@ -9,17 +9,13 @@ from typing import Any
 from meander.deploy.contexts import Handover
 from meander.deploy.fragments import Channel
 from meander.deploy.freezing import Fork
-from meander.model.ids import OperatorId
+from meander.model.ids import ChannelId, OperatorId
 from meander.reconfigure.in_flight import InFlightChange
 from meander.reconfigure.part import Part
 from meander.reconfigure.state.pull import StatePull
 from meander.run.fragments.template import BoundFragment
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
-
-
-def share_note(number: int) -> str:
-    """Under which name the store remembers a share that is under way."""
-    return f"share {number}"
+from meander.run.store.records.reconfigurations import PartRecord
 
 
 def keys_of(operator: OperatorId, bound: BoundFragment) -> list[int]:
@@ -63,10 +59,8 @@ class PartInFlight(InFlightChange):
     def pulls(self) -> list[StatePull]:
         return [move for move in self.moves.values() if isinstance(move, StatePull)]
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "share": self.of.to_json(),
-            "marked": self.is_marked,
-            "fetched": None if self.fetched is None else dict(self.fetched),
-            "added": list(self.added),
-        }
+    @property
+    def record(self) -> PartRecord:
+        return PartRecord(
+            self.number, self.of.to_json(), self.is_marked, self.fetched, tuple(map(ChannelId, self.added))
+        )

@@ -9,9 +9,8 @@ from typing import Any
 from meander.run.channels.flight.client import AwayError, FlightClient
 from meander.run.channels.flight.proof import PeerAddress
 from meander.run.store.commit import Commit
+from meander.run.store.records.transport import PeersRecord
 from meander.run.store.store import Store
-
-NOTE = "peers"
 
 
 class PeerDirectory:
@@ -22,7 +21,8 @@ class PeerDirectory:
         self._store, self._me, self._authority = store, me, authority
         self._lock = threading.Lock()
         self._askers: dict[str, FlightClient] = {}
-        self._known = {site: PeerAddress(*found) for site, found in (store.note(NOTE) or {}).items()}
+        saved = store.record(PeersRecord)
+        self._known = {} if saved is None else {s: PeerAddress(*found) for s, found in saved.contacts.items()}
 
     def learn(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
         """Takes over who is where; others that were known stay known."""
@@ -32,9 +32,9 @@ class PeerDirectory:
             if not fresh:
                 return
             self._known = {**self._known, **fresh}
-            saved = {site: [contact.address, contact.proof, contact.broker] for site, contact in self._known.items()}
+            saved = PeersRecord({site: (c.address, c.proof, c.broker) for site, c in self._known.items()})
             stale = [self._askers.pop(site) for site in fresh if site in self._askers]
-        self._store.commit(Commit(notes={NOTE: saved}))
+        self._store.commit(Commit(records=(saved,)))
         for asker in stale:
             asker.close()
 

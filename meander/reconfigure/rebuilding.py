@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meander.deploy.contexts import Handover
-from meander.deploy.records import fragment_from_json
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, NodeId
 from meander.reconfigure.in_flight import InFlightChange
@@ -18,7 +17,8 @@ from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch
 from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.run.host import Host
 from meander.run.step.bases import base_of
-from meander.run.step.idle_timeout import floor_note
+from meander.run.store.records.deployment import FragmentRecord
+from meander.run.store.records.progress import FloorRecord
 from meander.run.store.store import Store
 
 
@@ -37,14 +37,15 @@ def kept_input(
         if hops is None:
             return None
         buffers.append(Buffer(number, table, hops))
+    floor = store.record(FloorRecord, handover.source)
     return ReplayInput(
         replace(old, fragment=course.rebuilt(handover)),
         buffers,
         host.stepper.runner,
         base=base_of(handover.source),
         reached=store.exchange.watermarks(old.ports).tolist(),
-        floor=store.note(floor_note(handover.source)),
-        idle_timeout_ms=host.options.patience_ms,
+        floor=None if floor is None else floor.watermark_ms,
+        idle_timeout_ms=host.options.idle_timeout_ms,
     )
 
 
@@ -59,5 +60,5 @@ def remove_rebuilt(course: InFlightChange, handover: Handover, store: Store) -> 
 def _sender_node(port: ChannelId, handover: Handover, store: Store) -> NodeId:
     """Where a channel's tuples are kept. Those of a source are at the source's own node, where its reader is."""
     sender = store.exchange.spec(port).sender
-    record = None if sender is None else store.note(f"fragment {sender}")
-    return handover.origin if record is None else fragment_from_json(record).node
+    record = None if sender is None else store.record(FragmentRecord, sender)
+    return handover.origin if record is None else record.fragment.node

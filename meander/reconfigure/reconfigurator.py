@@ -14,21 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from meander.deploy.contexts import Handover, Reconfiguration
+from meander.deploy.contexts import Handover, Reconfiguration, reconfiguration
 from meander.deploy.control import control_of
 from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Fragment
-from meander.deploy.records import (
-    change_to_json,
-    channel_to_json,
-    deployment_from,
-    reconfiguration_from_json,
-)
+from meander.deploy.records import deployment_from
 from meander.model.errors import InputError
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
-from meander.reconfigure.effect import effect, forgotten, reconfiguration_note
+from meander.reconfigure.effect import effect, forgotten
 from meander.reconfigure.freezer import freeze, pauses_after
 from meander.reconfigure.in_flight import InFlightChange, cut_from_the_start, gone_ports, to_be_drained
 from meander.reconfigure.overlap import NODE_GONE, Overlaps
@@ -46,13 +40,14 @@ from meander.run.fragments.routing import Pause, Wire
 from meander.run.fragments.template import BoundFragment
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE, install
-from meander.run.step.work import FROZEN, drained_note
 from meander.run.store.commit import REFUSED, Commit, RemoveChannel, Rewire
 from meander.run.store.journal import JournalError
+from meander.run.store.records.deployment import ChannelRecord, FragmentRecord, GoneNodeRecord, NumbersRecord
+from meander.run.store.records.reconfigurations import DrainedRecord, ReconfigurationRecord
+from meander.run.store.records.record import Change, forget_all
 
 _log = logging.getLogger(__name__)
 TIMEOUT_S = 60.0
-NUMBERS = "deployment numbers"
 GONE = NODE_GONE
 
 
@@ -131,7 +126,7 @@ class Reconfigurator:
         """Whether the state of a node that is gone is elsewhere."""
         self.backup: UpstreamBackup | None = None
         if not replicas or self._strategy.needs_input:
-            runner, idle_timeout_ms = host.stepper.runner, host.options.patience_ms
+            runner, idle_timeout_ms = host.stepper.runner, host.options.idle_timeout_ms
             self.backup = UpstreamBackup(host.store, host.routing, runner, clock, idle_timeout_ms)
 
     @property
@@ -146,8 +141,8 @@ class Reconfigurator:
         if not reconfigurations:
             return
         started = self._clock()
-        numbers = [deployment.next_fragment, deployment.next_channel, next_number]
-        self.host.store.commit(Commit(notes={NUMBERS: numbers}))
+        numbers = NumbersRecord(deployment.next_fragment, deployment.next_channel, next_number)
+        self.host.store.commit(Commit(records=(numbers,)))
         courses = [c for r in reconfigurations if (c := self._begun(r, started)) is not None]
         for course in courses:
             remember(self.plan, course.installation.fragments, course.reconfiguration.change.fragments_after)
@@ -204,7 +199,7 @@ class Reconfigurator:
         exchange, routing = self.host.store.exchange, self.host.routing
         known = set(exchange.channels())
         appends, specs = [], []
-        records: dict[str, Any] = {}
+        records: list[Change] = []
         wires: dict[FragmentId, tuple[tuple[Wire, ...], ...]] = {}
         senders: set[FragmentId] = set()
         for course in courses:
@@ -217,7 +212,7 @@ class Reconfigurator:
             appends += [ChannelAppend.one(c, marker=r.marker) for c in (*entering, *ingest)]
             opened = {c.id for c in r.opened.values()}
             specs += [s for s in course.installation.channels if s.channel in opened]
-            records[reconfiguration_note(r.number)] = change_to_json(r.change)
+            records.append(ReconfigurationRecord(r.number, r.change))
             wires = self._with(wires, r)
         cut = [
             Rewire(c.id, c.receiver, is_cut=True) for k in courses for c in cut_from_the_start(k) if c.id not in known
@@ -229,7 +224,7 @@ class Reconfigurator:
                 routing.wait_for(course.reconfiguration.marker)
                 self._stand_in(course.old)
             add = tuple(s for s in specs if s.channel not in known)
-            self.host.store.commit(Commit(add=add, rewire=tuple(cut), appends=tuple(appends), notes=records))
+            self.host.store.commit(Commit(add=add, rewire=tuple(cut), appends=tuple(appends), records=tuple(records)))
             if wires:
                 routing.rewire(wires)
         marked = self._clock()
@@ -482,7 +477,7 @@ class Reconfigurator:
             remove = tuple(RemoveChannel(c.id, discard=True) for c in opened)
             retire = tuple(course.staging(h) for h in course.moves)
             cut = tuple(Rewire(c.id, c.receiver, is_cut=True) for c in to_be_drained(course))
-            self.host.store.commit(Commit(rewire=cut, remove=remove, retire=retire, notes=forgotten(course)))
+            self.host.store.commit(Commit(rewire=cut, remove=remove, retire=retire, records=tuple(forgotten(course))))
             wires = self._without(opened)
             if wires:
                 self.host.routing.rewire(wires)
@@ -546,8 +541,8 @@ class Reconfigurator:
         channels = self.overlaps.reroute(channels)
         if channels:
             rewire = tuple(Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut) for c in channels.values())
-            notes = {f"channel {c.id}": channel_to_json(c) for c in channels.values()}
-            self.host.store.commit(Commit(rewire=rewire, notes=notes))
+            records = tuple(map(ChannelRecord, channels.values()))
+            self.host.store.commit(Commit(rewire=rewire, records=records))
             self.host.wake()
 
     def node_gone(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
@@ -558,13 +553,13 @@ class Reconfigurator:
                 self.host.routing.pause(fragment, f"{GONE}: {self.paths.topology.name(node)}")
         if self.backup is not None and not self._has_copies:
             self.backup.lose(stopped)
-        copies = list(self.paths.stand_ins.get(node, ()))
-        self.host.store.commit(Commit(notes={_gone_note(node): copies}))
+        copies = tuple(self.paths.stand_ins.get(node, ()))
+        self.host.store.commit(Commit(records=(GoneNodeRecord(node, copies),)))
 
     def node_back(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
         self.paths.stand_ins.pop(node, None)
         self._let_back(dict.fromkeys(fragments, node))
-        self.host.store.commit(Commit(notes={_gone_note(node): None}))
+        self.host.store.commit(Commit(records=tuple(forget_all(GoneNodeRecord, [node]))))
 
     def _stop_gone(self, fragments: Iterable[Fragment]) -> None:
         """Fragments of nodes that are gone stop (again): a copy stood in for what lay before a marker, for no more."""
@@ -603,8 +598,8 @@ class Reconfigurator:
             self.backup.adopt()
         self._recover_failures(deployment)
         found = [
-            reconfiguration_from_json(int(key.rsplit(" ", 1)[1]), data, plan)
-            for key, data in sorted(store.notes("reconfiguration ").items())
+            reconfiguration(number, record.change, plan)
+            for number, record in store.records(ReconfigurationRecord).items()
         ]
         started = self._clock()
         for r in found:
@@ -612,8 +607,8 @@ class Reconfigurator:
             course.marked = started
             routing.rewire(self._with({}, r))
             routing.wait_for(r.marker)
-            done = {f: note for f in course.old if (note := store.note(drained_note(r.number, f)))}
-            course.frozen = {f for f, note in done.items() if note == FROZEN}
+            done = {f: each for f in course.old if (each := store.record(DrainedRecord, (r.number, f)))}
+            course.frozen = {f for f, drained in done.items() if drained.is_frozen}
             routing.drain(dict.fromkeys(done, r.number))
             for handover in r.handovers:  # what had begun to arrive begins again
                 store.commit(Commit(retire=(course.staging(handover),)))
@@ -627,15 +622,16 @@ class Reconfigurator:
             found.append(r)
         kept = [*deployment.fragments.values(), *(f for r in found for f in r.change.fragments_before.values())]
         keep_only(self.plan, {(f.id, f.version) for f in kept})
-        saved = store.note(NUMBERS) or [1, 1, 1]
-        deployment.next_fragment = max(deployment.next_fragment, saved[0])
-        deployment.next_channel = max(deployment.next_channel, saved[1])
-        return deployment, found, saved[2]
+        saved = store.record(NumbersRecord) or NumbersRecord(1, 1, 1)
+        deployment.next_fragment = max(deployment.next_fragment, saved.fragment)
+        deployment.next_channel = max(deployment.next_channel, saved.channel)
+        return deployment, found, saved.reconfiguration
 
     def _recorded(self) -> Deployment:
         """What the store says about what runs."""
         store = self.host.store
-        return deployment_from(store.notes("fragment ").values(), store.notes("channel ").values())
+        fragments = (record.fragment for record in store.records(FragmentRecord).values())
+        return deployment_from(fragments, (record.channel for record in store.records(ChannelRecord).values()))
 
     def site_of(self, fragment: FragmentId) -> str:
         """The site that runs a fragment; all run on this host unless there are others."""
@@ -646,11 +642,10 @@ class Reconfigurator:
         return True
 
     def _recover_failures(self, deployment: Deployment) -> None:
-        for key, copies in self.host.store.notes("gone ").items():
-            node = NodeId(int(key.rsplit(" ", 1)[1]))
+        for node, gone in self.host.store.records(GoneNodeRecord).items():
             if self.paths.topology.is_alive(node):
                 continue
-            self.paths.stand_ins[node] = tuple(NodeId(n) for n in copies)
+            self.paths.stand_ins[node] = gone.copies
             for fragment in deployment.fragments.values():
                 if fragment.node == node:
                     self.host.routing.pause(fragment.id, f"{GONE}: {self.paths.topology.name(node)}")
@@ -658,10 +653,6 @@ class Reconfigurator:
 
 def _never_begun(number: int, reason: str) -> ReconfigurationOutcome:
     return ReconfigurationOutcome(number, reason, 0.0, 0.0, 0.0, 0, 0, 0, 0, not_at_once=True)
-
-
-def _gone_note(node: NodeId) -> str:
-    return f"gone {node}"
 
 
 def _done() -> Future[None]:

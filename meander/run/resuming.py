@@ -1,4 +1,4 @@
-"""Lets go on what was paused because something failed: streams, outlets and fragments."""
+"""Resumes parts that were paused because of a failure: streams, sink bindings and fragments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from meander.run.host import Host
 
 
 def resume(host: Host, name: str | None = None, operators: Collection[OperatorId] = ()) -> list[str]:
-    """Tries again what is paused on a host, or only what has a name; says what that was.
+    """Tries paused parts of a host again, or only those of a name; returns their names.
 
-    A name is that of a stream or of a query, whose outlets are meant and the fragments of its `operators`, or such as
-    `fragment 7`. Fragments of nodes that are gone wait for their nodes.
+    A name is that of a stream or of a query, whose sink bindings are meant and the fragments of its `operators`, or
+    such as `fragment 7`. Fragments of nodes that are gone wait for their nodes.
     """
     found: list[str] = []
     if (ingest := host.ingest) is not None:
@@ -21,10 +21,10 @@ def resume(host: Host, name: str | None = None, operators: Collection[OperatorId
             ingest.resume(stream)
         found += [f"stream {stream}" for stream in streams]
     if (delivery := host.delivery) is not None:
-        outlets = [o for o in delivery.paused() if name in (None, o, o.split(" > ", maxsplit=1)[0])]
-        for outlet in outlets:
-            delivery.resume(outlet)
-        found += [f"outlet {outlet}" for outlet in outlets]
+        sink_bindings = [o for o in delivery.paused() if name in (None, o, o.split(" > ", maxsplit=1)[0])]
+        for binding in sink_bindings:
+            delivery.resume(binding)
+        found += [f"sink binding {binding}" for binding in sink_bindings]
     wanted, installed = set(operators), host.routing.fragments
     for fragment, pause in host.routing.pauses.items():
         mine = fragment in installed and not wanted.isdisjoint(installed[fragment].bound.members.operators)

@@ -37,7 +37,8 @@ JAVA_OPTIONS = (
 
 
 FUNCTION_S = 120
-"""How long a user's function may take for a batch of Arrow's: one that never returns would stop its slot for ever."""
+"""The time that a user's function may take for a batch of Arrow's: one that never returns would stop its slot for
+ever."""
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 PLAIN_FILES = "spark.hadoop.fs.file.impl"
 CODE_CACHE_ENTRIES = 2_000
@@ -115,10 +116,10 @@ def start_session(
 ) -> SparkSession:
     """Meander's Spark session in this process, started if Spark does not run here; one that runs is returned as it is.
 
-    Where somebody else has started Spark it is a session of its own beside theirs, which stays as it is. `cores`
-    defaults to the cores this process may use, `memory` to a quarter of the machine's; `extra` settings win over
-    :func:`settings`. Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on, and
-    OutsideError when Spark does not start there.
+    Where the user has started Spark it is a session of its own beside theirs, which stays as it is. `cores` defaults to
+    the cores this process may use, `memory` to a quarter of the machine's; `extra` settings win over :func:`settings`.
+    Raises :class:`~meander.run.java.JavaNotFoundError` when there is no Java to run on, and OutsideError when Spark
+    does not start there.
     """
     global _own
     with _choosing:
@@ -146,8 +147,8 @@ def start_session(
 
 
 def _say_failures_once() -> None:
-    """PySpark writes a page to standard error for every failure of an expression, each time that is tried; what fails
-    is said by its query's condition, and in Meander's log."""
+    """PySpark writes a page to standard error for every failure of an expression, each time that is tried; the
+    query's condition and Meander's log show failures."""
     for name in QUERY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
@@ -187,7 +188,7 @@ def leave_alone(spark: SparkSession) -> None:
 
 
 def limits_of(spark: SparkSession) -> tuple[str, ...]:
-    """What cannot be set on a Spark that somebody else started, with what that costs."""
+    """The settings that cannot be made on a Spark that the user started, with the costs."""
     return spark.limits if isinstance(spark, GuestSession) else ()
 
 
@@ -209,7 +210,7 @@ def usable_cores() -> int:
 
 
 def _prepare_environment(*, here: bool) -> None:
-    """What Spark's launch scripts and Python workers read from the environment instead of from the settings."""
+    """Sets the environment that Spark's launch scripts and Python workers read."""
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     if here:

@@ -1,6 +1,6 @@
 """A slot: one Structured Streaming query that calls `step` again and again, for as long as the site host lives.
 
-Its source is a Python data source that reads one number from a file. Whoever has work for the slot raises the number;
+Its source is a Python data source that reads one number from a file. Code that has work for the slot raises the number;
 Spark sees a new offset, writes it ahead, calls back with a batch id, and notes the batch as done afterwards. Tuples do
 not travel through the source: a step finds them in the channels. So fragments come and go without Spark noticing, and
 after a crash Spark calls again for the batch it had begun.
@@ -33,7 +33,7 @@ ROOM_BYTES = 1_000_000
 """With less room on the disk a streaming query ends again at once."""
 
 LATE = ("failed to connect back", "worker to connect back", "CANNOT_OPEN_SOCKET")
-"""What Spark says when a Python process has not answered in time."""
+"""Spark's messages when a Python process has not answered in time."""
 
 OnBatch = Callable[[int], None]
 
@@ -85,13 +85,13 @@ class Slot:
         self.number = number
         self.directory = directory / f"slot-{number}"
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.boundary = StepLock()
-        """Held while a step runs: whoever holds it knows that the slot is between two steps."""
+        self.step_lock = StepLock()
+        """Held while a step runs: its holder knows that the slot is between two steps."""
         self.revivals = 0
         self.trouble: str | None = None
-        """Why it was last started again, until a batch is done."""
+        """The reason why it was last started again, until a batch is done."""
         self.again_at = 0.0
-        """When it may be started again, in seconds of the monotonic clock."""
+        """The time at which it may be started again, in seconds of the monotonic clock."""
         self.is_busy = False
         """Whether a micro-batch is open: it sees new work by itself."""
         self.has_run = False
@@ -169,7 +169,7 @@ class Slot:
 
     @property
     def failure(self) -> str | None:
-        """Why the streaming query ended, if it did."""
+        """The reason why the streaming query ended, if it did."""
         error = self.query.exception() if self.query is not None else None
         return str(error) if error else None
 

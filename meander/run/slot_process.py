@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 NAME = "slot-python"
 CONNECTS = "with get_sock_file_to_executor("
-"""How Spark's module gets its connection, as `slot_worker` expects it."""
+"""The line with which Spark's module gets its connection, as `slot_worker` expects it."""
 
 _registered: WeakKeyDictionary[SparkSession, Path] = WeakKeyDictionary()
 

@@ -1,4 +1,4 @@
-"""The Python process of a slot's source: it answers Spark at once and imports what it needs afterwards.
+"""The Python process of a slot's source: it answers Spark at once and imports the rest afterwards.
 
 Spark waits ten seconds for the process to connect, and no setting makes that longer. On a busy machine Python takes
 that long to import PySpark and Arrow, the more so from the archive that Spark puts first on the path, where nothing is

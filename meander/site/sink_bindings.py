@@ -13,6 +13,8 @@ from meander.model.streams import SinkTarget
 from meander.run.connectors.base import SinkBinding
 from meander.run.host import Host
 from meander.run.store.commit import Commit, RemoveChannel
+from meander.run.store.records.deployment import SinkBindingRecord
+from meander.run.store.records.record import forget
 
 _log = logging.getLogger(__name__)
 
@@ -31,18 +33,17 @@ class SiteSinkBindings:
         host, delivery = self._host, self._host.delivery
         if delivery is None:
             return
-        wanted = {ChannelId(int(key.split(" ")[1])): names for key, names in host.store.notes("outlet ").items()}
         known = set(host.store.exchange.channels())
-        for channel, (query, sink) in wanted.items():
-            if channel in self._delivering or channel not in known or sink not in sinks:
+        for channel, record in host.store.records(SinkBindingRecord).items():
+            if channel in self._delivering or channel not in known or record.sink not in sinks:
                 continue
-            outlet = SinkBinding(query, sinks[sink], channel)
+            outlet = SinkBinding(record.query, sinks[record.sink], channel)
             try:
                 delivery.add(outlet)
                 self._delivering[channel] = outlet.name
             except InputError as error:
                 if channel not in self.problems:
-                    _log.warning("results of %s cannot be delivered: %s", query, error)
+                    _log.warning("results of %s cannot be delivered: %s", record.query, error)
                 self.problems[channel] = str(error)
         with self._changing:
             self._end_unwritten()
@@ -51,7 +52,7 @@ class SiteSinkBindings:
         store = self._host.store
         written = {w.channel for f in self._host.routing.fragments.values() for out in f.outputs for w in out}
         known = set(store.exchange.channels())
-        for channel in [ChannelId(int(key.split(" ")[1])) for key in store.notes("outlet ")]:
+        for channel in store.records(SinkBindingRecord):
             if channel in written or (channel in known and store.exchange.counters(channel).pending_tuples):
                 continue
             self._end(channel, channel in known)
@@ -61,6 +62,5 @@ class SiteSinkBindings:
         name = self._delivering.pop(channel, None)
         if name is not None and self._host.delivery is not None:
             self._host.delivery.remove(name)
-        notes: dict[str, Any] = {f"outlet {channel}": None}
         remove = (RemoveChannel(channel, discard=True),) if is_there else ()
-        self._host.store.commit(Commit(remove=remove, notes=notes))
+        self._host.store.commit(Commit(remove=remove, records=(forget(SinkBindingRecord, channel),)))

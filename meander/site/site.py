@@ -19,9 +19,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from meander.membership.client import Listener, MembershipClient
+from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence, FencedError
-from meander.membership.http_client import CoordinatorClient, RefusedError, UnreachableError
+from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import Description, SiteMeasures
 from meander.model.errors import InputError
 from meander.model.plain import from_plain
@@ -46,10 +46,10 @@ from meander.run.reporting.paused import MOST_FACTS, failed_facts
 from meander.run.session import own_session, start_session
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.decisions import StreamsAndSinksRecord
 from meander.site.sink_bindings import SiteSinkBindings
 
 _log = logging.getLogger(__name__)
-WORLD = "world"
 TICK_S, LOOK_S = 0.5, 0.05
 DRAIN_S = 30.0
 HAND_OVER_S, CALM_S = 10.0, 1.0
@@ -84,7 +84,7 @@ class SiteOptions:
     """More settings of Kafka's clients."""
 
 
-class Site(Listener):
+class Site(MembershipListener):
     """Start it, wait, stop it."""
 
     def __init__(self, options: SiteOptions, spark: SparkSession | None = None) -> None:
@@ -146,8 +146,8 @@ class Site(Listener):
         sharing.recover()  # before any slot runs: what had stopped at a marker must not read on
         host.start()
         host.deliver((), self.around)
-        if host.store.note(WORLD) is not None:
-            self._learn_world(host.store.note(WORLD))
+        if (told := host.store.record(StreamsAndSinksRecord)) is not None:
+            self._learn_world(told)
         self._door = FlightServer(host.store, desk, key, self._location(), self._certificates())
         sharing.pulling.refresh()
         self._ticker.start()
@@ -193,7 +193,7 @@ class Site(Listener):
             return
         try:
             client.drain()
-        except (UnreachableError, RefusedError, FencedError) as error:
+        except (UnreachableError, RequestRefusedError, FencedError) as error:
             _log.warning("operators stay here until the next start: %s", error)
             return
         now = calm = time.monotonic()
@@ -252,18 +252,18 @@ class Site(Listener):
 
     def _take_world(self, told: Mapping[str, Any]) -> None:
         """Streams and sinks, told by the coordinator."""
-        saved = {"streams": told["streams"], "sinks": told["sinks"]}
+        saved = StreamsAndSinksRecord(told["streams"], told["sinks"])
         with self._feeding:
-            if self.host.store.note(WORLD) != saved:
-                self.host.store.commit(Commit(notes={WORLD: saved}))
+            if self.host.store.record(StreamsAndSinksRecord) != saved:
+                self.host.store.commit(Commit(records=(saved,)))
         self._learn_world(saved)
 
-    def _learn_world(self, told: Mapping[str, Any]) -> None:
+    def _learn_world(self, told: StreamsAndSinksRecord) -> None:
         """Begins to take in the streams that nodes of this site produce."""
         with self._feeding:
-            self._sinks = {name: from_plain(sink) for name, sink in told["sinks"].items()}
+            self._sinks = {name: from_plain(sink) for name, sink in told.sinks.items()}
             mine = {str(node["name"]) for node in self.options.nodes}
-            streams: dict[str, Stream] = {name: from_plain(stream) for name, stream in told["streams"].items()}
+            streams: dict[str, Stream] = {name: from_plain(stream) for name, stream in told.streams.items()}
             self._streams = {name: s for name, s in streams.items() if mine & set(s.nodes)}
             if self.host.ingest is None:
                 self._fed = self._streams
@@ -291,7 +291,7 @@ class Site(Listener):
 
     # ---------------------------------------------------------------- membership
 
-    def refused(self, error: RefusedError) -> None:
+    def refused(self, error: RequestRefusedError) -> None:
         self.refusal = str(error)
         self._ended.set()
 
@@ -314,7 +314,7 @@ class Site(Listener):
             "tuples_out": status.delivery.rows if status.delivery else 0,
             "state_bytes": status.state_bytes,
             "results": {
-                name: outlet.rows for name, outlet in (status.delivery.outlets if status.delivery else {}).items()
+                name: task.rows for name, task in (status.delivery.sink_bindings if status.delivery else {}).items()
             },
             "pulled_records": self.sharing.pulling.metrics.records,
             "pulled_damaged": self.sharing.pulling.metrics.damaged,

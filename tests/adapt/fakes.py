@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meander.adapt.decisions import Action, Decision, Outcome, Transition
+from meander.adapt.decisions import Decision, DecisionAction, Transition, TransitionOutcome
 from meander.adapt.execute import drive
 from meander.adapt.foresight import Forecast, Refusal
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop
-from meander.adapt.measures import Channel, Measures, QueryMeasures, World
+from meander.adapt.measures import EnvironmentMeasures, MeasuredChannel, Measures, QueryMeasures
 from meander.adapt.selection import Selector
 from meander.adapt.selection.ranking import LinearRanking
-from meander.adapt.settings import Settings
+from meander.adapt.settings import AdaptationSettings
 from meander.lang.demands import parse_demands
 from meander.model.demands import Metric
 from meander.model.ids import OperatorId, QueryId
@@ -22,7 +22,9 @@ from meander.place.mechanisms.base import Metadata
 Q = QueryId("q")
 ROUND_MS = 10_000
 OPTIMISES = {"fast": (Metric.LATENCY,), "frugal": (Metric.OVERHEAD,), "plain": ()}
-SETTINGS = Settings(stay_ms=30_000, period_ms=120_000, patience=2, quarantine_ms=100_000, retry_ms=50_000)
+SETTINGS = AdaptationSettings(
+    stay_ms=30_000, period_ms=120_000, violated_rounds=2, quarantine_ms=100_000, retry_ms=50_000
+)
 
 
 @dataclass
@@ -34,7 +36,7 @@ class FakeWorld:
     forecast_ms: dict[str, float] | None = None
     broken: dict[str, str] = field(default_factory=dict)
     shared: frozenset[QueryId] = frozenset()
-    around: World = field(default_factory=World)
+    around: EnvironmentMeasures = field(default_factory=EnvironmentMeasures)
     rounds_per_transition: int = 1
     silent: dict[str, str] = field(default_factory=dict)
     """Mechanisms under which nothing comes out, and why: `waits`, `quiet` or `paused`."""
@@ -77,8 +79,8 @@ class FakeWorld:
         self.started.append(transition)
         self.flying[transition.query] = self.rounds_per_transition
 
-    def poll(self) -> Mapping[QueryId, Outcome]:
-        found: dict[QueryId, Outcome] = {}
+    def poll(self) -> Mapping[QueryId, TransitionOutcome]:
+        found: dict[QueryId, TransitionOutcome] = {}
         for query in list(self.flying):
             self.flying[query] -= 1
             if self.flying[query] <= 0:
@@ -87,7 +89,7 @@ class FakeWorld:
                 reason = self.fails(transition)
                 if not reason:
                     self.running[query] = transition.target
-                found[query] = Outcome(not reason, reason, 0.5, 100)
+                found[query] = TransitionOutcome(not reason, reason, 0.5, 100)
         return found
 
     # measures
@@ -99,7 +101,7 @@ class FakeWorld:
         return QueryMeasures(results={"out": 0}, waits_ms=waits_ms, held=held, waits_for=waits_for)
 
     def measures(self, at_ms: int) -> Measures:
-        channels = (Channel(OperatorId(1), OperatorId(2), 2, 10, 1000),)
+        channels = (MeasuredChannel(OperatorId(1), OperatorId(2), 2, 10, 1000),)
         queries = {
             q: self._silent(self.silent[m], at_ms)
             if m in self.silent
@@ -125,7 +127,7 @@ class Play:
         mechanism: str = "plain",
         *,
         queries: Sequence[QueryId] = (Q,),
-        settings: Settings = SETTINGS,
+        settings: AdaptationSettings = SETTINGS,
         selector: Selector | None = None,
         knowledge: Knowledge | None = None,
         start_ms: int = 0,
@@ -145,5 +147,5 @@ class Play:
         self.decisions += fresh
         return fresh
 
-    def made(self, action: Action) -> list[Decision]:
+    def made(self, action: DecisionAction) -> list[Decision]:
         return [d for d in self.decisions if d.action is action]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meander.adapt.foresight import CatalogForesight, Forecast, Refusal, within
 from meander.adapt.measures import channels_of
-from meander.adapt.monitors.hops import longest_way
+from meander.adapt.monitors.hops import longest_route
 from meander.adapt.per_query import PerQuery, assign, place_again
 from meander.model.demands import Metric
 from meander.model.errors import InputError
@@ -71,7 +71,7 @@ def test_a_forecast_comes_true_when_the_query_switches(seed: int, name: str) -> 
     now = CatalogForesight(catalog, LIBRARY, time_limit_s=60).now(Q)
     for metric, value in now.values.items():
         assert forecast.values[metric] == pytest.approx(value), metric
-    assert longest_way(channels_of(catalog.plan, catalog.placement, Q, 1000)) == forecast.values[Metric.HOPS]
+    assert longest_route(channels_of(catalog.plan, catalog.placement, Q, 1000)) == forecast.values[Metric.HOPS]
 
 
 def test_operators_whose_node_does_not_change_are_not_counted_as_moves() -> None:

@@ -1,4 +1,4 @@
-"""The MAPE-K loop on a world without placement: triggers, patience, hysteresis, quarantine, and no thrashing."""
+"""The MAPE-K loop on a world without placement: triggers, violated_rounds, hysteresis, quarantine, and no thrashing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.adapt.decisions import Action, Outcome, Transition, Trigger
+from meander.adapt.decisions import DecisionAction, Transition, TransitionOutcome, Trigger
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop
-from meander.adapt.measures import World
+from meander.adapt.measures import EnvironmentMeasures
 from meander.adapt.selection.ranking import LinearRanking
 from meander.lang.demands import parse_demands
 from meander.model.errors import InputError
@@ -30,14 +30,14 @@ def two() -> FakeWorld:
 def test_a_violated_demand_starts_a_transition_and_the_log_says_why() -> None:
     play = Play.of(two(), FAST)
     play.run(10)
-    (switch,) = play.made(Action.SWITCH)
+    (switch,) = play.made(DecisionAction.SWITCH)
     assert (switch.trigger, switch.mechanism, switch.target) == (Trigger.VIOLATED, "plain", "fast")
     assert switch.readings == {"latency": 200.0}
     assert switch.forecasts["fast"] == {"latency": 50.0}
     assert switch.expected["fast"] > 0.9 > 0.5 > switch.expected["plain"]
     assert "forecast latency 50 ms" in switch.reason
     assert play.world.running[Q] == "fast"
-    assert play.made(Action.ARRIVED)[0].reason == "3 operators moved in 0.50 s with 100 bytes"
+    assert play.made(DecisionAction.ARRIVED)[0].reason == "3 operators moved in 0.50 s with 100 bytes"
 
 
 def test_a_query_that_gives_nothing_while_its_input_waits_is_moved() -> None:
@@ -46,10 +46,10 @@ def test_a_query_that_gives_nothing_while_its_input_waits_is_moved() -> None:
     world.silent["plain"] = "waits"
     play = Play.of(world, FAST)
     play.run(60)
-    (switch,) = play.made(Action.SWITCH)
+    (switch,) = play.made(DecisionAction.SWITCH)
     assert (switch.trigger, switch.target) == (Trigger.VIOLATED, "fast")
     assert switch.readings["latency"] > 1_000
-    assert not play.made(Action.INFEASIBLE)
+    assert not play.made(DecisionAction.INFEASIBLE)
 
 
 def test_a_query_whose_sources_are_quiet_violates_nothing() -> None:
@@ -66,8 +66,8 @@ def test_a_query_whose_windows_wait_for_a_silent_source_is_not_moved_in_vain() -
     world.silent["plain"] = "windows"
     play = Play.of(world, FAST)
     play.run(60)
-    assert play.made(Action.SWITCH) == []
-    (wait, *_) = play.made(Action.WAIT)
+    assert play.made(DecisionAction.SWITCH) == []
+    (wait, *_) = play.made(DecisionAction.WAIT)
     assert "another placement would not help: its windows have waited for source s1" in wait.reason
     assert play.loop.knowledge.queries[Q].fitness.tallies == {}
 
@@ -77,24 +77,24 @@ def test_a_query_that_is_paused_is_not_moved_in_vain() -> None:
     world.silent["plain"] = "paused"
     play = Play.of(world, FAST)
     play.run(25)
-    assert not play.made(Action.SWITCH)
-    assert "another placement would not help: its sink is down" in {d.reason for d in play.made(Action.WAIT)}
+    assert not play.made(DecisionAction.SWITCH)
+    assert "another placement would not help: its sink is down" in {d.reason for d in play.made(DecisionAction.WAIT)}
 
 
 def test_nothing_is_done_before_the_minimum_stay() -> None:
     play = Play.of(two(), FAST, settings=replace(SETTINGS, stay_ms=100_000))
     play.run(9)
-    assert not play.made(Action.SWITCH)
-    assert [d.reason for d in play.made(Action.WAIT)] == ["plain has not run for 100 s yet"]
+    assert not play.made(DecisionAction.SWITCH)
+    assert [d.reason for d in play.made(DecisionAction.WAIT)] == ["plain has not run for 100 s yet"]
     play.run(2)
-    assert play.made(Action.SWITCH)
+    assert play.made(DecisionAction.SWITCH)
 
 
 def test_one_violation_is_not_enough() -> None:
     world = two()
-    play = Play.of(world, FAST, settings=replace(SETTINGS, patience=12, period_ms=10**9))
+    play = Play.of(world, FAST, settings=replace(SETTINGS, violated_rounds=12, period_ms=10**9))
     play.run(11)
-    assert not play.made(Action.SWITCH)
+    assert not play.made(DecisionAction.SWITCH)
 
 
 def test_met_demands_keep_the_mechanism() -> None:
@@ -117,7 +117,7 @@ def test_a_condition_that_begins_to_hold_is_a_changed_demand() -> None:
     world = two()
     play = Play.of(world, "WHEN hour = 0 THEN hops <= 3 OTHERWISE latency < 100 ms", start_ms=3_500_000)
     play.run(20)
-    (switch,) = play.made(Action.SWITCH)
+    (switch,) = play.made(DecisionAction.SWITCH)
     assert switch.trigger is Trigger.DEMAND
     assert 3_600_000 <= switch.at_ms < 3_600_000 + ROUND_MS
 
@@ -126,7 +126,7 @@ def test_demands_changed_by_the_user_are_looked_at_at_once() -> None:
     play = Play.of(two(), "hops <= 3")
     play.run(10)
     play.loop.change_demands(Q, parse_demands(FAST))
-    (switch,) = [d for d in play.run(1) if d.action is Action.SWITCH]
+    (switch,) = [d for d in play.run(1) if d.action is DecisionAction.SWITCH]
     assert switch.trigger is Trigger.DEMAND
 
 
@@ -134,9 +134,9 @@ def test_a_changed_environment_is_a_reason_to_look() -> None:
     world = FakeWorld({"plain": 90.0, "fast": 50.0})
     play = Play.of(world, FAST)
     play.run(8)
-    world.around = World(changes=500)
+    world.around = EnvironmentMeasures(changes=500)
     (decision,) = [d for d in play.run(8) if d.trigger is Trigger.ENVIRONMENT]
-    assert decision.action is Action.KEEP
+    assert decision.action is DecisionAction.KEEP
     assert play.loop.knowledge.queries[Q].context == "churn 1"
 
 
@@ -146,7 +146,7 @@ def test_an_infeasible_demand_is_reported_once_with_the_best_value_and_nothing_t
     )
     play = Play.of(world, "latency < 10 ms")
     play.run(300)
-    (report,) = play.made(Action.INFEASIBLE)
+    (report,) = play.made(DecisionAction.INFEASIBLE)
     assert report.reason == "no mechanism meets latency < 10 ms; the best is 190 ms by fast"
     assert len(world.started) <= 1
     assert world.asked < 100, "looks are spaced out"
@@ -165,7 +165,7 @@ def test_violations_without_forecasts_end_after_every_mechanism_had_its_turn() -
     play = Play.of(world, "latency < 10 ms")
     play.run(600)
     assert len(world.started) <= 6
-    (report,) = play.made(Action.INFEASIBLE)
+    (report,) = play.made(DecisionAction.INFEASIBLE)
     assert report.reason == "no mechanism meets latency < 10 ms; the best is 190 ms by fast"
 
 
@@ -183,7 +183,10 @@ def test_what_forecasts_leave_out_is_added() -> None:
     world = FakeWorld({"plain": 160.0, "fast": 120.0}, forecast_ms={"plain": 60.0, "fast": 20.0})
     play = Play.of(world, FAST)
     play.run(30)
-    assert play.made(Action.INFEASIBLE)[0].reason == "no mechanism meets latency < 100 ms; the best is 120 ms by fast"
+    assert (
+        play.made(DecisionAction.INFEASIBLE)[0].reason
+        == "no mechanism meets latency < 100 ms; the best is 120 ms by fast"
+    )
 
 
 def test_a_mechanism_that_raises_is_quarantined_and_the_next_best_used() -> None:
@@ -195,11 +198,11 @@ def test_a_mechanism_that_raises_is_quarantined_and_the_next_best_used() -> None
     play = Play.of(world, FAST)
     play.run(10)
     assert world.running[Q] == "frugal"
-    (bar,) = play.made(Action.QUARANTINE)
+    (bar,) = play.made(DecisionAction.QUARANTINE)
     assert bar.reason == "mechanism fast failed: division by zero; not asked again for 100 s"
     play.loop.change_demands(Q, parse_demands("latency < 60 ms"))
     play.run(5)
-    assert len(play.made(Action.QUARANTINE)) == 1, "not asked while in quarantine"
+    assert len(play.made(DecisionAction.QUARANTINE)) == 1, "not asked while in quarantine"
     world.broken.clear()
     play.run(40)
     assert world.running[Q] == "fast", "asked again when the quarantine is over"
@@ -227,7 +230,7 @@ def test_when_all_mechanisms_break_the_query_stays_as_it_is() -> None:
     world = FakeWorld({"plain": 200.0, "fast": 50.0}, broken={"plain": "x", "fast": "y"})
     play = Play.of(world, FAST)
     play.run(10)
-    assert "no mechanism can be asked" in play.made(Action.KEEP)[0].reason
+    assert "no mechanism can be asked" in play.made(DecisionAction.KEEP)[0].reason
     assert not world.started
 
 
@@ -237,11 +240,11 @@ def test_a_failed_transition_leaves_the_old_mechanism_and_avoids_the_target(how:
     world.fails = lambda t: how
     play = Play.of(world, FAST)
     play.run(8)
-    (failed,) = play.made(Action.FAILED)
+    (failed,) = play.made(DecisionAction.FAILED)
     assert failed.reason.endswith("plain keeps running")
     assert play.loop.knowledge.queries[Q].mechanism == "plain"
     play.run(100)
-    attempts = len(play.made(Action.SWITCH))
+    attempts = len(play.made(DecisionAction.SWITCH))
     assert 2 <= attempts <= 6, "tried again, less and less often"
 
 
@@ -250,14 +253,14 @@ def test_never_two_transitions_of_queries_that_share_operators() -> None:
     world = replace(two(), shared=both, rounds_per_transition=4)
     play = Play.of(world, FAST, queries=sorted(both))
     play.run(30)
-    assert any("shares operators, is in a transition" in d.reason for d in play.made(Action.WAIT))
+    assert any("shares operators, is in a transition" in d.reason for d in play.made(DecisionAction.WAIT))
     assert set(world.running.values()) == {"fast"}
 
 
 def test_a_dry_run_decides_and_starts_nothing() -> None:
     play = Play.of(two(), FAST, settings=replace(SETTINGS, dry_run=True))
     play.run(10)
-    switch = play.made(Action.SWITCH)[0]
+    switch = play.made(DecisionAction.SWITCH)[0]
     assert switch.dry_run
     assert switch.transition is None
     assert not play.world.started
@@ -270,7 +273,7 @@ def test_warm_up_tries_what_is_not_forecast_to_violate() -> None:
     play = Play.of(world, FAST, selector=LinearRanking(explore=0))
     play.run(120)
     assert [t.target for t in world.started] == ["fast"]
-    assert play.made(Action.SWITCH)[0].exploring
+    assert play.made(DecisionAction.SWITCH)[0].exploring
 
 
 def test_knowledge_survives_a_restart(tmp_path: Path) -> None:
@@ -326,7 +329,7 @@ def test_bad_calls_are_refused() -> None:
         loop.watch(Q, [*parse_demands("hops < 3"), *parse_demands("hops > 4")], "plain", 0)
     loop.watch(Q, (), "plain", 0)
     with pytest.raises(InputError, match="has no transition that could have ended"):
-        loop.ended(0, Q, Outcome(True))
+        loop.ended(0, Q, TransitionOutcome(True))
     assert loop.first_choice(QueryId("new"), parse_demands(FAST)) == "fast"
 
 
@@ -353,16 +356,16 @@ def test_whatever_happens_transitions_respect_stay_and_never_overlap(data: st.Da
     )
     for _ in range(data.draw(st.integers(1, 6))):
         world.latency_ms[data.draw(st.sampled_from(names))] = data.draw(numbers)
-        world.around = World(changes=data.draw(st.sampled_from([0, 50])))
+        world.around = EnvironmentMeasures(changes=data.draw(st.sampled_from([0, 50])))
         world.broken = data.draw(st.sampled_from([{}, {"fast": "broken"}]))
         failing = data.draw(st.sampled_from(["", "", "start", "lost"]))
         world.fails = partial(_always, failing)
         play.run(data.draw(st.integers(1, 25)))
     arrived: dict[QueryId, int] = {}
     for decision in play.decisions:
-        if decision.action is Action.ARRIVED:
+        if decision.action is DecisionAction.ARRIVED:
             arrived[decision.query] = decision.at_ms
-        if decision.action is Action.SWITCH:
+        if decision.action is DecisionAction.SWITCH:
             assert decision.at_ms - arrived.get(decision.query, 0) >= SETTINGS.stay_ms
         assert decision.reason
     for query, watched in play.loop.knowledge.queries.items():
@@ -375,4 +378,4 @@ def test_a_transition_is_told_once() -> None:
     play.run(10)
     transition = play.world.started[0]
     assert isinstance(transition, Transition)
-    assert len(play.made(Action.SWITCH)) == len(play.made(Action.ARRIVED)) == 1
+    assert len(play.made(DecisionAction.SWITCH)) == len(play.made(DecisionAction.ARRIVED)) == 1

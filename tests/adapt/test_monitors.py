@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meander.adapt.history import MeasureHistory, Span, WorldSpan
-from meander.adapt.measures import Channel, Measures, QueryMeasures, World, channels_of
+from meander.adapt.measures import EnvironmentMeasures, MeasuredChannel, Measures, QueryMeasures, channels_of
 from meander.adapt.monitors import ENVIRONMENT, MONITORS
 from meander.adapt.monitors.base import percentile
 from meander.model.conditions import Fact
@@ -28,8 +28,8 @@ def span(measures: QueryMeasures, loads: dict[int, float] | None = None, span_ms
     return Span(0, span_ms, measures, {NodeId(n): share for n, share in (loads or {}).items()})
 
 
-def channel(upstream: int, reader: int, hops: int, latency_ms: float = 0.0, sent: float = 0.0) -> Channel:
-    return Channel(OperatorId(upstream), OperatorId(reader), hops, latency_ms, sent)
+def channel(upstream: int, reader: int, hops: int, latency_ms: float = 0.0, sent: float = 0.0) -> MeasuredChannel:
+    return MeasuredChannel(OperatorId(upstream), OperatorId(reader), hops, latency_ms, sent)
 
 
 def test_every_metric_and_every_fact_but_the_time_has_one_monitor() -> None:
@@ -97,11 +97,14 @@ def test_frequency_counts_results_of_all_sinks() -> None:
 
 
 def test_environment() -> None:
-    spans = [WorldSpan(0, 30_000, World(4, 2, 8, 600)), WorldSpan(0, 30_000, World(2, 6, 10, 0))]
+    spans = [
+        WorldSpan(0, 30_000, EnvironmentMeasures(4, 2, 8, 600)),
+        WorldSpan(0, 30_000, EnvironmentMeasures(2, 6, 10, 0)),
+    ]
     assert AROUND[Fact.CHURN].read(spans) == 6
     assert AROUND[Fact.MOBILITY].read(spans) == 0.8
     assert AROUND[Fact.WORKLOAD].read(spans) == 10
-    assert AROUND[Fact.MOBILITY].read([WorldSpan(0, 30_000, World())]) == 0
+    assert AROUND[Fact.MOBILITY].read([WorldSpan(0, 30_000, EnvironmentMeasures())]) == 0
 
 
 @given(values=st.lists(st.floats(0, 1e6), min_size=1, max_size=40), share=st.floats(0.01, 1))

@@ -23,7 +23,9 @@ Until = Callable[[Callable[[], Any]], Any]
 @pytest.fixture(scope="package")
 def coordinator(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
     directory = tmp_path_factory.mktemp("coordinator")
-    options = CoordinatorOptions(port=0, first=FIRST, samples=[("Everything", FIRST["steady"])], patience_ms=600_000)
+    options = CoordinatorOptions(
+        port=0, first=FIRST, samples=[("Everything", FIRST["steady"])], session_timeout_ms=600_000
+    )
     with running(directory / "home", write_world(directory), options, spark) as found:
         yield found
 

@@ -55,7 +55,7 @@ def test_a_query_is_submitted_gives_results_and_is_stopped_without_a_trace(
     assert operator.ask("DELETE", "/queries/short").status == 202
     until(lambda: gone(operator, "short"))
     store = coordinator.parts.host.store
-    left = {o.channel for o in coordinator.parts.core.outlets.known.values()}
+    left = {o.channel for o in coordinator.parts.core.sink_bindings.known.values()}
     assert {c for c in store.exchange.channels() if store.exchange.spec(c).receiver is None} <= left
     assert not [p for p in operator.get("/placements") if "short" in p["queries"]]
 
@@ -224,8 +224,8 @@ def test_a_query_switches_its_mechanism_while_it_runs(operator: Browser, until: 
     target = next(m for m in ("producer_consumer", "top_down") if m != now)
     assert operator.ask("POST", "/queries/steady/switch", {"mechanism": "nothing"}).status == 422
     assert operator.ask("POST", "/queries/steady/switch", {"mechanism": target, "protocol": "no"}).status == 422
-    wish = {"mechanism": target}  # has to wait while the coordinator switches the query by itself
-    answer = until(lambda: (a := operator.ask("POST", "/queries/steady/switch", wish)).status != 409 and a)
+    command = {"mechanism": target}  # has to wait while the coordinator switches the query by itself
+    answer = until(lambda: (a := operator.ask("POST", "/queries/steady/switch", command)).status != 409 and a)
     assert answer.status == 202, answer.body
     assert answer.json["transition"]["to"] == target
     until(lambda: query(operator, "steady")["mechanism"] == target)
@@ -349,11 +349,11 @@ def test_a_stage_that_goes_the_slow_way_was_not_to_be_seen_anywhere(
     operator: Browser, coordinator: Coordinator, until: Until
 ) -> None:
     use = until(lambda: (operator.get("/health")["stages"] or {}).get("stages"))
-    assert set(use) == {"prepared", "in_pieces", "plain", "refused"}
+    assert set(use) == {"prepared", "operator_at_a_time", "plain", "refused"}
     assert sum(use.values()) > 0
     text = operator.ask("GET", "/metrics").body.decode()
-    assert all(f'meander_stages{{way="{way}"}}' in text for way in use)
-    assert 'meander_stage_runs_total{way="prepared"}' in text
+    assert all(f'meander_stages{{mode="{mode}"}}' in text for mode in use)
+    assert 'meander_stage_runs_total{mode="prepared"}' in text
     assert "\n  stages: " in CliRunner().invoke(app, ["status", str(coordinator.home.directory)]).output
 
 

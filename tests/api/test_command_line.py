@@ -80,7 +80,7 @@ def test_what_is_paused_goes_on_when_somebody_says_so(typed: Any, coordinator: C
     host.routing.pause(failed, Pause("a function of a user raised", Cause.DATA))
     host.routing.pause(gone, f"{NODE_GONE}: s9")
     assert host.ingest is not None
-    host.ingest._feeds["noise"]._pause("the cable is out")
+    host.ingest._tasks["noise"]._pause("the cable is out")
     assert "nothing called 'nobody' was paused" in typed("resume", "nobody")
     assert f"home: fragment {failed} goes on" in typed("resume", f"fragment {failed}")
     assert failed not in host.routing.paused

@@ -138,7 +138,9 @@ def test_what_a_site_says_of_itself_is_a_problem_of_the_service(
 ) -> None:
     until(lambda: operator.get("/health")["status"] == "ok")
     with monkeypatch.context() as patched:
-        patched.setattr(coordinator.office.membership, "troubles", lambda: {"west": ("slot 0 ended: boom",)})
+        patched.setattr(
+            coordinator.membership_service.membership, "troubles", lambda: {"west": ("slot 0 ended: boom",)}
+        )
         health = operator.get("/health")
         assert (health["status"], health["problems"]) == ("degraded", ["site west: slot 0 ended: boom"])
     assert operator.get("/health")["status"] == "ok"

@@ -55,7 +55,7 @@ def test_a_watcher_sees_what_happens_and_can_go_on_later(coordinator: Coordinato
     found = until_kinds(messages, {"query", "topology", "moves", "reconfiguration", "metrics"})
     assert found["query"][1]["id"]
     assert {m["operator"] for m in found["moves"][1]}
-    assert found["reconfiguration"][1]["status"] in ("under_way", "in_effect")
+    assert found["reconfiguration"][1]["status"] in ("under_way", "committed")
     assert set(found["metrics"][1]) == {"at_ms", "queries", "host", "links"}
 
     first, _ = found["query"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lab.load.sites import Felt, Load
+from lab.load.sites import SiteAnswers, SitesLoad
 from meander.api.coordinator import Coordinator
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.membership.detector import Detector
@@ -21,9 +21,9 @@ from meander.coordinator.membership.events import MembershipEvents
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.records import Heartbeat, MemberState
 from meander.coordinator.membership.refusals import SiteRefusedError
-from meander.membership.client import Listener, MembershipClient
+from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence
-from meander.membership.http_client import CoordinatorClient, RefusedError, UnreachableError
+from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import PROTOCOL, Code, Description, Epoch, Peer, SiteMeasures
 from meander.membership.protocol import Admission as Joined
 from meander.model.clock import wall_clock_ms
@@ -86,7 +86,7 @@ def audit(operator: Browser, who: str) -> list[tuple[str, str]]:
 
 
 @dataclass
-class Heard(Listener):
+class Heard(MembershipListener):
     """Writes down what a client is told."""
 
     known: dict[str, Peer] = field(default_factory=dict)
@@ -217,7 +217,7 @@ def test_a_revoked_token_ends_the_membership_at_both_ends(
     assert operator.ask("DELETE", f"/site-tokens/{site}").status == 204
     assert not is_alive(reader, name)
     until(lambda: client.membership is None)
-    with pytest.raises(RefusedError, match="this token is not known") as refused:
+    with pytest.raises(RequestRefusedError, match="this token is not known") as refused:
         client.wait_joined(90)
     assert refused.value.code is Code.TOKEN
     assert ("revoke token", "done") in audit(operator, "operator")
@@ -244,7 +244,7 @@ def test_nobody_without_a_token_of_a_site_speaks_for_one(
             assert (answer.status, answer.json["code"]) == (401, "token"), (method, path)
             assert "meander site token create" in answer.json["detail"]
     assert node(reader, name) is None
-    assert any(did == "POST" and o.startswith("401: ") for did, o in audit(operator, "nobody"))
+    assert any(did == "POST" and o.startswith("401: ") for did, o in audit(operator, "anonymous"))
 
 
 def test_tokens_of_sites_open_nothing_else(operator: Browser, reader: Browser, coordinator: Coordinator) -> None:
@@ -315,7 +315,7 @@ def test_a_registration_that_is_wrong_says_what_and_changes_nothing(
     assert reason in answer.json["detail"]
     assert shape(operator) == before
     assert operator.get(f"/sites/{site}")["state"] in ("expected", "left")
-    assert coordinator.office.membership.stepped_down is None
+    assert coordinator.membership_service.membership.stepped_down is None
     assert any(reason in outcome for did, outcome in audit(operator, site) if did == "join")
 
 
@@ -328,7 +328,7 @@ def test_who_sends_fields_that_nobody_knows_or_no_token_is_in_the_audit_log_with
     assert answer.status == 422
     assert ("POST", "422: body more: Extra inputs are not permitted") in audit(operator, site)
     assert Browser(coordinator.address, "wrong").ask("POST", "/sites", said(site)).status == 401
-    assert any(outcome.startswith("401: this token is not known") for _, outcome in audit(operator, "nobody"))
+    assert any(outcome.startswith("401: this token is not known") for _, outcome in audit(operator, "anonymous"))
 
 
 def test_a_site_of_another_version_has_to_register_again_which_is_refused(membership: Membership) -> None:
@@ -357,10 +357,10 @@ def test_who_was_about_to_leave_when_the_coordinator_ended_has_left_when_it_is_b
 ) -> None:
     first, second, name = fresh("first"), fresh("second"), fresh("bridge")
     join(membership, first, {"name": name, **NEW})
-    book = membership.book
-    (row,) = [r for r in book.sites() if r.name == first]
-    book.save_site(replace(row, state=MemberState.LEFT.value))  # and then it ended
-    again = Membership(book, membership.epoch, MembershipEvents(book, ChangeReader({}, {})), wall_ms=wall_clock_ms)
+    store = membership.store
+    (row,) = [r for r in store.sites() if r.name == first]
+    store.save_site(replace(row, state=MemberState.LEFT.value))  # and then it ended
+    again = Membership(store, membership.epoch, MembershipEvents(store, ChangeReader({}, {})), wall_ms=wall_clock_ms)
     again.ready(coordinator.parts.core)
     until(lambda: not is_alive(reader, name))
     assert again.owner(name) is None
@@ -371,12 +371,12 @@ def test_who_was_about_to_leave_when_the_coordinator_ended_has_left_when_it_is_b
 def test_simulated_sites_speak_the_protocol(operator: Browser, coordinator: Coordinator) -> None:
     names = [fresh("simulated") for _ in range(2)]
     tokens = {name: token_for(operator, name, name) for name in names}
-    load = Load(coordinator.address, tokens, ["e0"], 1.0, 4.0)
+    load = SitesLoad(coordinator.address, tokens, ["e0"], 1.0, 4.0)
     done = subprocess.run(
         [sys.executable, "-m", "lab.load.sites"],
         input=json.dumps(asdict(load)), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    felt = Felt(**json.loads(done.stdout))
+    felt = SiteAnswers(**json.loads(done.stdout))
     assert felt.refused == []
     assert felt.join_ms
 
@@ -388,16 +388,16 @@ def test_a_node_is_claimed_by_one_site_until_that_leaves_or_is_released(
     tokens = {site: token_for(operator, site, name) for site in (first, second)}
     client_of(tokens[first], first, {"name": name, **NEW})[0].wait_joined(90)
     late, heard = client_of(tokens[second], second, {"name": name, **NEW})
-    with pytest.raises(RefusedError, match=f"claimed by site '{first}', which is here") as refused:
+    with pytest.raises(RequestRefusedError, match=f"claimed by site '{first}', which is here") as refused:
         late.wait_joined(90)
     assert refused.value.code is Code.CLAIMED
     assert heard.joins == []
     assert any("claimed by site" in outcome for _, outcome in audit(operator, second))
     twin, _ = client_of(tokens[first], first, {"name": name, **NEW}, instance="another directory")
-    with pytest.raises(RefusedError, match="is here already, at grpc://") as twice:
+    with pytest.raises(RequestRefusedError, match="is here already, at grpc://") as twice:
         twin.wait_joined(90)
     assert twice.value.code is Code.TWICE
-    assert coordinator.office.membership.owner(name) == first
+    assert coordinator.membership_service.membership.owner(name) == first
 
 
 def test_an_address_where_no_coordinator_is_is_named() -> None:
@@ -427,20 +427,27 @@ def hours() -> Hours:
 
 @pytest.fixture
 def membership(coordinator: Coordinator, hours: Hours) -> Membership:
-    """One of its own on the coordinator's ledger and core, with a patience of five seconds by its own clock."""
-    office, world = coordinator.office, coordinator.world
-    comings = MembershipEvents(office.book, ChangeReader(world.streams, world.sinks))
-    found = Membership(office.book, office.epoch, comings, wall_ms=wall_clock_ms, monotonic=hours, patience_ms=5_000)
+    """One of its own on the coordinator's ledger and core, with a session timeout of five seconds by its own clock."""
+    membership_service, world = coordinator.membership_service, coordinator.world
+    events = MembershipEvents(membership_service.store, ChangeReader(world.streams, world.sinks))
+    found = Membership(
+        membership_service.store,
+        membership_service.epoch,
+        events,
+        wall_ms=wall_clock_ms,
+        monotonic=hours,
+        session_timeout_ms=5_000,
+    )
     found.ready(coordinator.parts.core)
     return found
 
 
 def join(membership: Membership, site: str, *nodes: Mapping[str, Any], instance: str = "one") -> str:
-    book = membership.book
-    known = next((p for p in book.passes() if p.site == site), None)
+    store = membership.store
+    known = next((p for p in store.passes() if p.site == site), None)
     if known is None:
-        book.make_token(site, [str(n["name"]) for n in nodes], 0, "test")
-        known = next(p for p in book.passes() if p.site == site)
+        store.make_token(site, [str(n["name"]) for n in nodes], 0, "test")
+        known = next(p for p in store.passes() if p.site == site)
     description = Description(site, nodes, "grpc://there:1", instance, "0.1.0")
     found: str = membership.register(known, description, wall_clock_ms(), None)["session"]
     return found
@@ -449,7 +456,7 @@ def join(membership: Membership, site: str, *nodes: Mapping[str, Any], instance:
 def beat(
     membership: Membership, site: str, session: str, *, protocol: int = PROTOCOL, ahead_ms: int = 0
 ) -> dict[str, Any]:
-    known = next(p for p in membership.book.passes() if p.site == site)
+    known = next(p for p in membership.store.passes() if p.site == site)
     return membership.heartbeat(known, site, Heartbeat(session, protocol, wall_clock_ms() + ahead_ms), None)
 
 
@@ -494,7 +501,7 @@ def test_a_site_that_is_away_is_a_problem_and_its_nodes_come_back_with_it_only(
     hours.now += 60
     assert site in membership.sweep()
     assert membership.troubles()[site] == (f"it is away; if it is not to come back, `meander site release {site}`",)
-    monkeypatch.setattr(coordinator.office.membership, "absent_owner", membership.absent_owner)
+    monkeypatch.setattr(coordinator.membership_service.membership, "absent_owner", membership.absent_owner)
     for path in ("/nodes/restore", "/nodes/forget"):
         refused = operator.ask("POST", path, {"nodes": [name]})
         assert (refused.status, f"belongs to site {site!r}, which is away" in refused.json["detail"]) == (409, True)
@@ -508,7 +515,7 @@ def test_a_site_that_drained_and_went_has_its_slots_again_when_it_is_back(
 ) -> None:
     site = fresh("gateway")
     session = join(membership, site, {"name": site, **NEW})
-    known = next(p for p in membership.book.passes() if p.site == site)
+    known = next(p for p in membership.store.passes() if p.site == site)
     membership.drain(known, site, session, None)
     assert (node(reader, site) or {})["capacity"] == 0
     hours.now += 6
@@ -529,7 +536,7 @@ def test_a_site_that_drained_and_went_has_its_slots_again_when_it_is_back(
 def test_a_site_that_was_lost_sight_of_can_still_leave(membership: Membership, hours: Hours, reader: Browser) -> None:
     site = fresh("gateway")
     session = join(membership, site, {"name": site, **NEW})
-    known = next(p for p in membership.book.passes() if p.site == site)
+    known = next(p for p in membership.store.passes() if p.site == site)
     membership.drain(known, site, session, None)
     hours.now += 6
     assert site in membership.sweep()
@@ -553,9 +560,11 @@ def test_a_site_with_another_directory_waits_until_the_first_is_not_heard_of(
 def test_the_detector_finds_a_site_that_is_silent_without_being_asked(
     coordinator: Coordinator, reader: Browser, until: Until
 ) -> None:
-    office, world, site = coordinator.office, coordinator.world, fresh("gateway")
-    comings = MembershipEvents(office.book, ChangeReader(world.streams, world.sinks))
-    membership = Membership(office.book, office.epoch, comings, wall_ms=wall_clock_ms, patience_ms=300)
+    membership_service, world, site = coordinator.membership_service, coordinator.world, fresh("gateway")
+    events = MembershipEvents(membership_service.store, ChangeReader(world.streams, world.sinks))
+    membership = Membership(
+        membership_service.store, membership_service.epoch, events, wall_ms=wall_clock_ms, session_timeout_ms=300
+    )
     membership.ready(coordinator.parts.core)
     seen: list[tuple[str, str]] = []
     membership.watchers.append(lambda name, state: seen.append((name, state.value)))
@@ -572,16 +581,16 @@ def test_the_detector_finds_a_site_that_is_silent_without_being_asked(
 
 def test_many_sites_come_and_go_at_once(coordinator: Coordinator, operator: Browser, reader: Browser) -> None:
     """Those that come at the same time are decided on together; one that cannot come does not keep the others away."""
-    office, world = coordinator.office, coordinator.world
-    comings = MembershipEvents(office.book, ChangeReader(world.streams, world.sinks))
+    membership_service, world = coordinator.membership_service, coordinator.world
+    events = MembershipEvents(membership_service.store, ChangeReader(world.streams, world.sinks))
     names = [fresh("swarm") for _ in range(20)]
-    done = [comings.come(coordinator.parts.core, [{"name": n, **NEW}]) for n in names]
-    bad = comings.come(coordinator.parts.core, [{"name": fresh("unheard")}])
+    done = [events.come(coordinator.parts.core, [{"name": n, **NEW}]) for n in names]
+    bad = events.come(coordinator.parts.core, [{"name": fresh("unheard")}])
     for each in done:
         each.result(90)
     with pytest.raises(InputError, match="let the site say its kind"):
         bad.result(90)
     assert all(is_alive(reader, n) for n in names)
-    for each in [comings.go(coordinator.parts.core, [n]) for n in names]:
+    for each in [events.go(coordinator.parts.core, [n]) for n in names]:
         each.result(90)
     assert not any(is_alive(reader, n) for n in names)

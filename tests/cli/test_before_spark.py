@@ -113,11 +113,11 @@ def test_sources_and_sinks_that_cannot_be_are_refused_before_spark_starts(
 @pytest.mark.parametrize(
     ("more", "named"),
     [
-        (["--door", "nowhere"], "write host:port"),
-        (["--door", "0.0.0.0:99999"], "write host:port"),
-        (["--door-address", "hub:7070"], "write grpc://host:port"),
+        (["--rpc-listen", "nowhere"], "write host:port"),
+        (["--rpc-listen", "0.0.0.0:99999"], "write host:port"),
+        (["--rpc-address", "hub:7070"], "write grpc://host:port"),
         (["--rebinding", "stedy"], "steady"),
-        (["--patience", "soon"], "soon"),
+        (["--session-timeout", "soon"], "soon"),
     ],
 )
 def test_a_coordinator_is_refused_by_a_value_before_spark_starts(world: Path, more: list[str], named: str) -> None:

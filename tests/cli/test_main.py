@@ -59,7 +59,7 @@ detour: 3
     query = "SELECT id FROM cars WHERE speed < 5 INTO out"
     assert run("explain", query, "-t", str(topology)) == 0
     shown = capsys.readouterr().out
-    assert "  ways, as bottom_up places it alone (detour 3, or 1 ms longer)\n" in shown
+    assert "  routes, as bottom_up places it alone (detour 3, or 1 ms longer)\n" in shown
     assert (
         "car to cloud: 10.0 ms through the operators, 10.0 ms on the cheapest path; operators follow beyond 30.0 ms\n"
     ) in shown
@@ -68,7 +68,7 @@ detour: 3
     assert found["placement"] == {
         "mechanism": "top_down",
         "detour": 1.0,
-        "ways": [{"from": "car", "to": "cloud", "through_ms": 10.0, "fresh_ms": 10.0, "limit_ms": 11.0}],
+        "routes": [{"from": "car", "to": "cloud", "through_ms": 10.0, "fresh_ms": 10.0, "limit_ms": 11.0}],
         "waiting": {},
         "refused": None,
     }

@@ -30,7 +30,7 @@ def report(taken_in: int, given: int, expected: dict[str, int], steps: int = 7, 
     """Of a replay of two queries; `expected` are the rows of those that were compared with the oracle."""
     status: Any = SimpleNamespace(
         ingest=SimpleNamespace(rows=taken_in),
-        delivery=SimpleNamespace(rows=given, outlets={"a > out": None, "b > out": None}),
+        delivery=SimpleNamespace(rows=given, sink_bindings={"a > out": None, "b > out": None}),
         totals=SimpleNamespace(steps=steps),
         healthy=True,
         problems=(),

@@ -85,17 +85,17 @@ def test_a_running_run_is_shown(tmp_path: Path) -> None:
 
 
 def test_how_stages_of_a_run_are_run_is_shown(tmp_path: Path) -> None:
-    stages = {"prepared": 4, "in_pieces": 1, "plain": 0, "refused": 2}
+    stages = {"prepared": 4, "operator_at_a_time": 1, "plain": 0, "refused": 2}
     use = {"stages": stages, "refused": {"its physical plan has Python": 2}, "runs": {"plain": 9}, "evicted": 0}
     result = CliRunner().invoke(app, ["status", str(written(tmp_path / "results", status={"stages": use}))])
-    assert "stages: 4 prepared, 1 in pieces, 2 refused (its physical plan has Python)" in result.output
+    assert "stages: 4 prepared, 1 operator at a time, 2 refused (its physical plan has Python)" in result.output
 
 
 def test_problems_of_a_run_are_shown_and_change_the_exit_code(tmp_path: Path) -> None:
-    sick = {"healthy": False, "problems": ["outlet slow > alerts is paused: OSError: nobody answers"]}
+    sick = {"healthy": False, "problems": ["sink binding slow > alerts is paused: OSError: nobody answers"]}
     result = CliRunner().invoke(app, ["status", str(written(tmp_path / "results", status=sick))])
     assert result.exit_code == 1
-    assert "problem: outlet slow > alerts is paused: OSError: nobody answers" in result.output
+    assert "problem: sink binding slow > alerts is paused: OSError: nobody answers" in result.output
 
 
 def test_where_nothing_runs_status_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a rehearsal says is what happens then."""
+"""A dry run says what happens then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meander.coordinator.dry_run import rehearse
+from meander.coordinator.dry_run import try_changes
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved, PlacementChanged, QueryAdded
 from meander.model.ids import QueryId
 from meander.model.operators import Map, Union
@@ -31,8 +31,8 @@ def opened(directory: Path, setting: Setting, **queries: str) -> ServiceWorld:
     return world
 
 
-def rehearsed(world: ServiceWorld, *events: ChangeEvent) -> dict[str, Any]:
-    return rehearse(world.core, world._changes(events))
+def tried(world: ServiceWorld, *events: ChangeEvent) -> dict[str, Any]:
+    return try_changes(world.core, world._changes(events))
 
 
 def test_operators_that_are_set_apart_do_not_count_as_changed(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_operators_that_are_set_apart_do_not_count_as_changed(tmp_path: Path) ->
     assert world.settle()
     assert deployer.placed.apart
     event = PlacementChanged(0, operator_of(world, Union), "f1")
-    said = rehearsed(world, event)
+    said = tried(world, event)
     world.apply(event)
     changed = {f for each in deployer.under_way.values() for f in each.change.fragments}
     assert said["fragments"] == len(changed)
@@ -53,7 +53,7 @@ def test_operators_that_are_set_apart_do_not_count_as_changed(tmp_path: Path) ->
 
 @pytest.mark.parametrize("mechanism", ["random", "bottom_up"])
 def test_chance_decides_as_it_will(tmp_path: Path, mechanism: str) -> None:
-    """A mechanism that draws was rehearsed with the draws of the first batch."""
+    """A mechanism that draws was tried with the draws of the first batch."""
     world = opened(tmp_path, Setting(mechanism), fast="fast", wet="wet", all="all")
     for near, far in (("f1", "f0"), ("f2", "f1"), ("f0", "f2")):
         events: list[ChangeEvent] = [
@@ -61,7 +61,7 @@ def test_chance_decides_as_it_will(tmp_path: Path, mechanism: str) -> None:
             LinkAdded(0, Link("s0", near, 1)),
             CapacityChanged(0, far, slots=1),
         ]
-        said = rehearsed(world, *events)
+        said = tried(world, *events)
         before = dict(world.catalog.placement.nodes)
         world.apply(*events)
         name, now = world.catalog.topology.name, world.catalog.placement.nodes

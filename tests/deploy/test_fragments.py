@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.deploy.components import circles
+from meander.deploy.components import strongly_connected
 from meander.deploy.contexts import parts
 from meander.deploy.cycle_constraints import independent
 from meander.deploy.fragments import Channel, Deployment, Placed, deploy, redeploy, rerouted
@@ -60,33 +60,33 @@ def check(catalog: Catalog, deployment: Deployment) -> None:
     assert wanted == set(deployment.channels)
     numbers = [c.id for c in deployment.channels.values()]
     assert len(set(numbers)) == len(numbers)
-    check_circles(catalog, deployment)
+    check_cycles(catalog, deployment)
 
 
-def check_circles(catalog: Catalog, deployment: Deployment) -> None:
+def check_cycles(catalog: Catalog, deployment: Deployment) -> None:
     """There are none, and fragments of a node are apart only where they would be in one."""
-    assert not circles_of(deployment, {f: f for f in deployment.fragments})
+    assert not cycles_of(deployment, {f: f for f in deployment.fragments})
     leader = {f: f for f in deployment.fragments}
     apart = [c for c in deployment.channels.values() if len({deployment.fragments[f].node for f in ends(c)}) == 1]
     for _ in deployment.fragments:
         for channel in apart:
             low, high = sorted(leader[f] for f in ends(channel))
             leader = {f: low if one == high else one for f, one in leader.items()}
-    found = circles_of(deployment, leader)
-    assert all(any(leader[c.sender] in circle for circle in found) for c in apart)
+    found = cycles_of(deployment, leader)
+    assert all(any(leader[c.sender] in cycle for cycle in found) for c in apart)
 
 
 def ends(channel: Channel) -> tuple[FragmentId, FragmentId]:
     return channel.sender, channel.receiver
 
 
-def circles_of(deployment: Deployment, leader: dict[FragmentId, FragmentId]) -> list[set[FragmentId]]:
+def cycles_of(deployment: Deployment, leader: dict[FragmentId, FragmentId]) -> list[set[FragmentId]]:
     ahead: dict[FragmentId, set[FragmentId]] = {f: set() for f in leader.values()}
     for channel in deployment.channels.values():
         sender, receiver = (leader[f] for f in ends(channel))
         if sender != receiver:
             ahead[sender].add(receiver)
-    return circles(ahead, ahead.__getitem__)
+    return strongly_connected(ahead, ahead.__getitem__)
 
 
 @given(st.integers(0, 500), st.integers(1, 6))
@@ -170,7 +170,7 @@ def test_operators_anywhere_never_make_fragments_that_read_each_other(
         nodes[moved] = catalog.topology.known_id(f"e{node}")
         for part in independent(redeploy(placed_in(catalog), deployment, [moved]), deployment, ()):
             deployment.apply(part)
-            assert not circles_of(deployment, {f: f for f in deployment.fragments})
+            assert not cycles_of(deployment, {f: f for f in deployment.fragments})
         check(catalog, deployment)
         assert shape(deploy(placed_in(catalog))) == shape(deployment)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.lang.expressions import Clause, parse
+from meander.lang.expressions import ExpressionContext, parse
 from meander.lang.scope import Scope
 from meander.lang.text import Text
 from meander.model.expressions.functions import AGGREGATES, SCALARS
@@ -127,7 +127,7 @@ sum(i) / count(*)
 
 
 def read(text: str) -> Expression:
-    return parse(Text(text).phrase(), Clause(SCOPE.resolve, SCOPE.resolve))
+    return parse(Text(text).phrase(), ExpressionContext(SCOPE.resolve, SCOPE.resolve))
 
 
 @pytest.mark.parametrize("texts", [EXPRESSIONS, AGGREGATE_EXPRESSIONS], ids=["scalars", "aggregates"])

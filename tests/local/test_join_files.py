@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lab.bench.nova.quality import Case, nova
+from lab.bench.nova.quality import QualityCase, nova
 from lab.bench.nova.scale import embedding_once, placing_once
 from lab.workloads.nova import DATA, LEVELS, clusters, data_sets, instance
 from meander.local.join_draws import capacities, rates
@@ -56,7 +56,7 @@ def test_the_parts_of_the_bench() -> None:
     _, median, p90 = embedding_once(1500)
     assert median < 0.15 < 1
     assert median < p90
-    problem = Case("plane", "estimated", clusters(200, 2), NO_MATRIX).problem(0)
+    problem = QualityCase("plane", "estimated", clusters(200, 2), NO_MATRIX).problem(0)
     mine, plain = nova(problem, 0.5), judge_outcome(BASELINES["greedy"](problem), problem)
     assert mine.overloaded == mine.unplaced == 0
     assert mine.p90_ms <= plain.p90_ms

@@ -23,10 +23,10 @@ SHAPE = DeviceShape(queries=2, sources=4, mobile=2, stateful=True, period_s=0.5,
 def test_joins_move_with_their_state_while_streaming_queries_run_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
-    rehearsal = LocalDryRun(generated(SHAPE))
-    before = {o: rehearsal.node_of(o) for o in rehearsal.operators(WindowJoin)}
-    touched = [change.fragments for change in rehearsal.changes()]
-    moved = [o for o, node in before.items() if rehearsal.node_of(o) != node]
+    dry_run = LocalDryRun(generated(SHAPE))
+    before = {o: dry_run.node_of(o) for o in dry_run.operators(WindowJoin)}
+    touched = [change.fragments for change in dry_run.changes()]
+    moved = [o for o, node in before.items() if dry_run.node_of(o) != node]
     assert len(moved) == SHAPE.queries
 
     replayed: list[StateReplay] = []

@@ -15,7 +15,7 @@ from tests.page.conftest import RunningDemo
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-PATIENCE_MS = 90_000
+TIMEOUT_MS = 90_000
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def page(browser: Browser, demo: RunningDemo) -> Iterator[Page]:
     """A page that has been opened with the operator's token; it must not have failed in any way."""
     assert demo.coordinator is not None
     page = browser.new_page(viewport={"width": 1366, "height": 768})
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(TIMEOUT_MS)
     failures: list[str] = []
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.on("console", lambda m: failures.append(m.text) if "Content Security Policy" in m.text else None)
@@ -151,7 +151,7 @@ def test_a_killed_nodes_operators_appear_elsewhere_and_it_can_come_back(page: Pa
     _choose(page, "exchange-2")
     page.wait_for_selector(".inspector .rows:has-text('window aggregate')")
     page.click("#tab-changes")
-    page.wait_for_selector(".changes li.in_effect")
+    page.wait_for_selector(".changes li.committed")
     _choose(page, "exchange-1")
     page.wait_for_selector(".inspector p:text-matches('^Comes back with [0-9]+ links[.]')")
     page.click("text=Restore exchange-1")
@@ -168,7 +168,7 @@ def test_a_gateway_that_is_killed_comes_back_with_every_link_also_on_a_page_that
     page.click("text=Kill gateway-1")
     page.wait_for_selector(".inspector p:text('down')")
     other = browser.new_page(viewport={"width": 1366, "height": 768})
-    other.set_default_timeout(PATIENCE_MS)
+    other.set_default_timeout(TIMEOUT_MS)
     other.goto(demo.coordinator.page)
     other.wait_for_selector("button.query")
     _choose(other, "gateway-1")
@@ -206,7 +206,7 @@ def test_demands_change(page: Page) -> None:
 def test_without_a_token_the_page_asks_for_one(browser: Browser, demo: RunningDemo) -> None:
     assert demo.coordinator is not None
     page = browser.new_page()
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(TIMEOUT_MS)
     page.goto(demo.coordinator.address)
     page.wait_for_selector("text=Who are you?")
     page.fill("#token", demo.coordinator.token)
@@ -218,11 +218,11 @@ def test_without_a_token_the_page_asks_for_one(browser: Browser, demo: RunningDe
 def test_a_lost_connection_is_told_and_comes_back(browser: Browser, demo: RunningDemo) -> None:
     assert demo.coordinator is not None
     page = browser.new_page()
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(TIMEOUT_MS)
     answers: list[Callable[[Route], None]] = [lambda route: route.abort()]
     page.route("**/api/v1/stream", lambda route: answers[-1](route))
     page.goto(demo.coordinator.page)
-    page.wait_for_selector("text=Nobody answers")
+    page.wait_for_selector("text=No answer")
     answers.append(lambda route: route.fulfill(content_type="text/event-stream", body=": ends\n\n"))
     page.wait_for_selector("button.query")
     page.wait_for_selector("text=connection lost, trying again")
@@ -249,7 +249,7 @@ def test_everything_is_reached_by_keyboard(page: Page) -> None:
 def test_light_and_dark(browser: Browser, demo: RunningDemo, scheme: str, dark: bool) -> None:
     assert demo.coordinator is not None
     page = browser.new_page(color_scheme="dark" if dark else "light")
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(TIMEOUT_MS)
     page.goto(demo.coordinator.page)
     page.wait_for_selector("button.query")
     colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")

@@ -19,6 +19,7 @@ from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.own_site import ListenOptions, OwnSite
 from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
+from meander.model.ids import ChannelId
 from meander.model.topology.graph import Topology
 from meander.reconfigure.agent import Agent
 from meander.reconfigure.driver import Driver
@@ -37,10 +38,12 @@ from meander.run.host import Host, HostOptions
 from meander.run.oracle.batch import PRODUCER
 from meander.run.reporting.paused import failed_facts
 from meander.run.store.commit import Commit
+from meander.run.store.records.reconfigurations import DecidedRecord, DrainedRecord, PartRecord, ReconfigurationRecord
+from meander.run.store.records.transport import CopyRecord, ReaderRecord
 from tests.reconfigure.moving import MovingPlane
 from tests.run.harness import SINKS, STREAMS
 
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 INNER = 1_000_000_000
 
 
@@ -149,7 +152,7 @@ class SpreadPlane(MovingPlane):
                     name, base / name, spark, runner, self.clock, self.roster.broker
                 )
                 self.roster.where[name] = machine.start()
-        options = HostOptions(self.directory, 1, patience_ms=self.patience_ms)
+        options = HostOptions(self.directory, 1, idle_timeout_ms=self.idle_timeout_ms)
         self.host = Host(options, self.spark, self.runner, clock=self.clock)
         self.loop = PlacementLoop(
             self.catalog, self.engine, self.host, background=False, clock=self._seconds, carrier=Driver
@@ -169,7 +172,7 @@ class SpreadPlane(MovingPlane):
 
     def is_in_effect(self) -> bool:
         """Whether every site has heard of everything that was decided."""
-        return not self.host.store.notes("decided ")
+        return not self.host.store.records(DecidedRecord)
 
     # Dying
 
@@ -217,7 +220,7 @@ class SpreadPlane(MovingPlane):
         for name, host in self.hosts.items():
             if only in (None, name):
                 self.batch += 1
-                with host.slots[0].boundary:
+                with host.slots[0].step_lock:
                     host.stepper.step(0, self.batch)
 
     def finish(self) -> None:
@@ -241,7 +244,7 @@ class SpreadPlane(MovingPlane):
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Steps and polls until something is so."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             self.step()
             self.poll()
@@ -262,8 +265,11 @@ class SpreadPlane(MovingPlane):
             )
             for channel, view in sorted(host.store.views.channels.by_id.items()):
                 if channel < INNER:
-                    notes = [host.store.note(f"{kind} {channel}") for kind in ("copy", "log")]
-                    lines.append(f"  channel {channel}: {view.head} to {view.tail} cut {view.is_cut} {notes}")
+                    ends = [
+                        host.store.record(CopyRecord, ChannelId(channel)),
+                        host.store.record(ReaderRecord, ChannelId(channel)),
+                    ]
+                    lines.append(f"  channel {channel}: {view.head} to {view.tail} cut {view.is_cut} {ends}")
         for name, machine in self.machines.items():
             lines.append(f"{name} pulls: {machine.sharing.pulling.problems} {machine.sharing.pulling.refused}")
         return "\n".join(lines)
@@ -287,5 +293,7 @@ class SpreadPlane(MovingPlane):
             }
             assert {c for c in host.store.exchange.channels() if c < INNER} == ends
             assert set(host.store.state.fragments()) <= set(mine)
-            for prefix in ("share ", "drained ", "decided ", "reconfiguration "):
-                assert not host.store.notes(prefix)
+            assert not host.store.records(PartRecord)
+            assert not host.store.records(DrainedRecord)
+            assert not host.store.records(DecidedRecord)
+            assert not host.store.records(ReconfigurationRecord)

@@ -39,6 +39,7 @@ from meander.run.oracle.comparison import Comparison, compare
 from meander.run.rebinding.options import RebindingOptions
 from meander.run.step.bases import base_of
 from meander.run.store.commit import Commit
+from meander.run.store.records.reconfigurations import DrainedRecord, ReconfigurationRecord
 from tests.run.harness import SINKS, STREAMS, VirtualClock, rows_of
 
 EDGES = 3
@@ -69,14 +70,14 @@ class MovingPlane:
         slots: int = 1,
         disorder_ms: int = 0,
         chosen: Mechanism | None = None,
-        patience_ms: int | None = None,
+        idle_timeout_ms: int | None = None,
         rebinding: RebindingOptions | None = None,
         replicas: int = 1,
         strategy: str | None = None,
         room: int = 2,
     ) -> None:
         self.directory, self.spark, self.runner = directory, spark, runner
-        self.slots, self.disorder_ms, self.patience_ms = slots, disorder_ms, patience_ms
+        self.slots, self.disorder_ms, self.idle_timeout_ms = slots, disorder_ms, idle_timeout_ms
         self.rebinding = rebinding
         self.replicas, self.strategy = replicas, strategy
         self.clock = VirtualClock()
@@ -96,7 +97,9 @@ class MovingPlane:
         self.poll()
 
     def _open(self) -> None:
-        options = HostOptions(self.directory, self.slots, rebinding=self.rebinding, patience_ms=self.patience_ms)
+        options = HostOptions(
+            self.directory, self.slots, rebinding=self.rebinding, idle_timeout_ms=self.idle_timeout_ms
+        )
         self.host = Host(options, self.spark, self.runner, clock=self.clock)
         self.loop = PlacementLoop(
             self.catalog,
@@ -240,9 +243,9 @@ class MovingPlane:
     def results(self) -> dict[str, pa.Table]:
         exchange = self.host.store.exchange
         found = {}
-        for outlet in self.loop.outlets():
-            found[outlet.query] = exchange.read(
-                outlet.channel, exchange.start(outlet.channel), exchange.end(outlet.channel)
+        for binding in self.loop.sink_bindings():
+            found[binding.query] = exchange.read(
+                binding.channel, exchange.start(binding.channel), exchange.end(binding.channel)
             ).table
         return found
 
@@ -273,8 +276,8 @@ class MovingPlane:
         assert {c for c in store.exchange.channels() if c < 1_000_000_000} == inner
         bases = {base_of(f) for f in deployment.fragments}
         assert set(store.state.fragments()) <= set(deployment.fragments) | bases
-        assert not store.notes("reconfiguration ")
-        assert not store.notes("drained ")
+        assert not store.records(ReconfigurationRecord)
+        assert not store.records(DrainedRecord)
         for channel in deployment.channels.values():
             spec = store.exchange.spec(channel.id)
             assert (spec.sender, spec.receiver) == (channel.sender, channel.receiver)

@@ -33,7 +33,7 @@ from meander.reconfigure.driver import Driver
 from meander.reconfigure.part import Part
 from meander.reconfigure.reconfigurator import ReconfigurationOutcome
 from meander.run.channels.base import ChannelSpec
-from meander.run.channels.flight.client import FlightClient, RefusedError
+from meander.run.channels.flight.client import FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, key_of, proof
 from meander.run.connectors.base import Surroundings
 from meander.run.execution.prepared import PreparedRunner
@@ -41,10 +41,11 @@ from meander.run.host import Host, HostOptions
 from meander.run.installation import Installation
 from meander.run.store.commit import Commit
 from meander.run.store.journal import DiskFullError
+from meander.run.store.records.deployment import SinkBindingRecord
 from meander.run.store.store import Store
 from meander.site.sink_bindings import SiteSinkBindings
 from meander.site.site import Site, SiteOptions
-from tests.reconfigure.driver_plane import INNER, PATIENCE_S, SpreadPlane
+from tests.reconfigure.driver_plane import INNER, TIMEOUT_S, SpreadPlane
 from tests.run.full_now import FullNow
 from tests.run.harness import STREAMS
 
@@ -97,9 +98,9 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         plane.crash()
         check(plane)
         old = FlightClient(PeerAddress(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
-        with pytest.raises(RefusedError, match="has taken over"):
+        with pytest.raises(PeerRefusedError, match="has taken over"):
             old.order("abort", {"protocol": PROTOCOL, **before.as_json(), "number": 1})
-        with pytest.raises(RefusedError, match="speaks version 1 of the protocol, this site 2; update one"):
+        with pytest.raises(PeerRefusedError, match="speaks version 1 of the protocol, this site 2; update one"):
             old.order("abort", {**before.as_json(), "number": 1})
     finally:
         plane.close()
@@ -242,7 +243,7 @@ def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_
         for node in ("e0", "e1"):
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
             plane.apply(*(PlacementChanged(0, o, node) for o in operators(plane)))
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while all(
             j.phase is not DistributedPhase.DRAIN for j in carrier._journeys.values()
         ):  # nobody steps: it stays like this
@@ -274,11 +275,11 @@ def test_results_are_not_cut_off_while_a_change_takes_effect(
     host = Host(HostOptions(tmp_path / "host", 1), spark, runner)
     host.deliver((), Surroundings(tmp_path, tmp_path / "host"))
     channel, changing = ChannelId(INNER + 5), threading.RLock()
-    outlets = SiteSinkBindings(host, changing)
+    sink_bindings = SiteSinkBindings(host, changing)
     spec = ChannelSpec(channel, pa.schema([("id", pa.int64())]), FragmentId(1))
     with changing:
-        host.store.commit(Commit(add=(spec,), notes={f"outlet {channel}": ["means", "one"]}))
-        ticking = threading.Thread(target=outlets.tick, args=({},), daemon=True)
+        host.store.commit(Commit(add=(spec,), records=(SinkBindingRecord(channel, "means", "one"),)))
+        ticking = threading.Thread(target=sink_bindings.tick, args=({},), daemon=True)
         ticking.start()
         ticking.join(0.3)
         assert channel in host.store.exchange.channels()

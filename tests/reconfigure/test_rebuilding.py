@@ -90,7 +90,7 @@ def _away_and_back(
     """A sensor is cut off for longer than time waits for it, while operators move; results and what was late."""
     rng = np.random.default_rng(seed)
     plane = MovingPlane(
-        directory, spark, runner, WINDOWS, disorder_ms=0, patience_ms=900, replicas=seed % 2, strategy=strategy
+        directory, spark, runner, WINDOWS, disorder_ms=0, idle_timeout_ms=900, replicas=seed % 2, strategy=strategy
     )
     plane.apply(*(PlacementChanged(0, o, "cloud") for o in _stateful(plane)))
     for moment in range(16):

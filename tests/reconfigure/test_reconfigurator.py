@@ -28,6 +28,7 @@ from meander.run.installation import OUTSIDE
 from meander.run.store.commit import Commit
 from meander.run.store.commit import CommitResult as CommitOutcome
 from meander.run.store.journal import DiskFullError
+from meander.run.store.records.progress import LostStateRecord
 from meander.run.store.store import Store
 from tests.reconfigure.moving import EDGES, MovingPlane
 from tests.run.full_now import FullNow
@@ -270,7 +271,7 @@ def test_taking_back_waits_for_the_step_in_which_fragments_stop(
     begun, go_on = threading.Event(), threading.Event()
 
     def slow_step() -> None:
-        with plane.host.slots[0].boundary:
+        with plane.host.slots[0].step_lock:
             begun.set()
             go_on.wait()
             plane.step()
@@ -345,12 +346,12 @@ CREATE QUERY counts AS SELECT road, count(*) AS n FROM cars GROUP BY road WINDOW
 """
 
 
-@pytest.mark.parametrize("patience_ms", [None, 1_000])
+@pytest.mark.parametrize("idle_timeout_ms", [None, 1_000])
 def test_time_waits_for_a_device_that_is_away_or_goes_on_without_it_after_a_while(
-    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, patience_ms: int | None
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, idle_timeout_ms: int | None
 ) -> None:
     rng = np.random.default_rng(3)
-    plane = MovingPlane(tmp_path, spark, runner, COUNTS, patience_ms=patience_ms)
+    plane = MovingPlane(tmp_path, spark, runner, COUNTS, idle_timeout_ms=idle_timeout_ms)
     late = entered = 0
 
     def enter(node: str, first_ms: int) -> None:
@@ -371,15 +372,15 @@ def test_time_waits_for_a_device_that_is_away_or_goes_on_without_it_after_a_whil
         plane.step()
         plane.poll()
         if moment == 5:
-            assert counted() >= 40 if patience_ms else counted() <= 40
+            assert counted() >= 40 if idle_timeout_ms else counted() <= 40
             before = counted()
             plane.crash()
     plane.finish()
     late = sum(plane.host.store.counter(f, "late") for f in plane.host.routing.fragments)
     assert counted() + late == entered
     assert counted() > before
-    assert (late > 0) == (patience_ms is not None)
-    if patience_ms is None:
+    assert (late > 0) == (idle_timeout_ms is not None)
+    if idle_timeout_ms is None:
         assert all(c.equal for c in plane.compare().values())
 
 
@@ -425,7 +426,7 @@ def test_state_that_is_lost_with_its_node_is_built_anew_from_what_senders_kept(
     plane.finish()
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
-    assert not plane.host.store.notes("lost ")
+    assert not plane.host.store.records(LostStateRecord)
     assert rebuilt
 
 

@@ -40,6 +40,7 @@ from meander.run.oracle.comparison import compare
 from meander.run.session import start_session
 from meander.run.step.step import Stepper
 from meander.run.store.commit import Commit
+from meander.run.store.records.progress import IngestRecord
 from meander.run.store.store import Store, StoreOptions
 from tests.run.store.crash.faults import Crash, FaultyFiles
 
@@ -103,7 +104,9 @@ def everything(plan: LocalPlan, directory: Path) -> dict[str, pa.Table]:
     for name in ("cars", "rain"):
         stream = plan.catalog.streams[name]
         source = source_for(stream, Surroundings(directory, directory))
-        epoch = int(store.note(f"ingest {name}")["offset"]["epoch"])
+        taken = store.record(IngestRecord, name)
+        assert taken is not None
+        epoch = int(taken.offset["epoch"])
         source.open(stream, {"epoch": epoch, "at": epoch - 1}, epoch)
         polled = source.poll(epoch + 10**9, 10**9)
         assert polled is not None
@@ -194,7 +197,7 @@ class Machine:
         limits = IngestOptions(most_rows=60)
         channels = self.plan.installation.ingest
         self.ingest = Ingest(self.store, streams, channels, clock=clock, options=limits, surroundings=around)
-        self.delivery = Delivery(self.store, self.plan.outlets, clock=clock, surroundings=around)
+        self.delivery = Delivery(self.store, self.plan.sink_bindings, clock=clock, surroundings=around)
 
     def crash(self) -> None:
         """Only what the end of a process does: files and locks are let go."""
@@ -216,7 +219,7 @@ class Machine:
         exchange = self.store.exchange
         ports = [c for f in self.plan.installation.fragments for c in f.ports]
         starts, ends = exchange.bounds(ports)
-        waits = any(exchange.counters(o.channel).pending_tuples for o in self.plan.outlets)
+        waits = any(exchange.counters(o.channel).pending_tuples for o in self.plan.sink_bindings)
         return self.ingest.ended and bool((starts == ends).all()) and not waits
 
 
@@ -281,7 +284,7 @@ def run_host(directory: Path) -> None:
     around = Surroundings(directory, directory)
     host.install(plan.installation)
     host.start()
-    host.deliver(plan.outlets, around)
+    host.deliver(plan.sink_bindings, around)
     host.feed([plan.catalog.streams[name] for name in ("cars", "rain")], around)
     say("running")
     assert host.ingest is not None

@@ -122,20 +122,20 @@ def run(spark: SparkSession, plan: LocalPlan, folder: Path) -> dict[str, Any]:
     around = Surroundings(folder, folder / "work")
     streams = plan.catalog.streams
     recordings = {n: Recording(source_for(s, around), s, 10_000) for n, s in streams.items()}
-    sinks = {o.name: RecordedSink(sink_for(o, around)) for o in plan.outlets}
+    sinks = {o.name: RecordedSink(sink_for(o, around)) for o in plan.sink_bindings}
     host = Host(HostOptions(folder / "work", 2), spark)
     try:
         host.install(plan.installation)
         host.start()
         host.warm_up()
-        host.deliver(plan.outlets, around, sinks)
+        host.deliver(plan.sink_bindings, around, sinks)
         host.feed(streams.values(), around, recordings)
         until = time.monotonic() + 150
         while time.monotonic() < until and (host.ingest is None or host.ingest.metrics().rows < 400):
             time.sleep(0.2)
         drained = host.drain(end_streams=True)
         status = host.status()
-        checks, _ = check_results(spark, plan.catalog, plan.outlets, recordings, sinks)
+        checks, _ = check_results(spark, plan.catalog, plan.sink_bindings, recordings, sinks)
     finally:
         host.stop()
     assert status.delivery is not None
@@ -145,7 +145,7 @@ def run(spark: SparkSession, plan: LocalPlan, folder: Path) -> dict[str, Any]:
         "drained": drained,
         "lost": sum(c.lost for c in checks.values()),
         "double": sum(c.double for c in checks.values()),
-        "ticks": status.delivery.outlets["beat > lake"].rows,
+        "ticks": status.delivery.sink_bindings["beat > lake"].rows,
     }
 
 

@@ -52,7 +52,7 @@ def run(directory: Path, master: str) -> dict[str, object]:
     host = Host(HostOptions(directory / "host"), spark, PreparedRunner(spark, executors=executors))
     sinks = {"fast > one": MemorySink(), "load > two": MemorySink()}
     results = plane.installation.results
-    outlets = [
+    sink_bindings = [
         SinkBinding(name, SINKS[sink], results[running.sinks[0]])
         for (name, running), sink in zip(plane.catalog.plan.queries.items(), ("one", "two"), strict=True)
     ]
@@ -60,7 +60,7 @@ def run(directory: Path, master: str) -> dict[str, object]:
     killed = 0
     host.install(plane.installation)
     host.start()
-    host.deliver(outlets, Surroundings(directory, directory), sinks)
+    host.deliver(sink_bindings, Surroundings(directory, directory), sinks)
     channels = plane.installation.ingest["cars", "s0"]
     for moment in range(MOMENTS):
         times = np.arange(moment * 1000, moment * 1000 + 1000, 5)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from meander.model.ids import ChannelId
 from meander.run.channels.base import NO_WATERMARK, ChannelSpec
+from meander.run.store.records.record import Record
 from meander.run.store.store import Store
 
 SCHEMA = pa.schema([("v", pa.int64()), ("s", pa.string())])
@@ -57,6 +58,11 @@ def partitions(store: Store) -> dict[tuple[int, int, int], list[int]]:
     return found
 
 
+def remembered(store: Store) -> dict[tuple[str, Any], Record[Any]]:
+    """All records, by kind and key."""
+    return {(r.kind, r.key): r for found in store.views.records.by_kind.values() for r in found.values()}
+
+
 def observed(store: Store) -> dict[str, Any]:
     """All views."""
     views, shown = store.views, {}
@@ -80,7 +86,7 @@ def observed(store: Store) -> dict[str, Any]:
         "versions": dict(views.versions),
         "counters": dict(views.counters),
         "acknowledged": dict(views.acknowledged),
-        "notes": dict(views.notes),
+        "records": remembered(store),
     }
 
 

@@ -17,7 +17,7 @@ from meander.run.java import java_home_for_spark
 from meander.run.session import LOOPBACK
 
 DEPLOY = "org.apache.spark.deploy"
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def _start(log: Path, command: list[str]) -> subprocess.Popen[bytes]:
 
 def _said(log: Path, pattern: str) -> str:
     """What a log says at a place that has to come."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
         assert time.monotonic() < deadline, log.read_text(errors="replace")[-3000:]
         time.sleep(0.1)

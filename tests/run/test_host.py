@@ -34,7 +34,7 @@ def test_fragments_move_between_slots_while_the_same_streaming_queries_run(spark
     host = Host(HostOptions(tmp_path / "host", slots=2), spark)
     sinks = {"fast > one": MemorySink(), "load > two": MemorySink()}
     results = plane.installation.results
-    outlets = [
+    sink_bindings = [
         SinkBinding(name, SINKS[sink], results[running.sinks[0]])
         for (name, running), sink in zip(plane.catalog.plan.queries.items(), ("one", "two"), strict=True)
     ]
@@ -42,7 +42,7 @@ def test_fragments_move_between_slots_while_the_same_streaming_queries_run(spark
     try:
         host.install(plane.installation)
         host.start()
-        host.deliver(outlets, Surroundings(tmp_path, tmp_path), sinks)
+        host.deliver(sink_bindings, Surroundings(tmp_path, tmp_path), sinks)
         before = host.status()
         for moment in range(8):
             table = rows_of("cars", rng, np.arange(moment * 500, moment * 500 + 500, 25))

@@ -74,7 +74,7 @@ def test_a_broken_sink_and_a_full_disk_stop_nothing_else(
     broken = Broken()
     sinks = {"fast > one": broken, "load > two": MemorySink()}
     options = {"retries": "1", "backoff": "10ms"}
-    outlets = [
+    sink_bindings = [
         SinkBinding(name, type(SINKS[sink])(sink, "cloud", options), plane.installation.results[running.sinks[0]])
         for (name, running), sink in zip(plane.catalog.plan.queries.items(), ("one", "two"), strict=True)
     ]
@@ -84,7 +84,7 @@ def test_a_broken_sink_and_a_full_disk_stop_nothing_else(
     try:
         host.install(plane.installation)
         host.start()
-        host.deliver(outlets, Surroundings(tmp_path, tmp_path), sinks)
+        host.deliver(sink_bindings, Surroundings(tmp_path, tmp_path), sinks)
         commit(
             host.store,
             Commit(appends=tuple(ChannelAppend.one(c, with_hidden(table, "ts", 0), 3975) for c in channels)),
@@ -95,7 +95,7 @@ def test_a_broken_sink_and_a_full_disk_stop_nothing_else(
             host.store.wait(host.store.commits, 0.02)
         assert not host.drain(timeout_s=200)
         status = host.status()
-        assert status.problems == ("outlet fast > one is paused: OSError: nobody answers",)
+        assert status.problems == ("sink binding fast > one is paused: OSError: nobody answers",)
         assert status.alive
         assert not status.healthy
         broken.mended = True
@@ -134,11 +134,11 @@ def test_a_slot_that_does_not_start_is_tried_less_and_less_often_and_holds_up_no
         for revivals in (0, 3, 5_000):
             broken.revivals, broken.again_at = revivals, 0.0
             before = time.monotonic()
-            host._revive(broken)
-            host._revive(broken)  # not yet
+            host.pool._revive(broken)
+            host.pool._revive(broken)  # not yet
             pause = broken.again_at - before
             assert {0: 0.4, 3: 3.9, 5_000: 29.9}[revivals] < pause < {0: 5, 3: 9, 5_000: 35}[revivals]
-        host._revive(good)
+        host.pool._revive(good)
         assert tries == [0, 0, 0, 1]
     finally:
         monkeypatch.undo()
@@ -174,13 +174,13 @@ def test_a_slot_whose_checkpoint_found_no_room_goes_on_when_there_is_some(
     host = Host(HostOptions(tmp_path / "host"), spark)
     sink = MemorySink()
     running = plane.catalog.plan.queries[QueryId("fast")]
-    outlet = SinkBinding("fast", SINKS["one"], plane.installation.results[running.sinks[0]])
+    binding = SinkBinding("fast", SINKS["one"], plane.installation.results[running.sinks[0]])
     table = rows_of("cars", np.random.default_rng(5), np.arange(0, 2000, 25))
     deadline = time.monotonic() + 300
     try:
         host.install(plane.installation)
         host.start()
-        host.deliver([outlet], Surroundings(tmp_path, tmp_path), {"fast > one": sink})
+        host.deliver([binding], Surroundings(tmp_path, tmp_path), {"fast > one": sink})
         disks.fill(tmp_path / "host")
         while not any("no room for a checkpoint" in p for p in host.status().problems):
             assert time.monotonic() < deadline, host.status()

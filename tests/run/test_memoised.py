@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from meander.run import memoised as module
-from meander.run.memoised import remembered
+from meander.run.memoised import memoised
 
 
 def test_the_same_objects_are_asked_about_once_and_equal_ones_again() -> None:
     asked: list[tuple[int, ...]] = []
 
-    @remembered
+    @memoised
     def total(numbers: list[int], start: int = 0) -> int:
         asked.append((*numbers, start))
         return sum(numbers) + start
@@ -22,7 +22,7 @@ def test_the_same_objects_are_asked_about_once_and_equal_ones_again() -> None:
 
 
 def test_arguments_live_as_long_as_their_answers() -> None:
-    @remembered
+    @memoised
     def first(numbers: list[int]) -> int:
         return numbers[0]
 
@@ -33,7 +33,7 @@ def test_it_begins_anew_when_it_knows_too_much(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "MOST", 3)
     asked: list[int] = []
 
-    @remembered
+    @memoised
     def first(numbers: list[int]) -> int:
         asked.append(numbers[0])
         return numbers[0]

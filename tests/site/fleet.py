@@ -22,7 +22,7 @@ from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.security import certificates
 from meander.coordinator.security.tokens import Tokens
 
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 """A busy machine takes minutes to start three Sparks; nobody waits longer than it takes."""
 SECRETS = "secrets"
 ROWS, EVERY_MS, WINDOW_MS = 600, 20, 1_000
@@ -100,7 +100,7 @@ def counts_query(stream: str, sink: str) -> str:
 
 
 def until(condition: Callable[[], bool], what: Callable[[], object] = lambda: "it did not happen") -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.05)
@@ -110,7 +110,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-COMMAND = (sys.executable, "-c", "from meander.cli import app; app()")
+COMMAND = (sys.executable, "-c", "from meander.cli.main import app; app()")
 
 
 @dataclass
@@ -147,7 +147,7 @@ class Process:
         """SIGTERM; gives the exit code."""
         assert self.running is not None
         self.running.send_signal(signal.SIGTERM)
-        return self.running.wait(PATIENCE_S)
+        return self.running.wait(TIMEOUT_S)
 
     def java(self) -> int:
         """The process id of its Java."""
@@ -165,7 +165,7 @@ class Process:
     def wait(self) -> int:
         """Until it has ended by itself; gives the exit code."""
         assert self.running is not None
-        return self.running.wait(PATIENCE_S)
+        return self.running.wait(TIMEOUT_S)
 
     def end(self) -> None:
         if self.running is not None and self.running.poll() is None:
@@ -198,7 +198,7 @@ class Fleet:
     def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """A request to the coordinator, with time for a busy machine to answer."""
         context = ssl.create_default_context(cafile=str(self.directory / SECRETS / "ca.pem"))
-        connection = HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=context)
+        connection = HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_S, context=context)
         headers = {"Authorization": f"Bearer {Tokens.load(self.home.tokens).operator}"}
         try:
             data = None if body is None else json.dumps(body)
@@ -211,9 +211,9 @@ class Fleet:
 
     def add(self, name: str, nodes: Sequence[str], extra: Sequence[str] = ()) -> Process:
         """Makes a token for a site and starts it."""
-        book = MembershipStore(self.home.ledger)
-        token = book.make_token(name, nodes, 0, "test")
-        book.close()
+        store = MembershipStore(self.home.ledger)
+        token = store.make_token(name, nodes, 0, "test")
+        store.close()
         directory = self.directory / name
         command = ["site", "--join", self.url, "--nodes", ",".join(nodes), "--name", name, "--memory", "1g"]
         command += ["--directory", str(directory / "site"), "--master", "local[1]", *extra]

@@ -21,8 +21,8 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is measured."""
+class DataplaneExtent:
+    """The extent of the measurement."""
 
     sizes: tuple[int, ...]
     """Tuples a batch."""
@@ -33,14 +33,14 @@ class Extent:
     plain_queries: tuple[int, ...]
     rates_tps: tuple[float, ...]
     seconds: float
-    """How long latency is measured, and each rate."""
+    """The time of measuring latency, and each rate."""
     latency_repeats: int
     memory_s: float | None
     executors: tuple[int, ...] = ()
     """Tuples a batch that executors fetch themselves."""
 
 
-FULL = Extent(
+FULL = DataplaneExtent(
     sizes=(1_000, 10_000, 100_000, 1_000_000),
     repeats=5,
     batches=8,
@@ -52,7 +52,7 @@ FULL = Extent(
     memory_s=600.0,
     executors=(100_000, 1_000_000),
 )
-QUICK = Extent(
+QUICK = DataplaneExtent(
     sizes=(1_000, 100_000),
     repeats=3,
     batches=1,
@@ -106,7 +106,7 @@ QUICK_NOTES = (
 )
 
 
-def measure(spark: SparkSession, work: Path, extent: Extent, progress: Progress) -> list[Figure]:
+def measure(spark: SparkSession, work: Path, extent: DataplaneExtent, progress: Progress) -> list[Figure]:
     """Every figure, part after part."""
     from lab.bench.dataplane import executors, fragments, latency, many, throughput
 

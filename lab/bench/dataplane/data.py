@@ -1,4 +1,5 @@
-"""What the data-plane experiments run: three queries, their input at any size, and a place where all of it runs."""
+"""The workloads of the data-plane experiments: three queries, their input at any size, and a place where all of it
+runs."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ CARS = Schema.of(ts="timestamp", id="bigint", road="string", speed="double")
 RAIN = Schema.of(ts="timestamp", id="bigint", mm="double")
 ROADS = 100
 BATCH_SPAN_MS = 10_000
-"""Event time that a batch covers, whatever its size: windows and spans hold the same share of it."""
+"""The event time of a batch of any size: windows and spans hold the same share of it."""
 START_MS = 1_700_000_000_000
 SEED = 7
 ROW_GROUP = 100_000
@@ -32,7 +33,7 @@ ROW_GROUP = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class QueryKind:
     """A kind of query; `streams` says which it reads, each half a batch when there are two."""
 
     name: str
@@ -43,20 +44,20 @@ class Kind:
 
 
 KINDS = (
-    Kind(
+    QueryKind(
         "filter+map",
         ("cars",),
         "SELECT id, road, speed * 3.6 AS kmh FROM {0} WHERE speed > 10 INTO {sink}",
         exact=True,
     ),
-    Kind(
+    QueryKind(
         "window aggregate",
         ("cars",),
         "SELECT window_start, road, count(*) AS n, avg(speed) AS mean, max(speed) AS top FROM {0} "
         "GROUP BY road WINDOW TUMBLING(ts, {window}) INTO {sink}",
         exact=False,
     ),
-    Kind(
+    QueryKind(
         "window join",
         ("cars", "rain"),
         "SELECT a.id, a.road, a.speed, b.mm FROM {0} AS a JOIN {1} AS b ON a.id = b.id WITHIN 1 s INTO {sink}",
@@ -66,7 +67,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class World:
+class BenchWorld:
     """Streams, sinks and one query of each kind, on one node."""
 
     file: TopologyFile
@@ -75,15 +76,15 @@ class World:
     def plan(self) -> LocalPlan:
         return plan_queries(self.file, list(self.queries.values()), "bottom_up")
 
-    def streams_of(self, kind: Kind) -> list[Stream]:
+    def streams_of(self, kind: QueryKind) -> list[Stream]:
         return [self.file.streams[f"{stream}_{slug(kind)}"] for stream in kind.streams]
 
 
-def slug(kind: Kind) -> str:
+def slug(kind: QueryKind) -> str:
     return kind.name.replace("+", "_").replace(" ", "_")
 
 
-def world(stream_options: dict[str, str], sink_options: dict[str, str], window: str = "10 s") -> World:
+def world(stream_options: dict[str, str], sink_options: dict[str, str], window: str = "10 s") -> BenchWorld:
     """`{stream}` in an option stands for the stream's name; every kind of query has streams and a sink of its own."""
     streams: dict[str, Stream] = {}
     sinks: dict[str, SinkTarget] = {}
@@ -98,13 +99,13 @@ def world(stream_options: dict[str, str], sink_options: dict[str, str], window: 
         text = f"CREATE QUERY {slug(kind)} AS {kind.text.format(*names, sink=sink, window=window)};"
         queries[kind.name] = sql(text, streams, sinks).queries[0]
     topology = Topology.of([Node(NODE, NodeKind.CLOUD, 1000)], [])
-    return World(TopologyFile(topology, streams, sinks), queries)
+    return BenchWorld(TopologyFile(topology, streams, sinks), queries)
 
 
 class Batches:
     """Batches of one kind of query, one after the other in event time. The same for every caller."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: QueryKind) -> None:
         self.kind, self.number = kind, 0
         self._rng = np.random.default_rng(SEED)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from lab.bench.dataplane.data import KINDS, Batches, Kind, world
+from lab.bench.dataplane.data import KINDS, Batches, QueryKind, world
 from lab.bench.report import Figure
 from meander.run.execution.executors.runner import ExecutorsRunner
 from meander.run.execution.prepared import PreparedRunner
@@ -53,7 +53,7 @@ def measure(spark: SparkSession, sizes: Sequence[int], repeats: int, progress: P
     return figures
 
 
-def _task(kind: Kind, tables: Sequence[pa.Table]) -> Task:
+def _task(kind: QueryKind, tables: Sequence[pa.Table]) -> Task:
     """The stage of a kind of query over tuples of one fragment; no window closes."""
     plan = world({}, {}).queries[kind.name].plan
     (stage,) = bind(plan.operators, plan.inputs).template.stages

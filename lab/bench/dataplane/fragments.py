@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from lab.baselines.plain_spark import compiled, read_files
-from lab.bench.dataplane.data import BATCH_SPAN_MS, CARS, KINDS, START_MS, Folders, World, slug, world
+from lab.bench.dataplane.data import BATCH_SPAN_MS, CARS, KINDS, START_MS, BenchWorld, Folders, slug, world
 from lab.bench.report import Figure
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import ChannelAppend, ChannelSpec
@@ -45,7 +45,7 @@ def measure(
     runner = PreparedRunner(spark)
     figures: list[Figure] = []
     for kind in KINDS[:2]:
-        planes = [Plane(directory / f"{slug(kind)} {n}", runner, running, kind.name, n) for n in counts]
+        planes = [FragmentPlane(directory / f"{slug(kind)} {n}", runner, running, kind.name, n) for n in counts]
         took: dict[int, list[float]] = {n: [] for n in counts}
         for repeat in range(-2, repeats):
             progress(f"steps of {kind.name} with up to {max(counts)} fragments, {max(0, repeat + 1)} of {repeats}")
@@ -118,10 +118,10 @@ def shared(table: pa.Table, count: int) -> list[pa.Table]:
     return [table.slice(i * size, size) for i in range(count)]
 
 
-class Plane:
+class FragmentPlane:
     """A store with so many fragments of one template, each with a channel in and a channel out."""
 
-    def __init__(self, directory: Path, runner: PreparedRunner, running: World, kind: str, fragments: int) -> None:
+    def __init__(self, directory: Path, runner: PreparedRunner, running: BenchWorld, kind: str, fragments: int) -> None:
         self.fragments, self._batch = fragments, 0
         plan = running.queries[kind].plan
         bound = bind(plan.operators, plan.inputs)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lab.baselines.plain_spark import collect, compiled
-from lab.bench.dataplane.data import CARS, KINDS, ROADS, Kind, World, slug, world
+from lab.bench.dataplane.data import CARS, KINDS, ROADS, BenchWorld, QueryKind, slug, world
 from lab.bench.report import Figure
 from meander.model.streams import Stream
 from meander.run.connectors.base import Polled, SinkBinding, SourcePosition, Surroundings
@@ -39,13 +39,13 @@ def measure(spark: SparkSession, directory: Path, seconds: float, repeats: int, 
     """Median and 95th percentile of both sides for each kind of query, and their ratios as targets."""
     running = world({}, {"connector": "memory", "event_time": "true"}, window="1 s")
     lines = {name: Lines(stream) for name, stream in running.file.streams.items()}
-    ours = Ours(spark, directory, running, lines)
+    ours = LatencyHost(spark, directory, running, lines)
     figures: list[Figure] = []
     try:
         for kind in KINDS:
-            sides: dict[str, Callable[[Kind, float], list[float]]] = {
+            sides: dict[str, Callable[[QueryKind, float], list[float]]] = {
                 "data plane": ours.latencies,
-                "plain Spark": Plain(spark, directory, running, lines).latencies,
+                "plain Spark": PlainSocketQuery(spark, directory, running, lines).latencies,
             }
             found: dict[str, list[list[float]]] = {name: [] for name in sides}
             for repeat in range(repeats):
@@ -60,7 +60,7 @@ def measure(spark: SparkSession, directory: Path, seconds: float, repeats: int, 
     return figures
 
 
-def _figures(kind: Kind, found: dict[str, list[list[float]]]) -> list[Figure]:
+def _figures(kind: QueryKind, found: dict[str, list[list[float]]]) -> list[Figure]:
     figures: list[Figure] = []
     for share in (0.5, 0.95):
         ours, plain = ([float(np.quantile(run, share)) for run in runs] for runs in found.values())
@@ -75,7 +75,7 @@ def _figures(kind: Kind, found: dict[str, list[list[float]]]) -> list[Figure]:
 
 
 class Lines:
-    """Sends lines of a stream to whoever is connected, while it is switched on."""
+    """Sends lines of a stream to its client, while it is switched on."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -153,7 +153,7 @@ class Socket:
         return Polled(pa.table([times, *others], schema=schema), np.zeros(len(times), np.int64), self._taken)
 
     def committed(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing: no sender waits for it."""
 
     def close(self) -> None:
         if self._socket is not None:
@@ -167,7 +167,7 @@ class Stopwatch:
     fixed_ranges: bool = False
     latencies_ms: list[float] = field(default_factory=list)
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """Nothing is kept."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -179,22 +179,22 @@ class Stopwatch:
         """Nothing is open."""
 
 
-class Ours:
+class LatencyHost:
     """One host with all queries; only the lines that are switched on give it work."""
 
-    def __init__(self, spark: SparkSession, directory: Path, running: World, lines: dict[str, Lines]) -> None:
+    def __init__(self, spark: SparkSession, directory: Path, running: BenchWorld, lines: dict[str, Lines]) -> None:
         self.world, self.lines = running, lines
         plan, around = running.plan(), Surroundings(directory, directory)
-        self.sinks = {outlet.query: Stopwatch() for outlet in plan.outlets}
+        self.sinks = {binding.query: Stopwatch() for binding in plan.sink_bindings}
         self.host = Host(HostOptions(directory / "latency host"), spark)
         self.host.install(plan.installation)
         self.host.warm_up()
         self.host.start()
-        self.host.deliver(plan.outlets, around, {o.name: self.sinks[o.query] for o in plan.outlets})
+        self.host.deliver(plan.sink_bindings, around, {o.name: self.sinks[o.query] for o in plan.sink_bindings})
         sources = {name: Socket(each) for name, each in lines.items()}
         self.host.feed(running.file.streams.values(), around, sources)
 
-    def latencies(self, kind: Kind, seconds: float) -> list[float]:
+    def latencies(self, kind: QueryKind, seconds: float) -> list[float]:
         sink = self.sinks[slug(kind)]
         with _Switched(self.world, self.lines, kind):
             return _warm(sink.latencies_ms, seconds)
@@ -203,14 +203,14 @@ class Ours:
         self.host.stop()
 
 
-class Plain:
+class PlainSocketQuery:
     """The plain query over Spark's socket source, started for each measurement."""
 
-    def __init__(self, spark: SparkSession, directory: Path, running: World, lines: dict[str, Lines]) -> None:
+    def __init__(self, spark: SparkSession, directory: Path, running: BenchWorld, lines: dict[str, Lines]) -> None:
         self.spark, self.directory, self.world, self.lines = spark, directory, running, lines
         self._runs = 0
 
-    def latencies(self, kind: Kind, seconds: float) -> list[float]:
+    def latencies(self, kind: QueryKind, seconds: float) -> list[float]:
         found: list[float] = []
 
         def took(table: pa.Table) -> None:
@@ -239,7 +239,7 @@ class Plain:
 
 
 def _warm(latencies: list[float], seconds: float) -> list[float]:
-    """What is added to the list within the seconds, once results have come for a while; at least one result."""
+    """The results that are added within the seconds, once results have come for a while; at least one result."""
     deadline = time.monotonic() + 60 + seconds
     while not latencies and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -254,7 +254,7 @@ def _warm(latencies: list[float], seconds: float) -> list[float]:
 class _Switched:
     """Lines of one kind of query are on inside."""
 
-    def __init__(self, running: World, lines: dict[str, Lines], kind: Kind) -> None:
+    def __init__(self, running: BenchWorld, lines: dict[str, Lines], kind: QueryKind) -> None:
         self.mine = [lines[s.name] for s in running.streams_of(kind)]
 
     def __enter__(self) -> None:

@@ -26,7 +26,7 @@ from meander.run.host import Host, HostOptions
 SOURCES, EDGES, QUERIES = 160, 10, 10
 WARM_S = 4.0
 START_S = 60.0
-"""How long to wait for the first result."""
+"""The waiting time for the first result."""
 FLAT = 1.1
 CARS = Schema.of(ts="timestamp", id="bigint", road="string", speed="double")
 RAIN = Schema.of(ts="timestamp", id="bigint", mm="double")
@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RateOutcome:
     """One rate that was offered."""
 
     offered_tps: float
@@ -53,10 +53,10 @@ def measure(
     """The highest of the offered rates at which no backlog grows, and its latency."""
     figures: list[Figure] = []
     for name, text in (("map", MAPS), ("window join", JOINS)):
-        outcomes: list[Outcome] = []
+        outcomes: list[RateOutcome] = []
         for rate in rates_tps:
             progress(f"{QUERIES} queries over {SOURCES} sources, {name}, {rate:,.0f} tuples/s")
-            fleet = Fleet(spark, directory / f"{name} {rate}", text, rate)
+            fleet = QueryFleet(spark, directory / f"{name} {rate}", text, rate)
             outcomes.append(fleet.run(seconds))
             fleet.stop()
             if not outcomes[-1].kept_up:
@@ -74,7 +74,7 @@ def measure_memory(
     spark: SparkSession, directory: Path, rate_tps: float, seconds: float, progress: Progress
 ) -> list[Figure]:
     """Memory late in a run to memory early in it, of the driver's process and of the JVM's heap after a collection."""
-    fleet = Fleet(spark, directory / "memory", JOINS, rate_tps)
+    fleet = QueryFleet(spark, directory / "memory", JOINS, rate_tps)
     samples: list[tuple[float, float]] = []
     started = time.monotonic()
     try:
@@ -96,7 +96,7 @@ def measure_memory(
 
 
 def jvm_heap_mb(spark: SparkSession) -> float:
-    """What the JVM's heap holds after a collection."""
+    """The JVM's heap after a collection."""
     jvm = cast(Any, spark._jvm)
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
@@ -120,7 +120,7 @@ def fleet_world(rate_tps: float, text: str) -> TopologyFile:
     return TopologyFile(Topology.of(nodes, links), streams, sinks)
 
 
-class Fleet:
+class QueryFleet:
     """A host that runs the ten queries."""
 
     def __init__(self, spark: SparkSession, directory: Path, text: str, rate_tps: float) -> None:
@@ -135,10 +135,10 @@ class Fleet:
         self.host.install(plan.installation)
         self.host.warm_up()
         self.host.start()
-        self.host.deliver(plan.outlets, around, {o.name: self.sink for o in plan.outlets})
+        self.host.deliver(plan.sink_bindings, around, {o.name: self.sink for o in plan.sink_bindings})
         self.host.feed(file.streams.values(), around)
 
-    def run(self, seconds: float) -> Outcome:
+    def run(self, seconds: float) -> RateOutcome:
         deadline = time.monotonic() + START_S
         while not self.sink.latencies_ms and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -148,7 +148,7 @@ class Fleet:
         time.sleep(seconds)
         processed = (self._processed() - before) / (time.monotonic() - started)
         kept_up = self._waiting() < 2 * self.rate_tps
-        return Outcome(self.rate_tps, processed, tuple(self.sink.latencies_ms), kept_up)
+        return RateOutcome(self.rate_tps, processed, tuple(self.sink.latencies_ms), kept_up)
 
     def _processed(self) -> int:
         """Tuples of sources that steps have taken."""

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lab.baselines.plain_spark import compiled, read_files, write_files
-from lab.bench.dataplane.data import KINDS, Batches, Folders, Kind, World, slug, world
+from lab.bench.dataplane.data import KINDS, Batches, BenchWorld, Folders, QueryKind, slug, world
 from lab.bench.report import Figure
 from meander.run.connectors.base import Surroundings
 from meander.run.host import Host, HostOptions
@@ -40,11 +40,11 @@ def measure(
 ) -> list[Figure]:
     """Tuples a second of both sides for each kind and size, and their ratio as a target."""
     options = {"connector": "files", "path": str(directory / "ours" / "{stream}"), "format": "parquet"}
-    ours = Ours(spark, directory, world(options, {"connector": "parquet", "path": "results/{query}"}))
+    ours = ThroughputHost(spark, directory, world(options, {"connector": "parquet", "path": "results/{query}"}))
     figures: list[Figure] = []
     try:
         for kind in KINDS:
-            plain = Plain(spark, directory, ours.world, kind)
+            plain = PlainFileQuery(spark, directory, ours.world, kind)
             data = Batches(kind)
             try:
                 for size in sizes:
@@ -58,10 +58,10 @@ def measure(
 
 
 def _compare(
-    kind: Kind,
+    kind: QueryKind,
     size: int,
-    ours: Ours,
-    plain: Plain,
+    ours: ThroughputHost,
+    plain: PlainFileQuery,
     data: Batches,
     repeats: int,
     batches: int,
@@ -69,7 +69,7 @@ def _compare(
 ) -> list[Figure]:
     count = batches if size < LARGE else min(batches, FEW_BATCHES)
     found: tuple[list[float], list[float]] = ([], [])
-    sides: tuple[Ours | Plain, ...] = (ours, plain)
+    sides: tuple[ThroughputHost | PlainFileQuery, ...] = (ours, plain)
     for repeat in range(-1, repeats):
         progress(f"{kind.name}, {size:,} tuples a batch, {repeat + 1} of {repeats}")
         tables = [data.next(size) for _ in range(count if repeat >= 0 else min(count, WARM_BATCHES))]
@@ -86,10 +86,10 @@ def _compare(
     ]
 
 
-class Ours:
+class ThroughputHost:
     """One host for all kinds of queries; only the one that gets files has work."""
 
-    def __init__(self, spark: SparkSession, directory: Path, running: World) -> None:
+    def __init__(self, spark: SparkSession, directory: Path, running: BenchWorld) -> None:
         self.world = running
         self.results = directory / "results"
         self.folders = {k.name: Folders(directory / "ours", running.streams_of(k)) for k in KINDS}
@@ -98,10 +98,10 @@ class Ours:
         self.host.install(plan.installation)
         self.host.warm_up()
         self.host.start()
-        self.host.deliver(plan.outlets, around)
+        self.host.deliver(plan.sink_bindings, around)
         self.host.feed(running.file.streams.values(), around)
 
-    def take(self, kind: Kind, size: int, batches: list[list[pa.Table]]) -> float:
+    def take(self, kind: QueryKind, size: int, batches: list[list[pa.Table]]) -> float:
         """Seconds until the results of the batches are in files."""
         ingest = self.host.ingest
         assert ingest is not None
@@ -125,17 +125,17 @@ class Ours:
             self.host.store.wait(seen, 0.01)
         raise TimeoutError(f"tuples still wait: {self.host.status().problems}")
 
-    def rows(self, kind: Kind) -> int:
+    def rows(self, kind: QueryKind) -> int:
         return _rows(self.results / slug(kind))
 
     def stop(self) -> None:
         self.host.stop()
 
 
-class Plain:
+class PlainFileQuery:
     """One ordinary streaming query, a file of each stream a batch."""
 
-    def __init__(self, spark: SparkSession, directory: Path, running: World, kind: Kind) -> None:
+    def __init__(self, spark: SparkSession, directory: Path, running: BenchWorld, kind: QueryKind) -> None:
         streams = running.streams_of(kind)
         session = spark.newSession()  # the data plane has one partition; an ordinary query uses all cores
         for setting in ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum"):
@@ -146,13 +146,13 @@ class Plain:
         (frame,) = compiled(running.queries[kind.name].plan, frames).values()
         self.query: StreamingQuery = write_files(frame, self.results, directory / "checkpoints" / slug(kind))
 
-    def take(self, kind: Kind, size: int, batches: list[list[pa.Table]]) -> float:
+    def take(self, kind: QueryKind, size: int, batches: list[list[pa.Table]]) -> float:
         self.folders.show(batches)
         started = time.perf_counter()
         self.query.processAllAvailable()
         return time.perf_counter() - started
 
-    def rows(self, kind: Kind) -> int:
+    def rows(self, kind: QueryKind) -> int:
         return _rows(self.results)
 
     def stop(self) -> None:
@@ -164,7 +164,7 @@ def _rows(directory: Path) -> int:
     return ds.dataset(files, format="parquet").count_rows() if files else 0
 
 
-def _same_results(kind: Kind, ours: Ours, plain: Plain) -> None:
+def _same_results(kind: QueryKind, ours: ThroughputHost, plain: PlainFileQuery) -> None:
     mine, theirs = ours.rows(kind), plain.rows(kind)
     if mine != theirs if kind.exact else not 0 < mine <= theirs * 1.5:
         raise AssertionError(f"{kind.name}: {mine} results here, {theirs} with plain Spark; figures would be void")

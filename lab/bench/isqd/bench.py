@@ -21,7 +21,7 @@ from meander.local.dry_run import LocalDryRun
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.bench.isqd.live import Case
+    from lab.bench.isqd.live import ReplayCase
 
 TOUCHED_GOAL = 1.2
 SHORTEST_S = 0.25
@@ -36,14 +36,14 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is measured."""
+class IsqdExtent:
+    """The extent of the measurement."""
 
     shapes: tuple[DeviceShape, ...]
     published: tuple[str, ...]
     """Scenarios of which each is replayed at the shortest period, if they are at hand."""
     changes_s: float
-    """How long changes come in each replay."""
+    """The time of changes in each replay."""
     quiet_s: float
     makespans: tuple[DeviceShape, ...]
     rounds: int
@@ -67,7 +67,7 @@ def matrix() -> tuple[DeviceShape, ...]:
     return tuple(dict.fromkeys(found))
 
 
-FULL = Extent(
+FULL = IsqdExtent(
     shapes=matrix(),
     published=("",),
     changes_s=12.0,
@@ -81,7 +81,7 @@ FULL = Extent(
     replay_megabytes=128,
     repeats=3,
 )
-QUICK = Extent(
+QUICK = IsqdExtent(
     shapes=(replace(STATELESS, period_s=SHORTEST_S),),
     published=("stateful_4src_2change_tree",),
     changes_s=6.0,
@@ -143,8 +143,8 @@ def touched(progress: Progress) -> list[Figure]:
     for kind, base in (("stateless", STATELESS), ("stateful", STATEFUL)):
         counts = {}
         for sources in SOURCES:
-            rehearsal = LocalDryRun(generated(replace(base, sources=sources, changes=20)))
-            counts[sources] = [change.fragments for change in rehearsal.changes()]
+            dry_run = LocalDryRun(generated(replace(base, sources=sources, changes=20)))
+            counts[sources] = [change.fragments for change in dry_run.changes()]
         few, many = (statistics.mean(counts[n]) for n in (min(SOURCES), max(SOURCES)))
         name = f"fragments touched, {kind}"
         figures.append(Figure.of(f"{name}, {max(SOURCES)} to {min(SOURCES)} sources", "x", [many / few], TOUCHED_GOAL))
@@ -152,21 +152,21 @@ def touched(progress: Progress) -> list[Figure]:
     return figures
 
 
-def cases(extent: Extent) -> list[Case]:
+def cases(extent: IsqdExtent) -> list[ReplayCase]:
     """All replays; of a published scenario as many changes as there is time for."""
-    from lab.bench.isqd.live import Case, lasting
+    from lab.bench.isqd.live import ReplayCase, lasting
 
-    found = [Case(lasting(shape, extent.changes_s)) for shape in extent.shapes]
+    found = [ReplayCase(lasting(shape, extent.changes_s)) for shape in extent.shapes]
     wanted = scenarios() if "" in extent.published else [n for n in scenarios() if n in extent.published]
     for name in wanted:
         shape = DeviceShape(stateful="stateful" in name, mobile=2, period_s=SHORTEST_S)
-        found.append(Case(lasting(shape, extent.changes_s), name))
+        found.append(ReplayCase(lasting(shape, extent.changes_s), name))
     if not wanted:
-        found.append(Case(lasting(replace(SMALL, period_s=SHORTEST_S), extent.changes_s)))
+        found.append(ReplayCase(lasting(replace(SMALL, period_s=SHORTEST_S), extent.changes_s)))
     return found
 
 
-def measure(spark: SparkSession, work: Path, extent: Extent, progress: Progress) -> list[Figure]:
+def measure(spark: SparkSession, work: Path, extent: IsqdExtent, progress: Progress) -> list[Figure]:
     """Every figure that needs Spark, part after part."""
     from lab.bench.isqd import live as isqd_live
     from lab.bench.isqd import makespan as isqd_makespan

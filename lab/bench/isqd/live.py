@@ -24,7 +24,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReplayCase:
     """One replay: a shape or a published scenario at a period."""
 
     shape: DeviceShape
@@ -42,11 +42,11 @@ class Case:
 class Live:
     """A case with what came of it."""
 
-    case: Case
+    case: ReplayCase
     report: ReplayReport
 
     def growth_s(self) -> float:
-        """How much later changes are in effect in the last third of the run than in the first."""
+        """The growth of the time until changes are in effect, from the first third of the run to the last."""
         took = [c.in_effect_s for c in self.report.changes]
         third = max(1, len(took) // 3)
         return statistics.median(took[-third:]) - statistics.median(took[:third]) if took else float("nan")
@@ -78,12 +78,12 @@ class Live:
 
 
 def measure(
-    spark: SparkSession, directory: Path, cases: Sequence[Case], quiet_s: float, progress: Progress
+    spark: SparkSession, directory: Path, cases: Sequence[ReplayCase], quiet_s: float, progress: Progress
 ) -> list[Live]:
-    """Every case once, after a short one that nobody counts: code that never ran is slow the first time."""
+    """Runs every case once, after a short one that does not count: code that never ran is slow the first time."""
     warm = DeviceShape(queries=2, sources=2, mobile=2, stateful=any(c.shape.stateful for c in cases), changes=4)
     found: list[Live] = []
-    for number, case in enumerate([Case(warm), *cases]):
+    for number, case in enumerate([ReplayCase(warm), *cases]):
         progress(f"{case.title} ({number} of {len(cases)})" if number else "warming up")
         work = directory / f"live {number}"
         work.mkdir(parents=True)

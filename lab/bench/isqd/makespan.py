@@ -1,8 +1,8 @@
-"""How long a change takes until it is in effect: incremental deployment against restarts of every query it touches.
+"""The time until a change is in effect: incremental deployment against restarts of every query it touches.
 
 On our data plane the protocols take turns, change by change, under the same running queries. Beside it, plain Spark:
 every query is one ordinary streaming query, which is stopped and started again from its checkpoint, all at the same
-time or one after the other, until it has taken what waited meanwhile.
+time or one after the other, until it has caught up.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AmenderCase:
     """A mechanism on a workload, and the speed-up it should reach."""
 
     title: str
@@ -50,9 +50,9 @@ class Case:
 
 
 CASES = (
-    Case("ilp, hard", "ilp", HARD, GOAL),
-    Case("ilp, easy", "ilp", EASY),
-    Case("bottom_up, hard", "bottom_up", HARD),
+    AmenderCase("ilp, hard", "ilp", HARD, GOAL),
+    AmenderCase("ilp, easy", "ilp", EASY),
+    AmenderCase("bottom_up, hard", "bottom_up", HARD),
 )
 
 
@@ -64,7 +64,7 @@ def figures(quick: bool, progress: Progress) -> list[Figure]:
     return [*found, Figure.of("amenders: load average after", "", [_load()])]
 
 
-def compare(case: Case, rounds: int) -> list[Figure]:
+def compare(case: AmenderCase, rounds: int) -> list[Figure]:
     """Adds the same queries with one and with two amenders, one value per round."""
     engines = {count: Engine(case.shape.catalog(), mechanism(case.mechanism), amenders=count) for count in (1, 2)}
     took: dict[int, list[float]] = {1: [], 2: []}

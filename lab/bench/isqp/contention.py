@@ -1,4 +1,4 @@
-"""What do the two concurrency controls cost when amenders want the same nodes, and those are nearly full?
+"""The cost of the two concurrency controls when amenders want the same nodes, and those are nearly full.
 
 A share of the queries of each batch reads from one site, the others from a site each. Sensors and edges have few slots,
 so operators move up until a node has room, and amenders that decided at the same time find it taken.

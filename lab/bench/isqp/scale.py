@@ -46,7 +46,7 @@ def figures(quick: bool, progress: Progress) -> list[Figure]:
 
 
 @dataclass(slots=True)
-class World:
+class RunningWorld:
     """A running world, with the next number of a query to add."""
 
     engine: Engine
@@ -55,7 +55,7 @@ class World:
     next: int
 
 
-def many_queries(count: int, distinct: int) -> World:
+def many_queries(count: int, distinct: int) -> RunningWorld:
     """So many queries, of which at most `distinct` differ: users who ask the same share all but their sinks."""
     gc.collect()
     shape = Sites()
@@ -66,10 +66,10 @@ def many_queries(count: int, distinct: int) -> World:
     for query in plans:
         events = [QueryAdded(0, Query(QueryId(f"{query.id}-{copy}"), query.plan)) for copy in range(copies)]
         engine.run(events)
-    return World(engine, shape, resident_mb() - before, count)
+    return RunningWorld(engine, shape, resident_mb() - before, count)
 
 
-def many_nodes(count: int) -> World:
+def many_nodes(count: int) -> RunningWorld:
     """A topology of so many nodes, alike everywhere, with a thousand queries on some of its sensors."""
     gc.collect()
     before = resident_mb()
@@ -94,13 +94,13 @@ def many_nodes(count: int) -> World:
     engine = Engine(Catalog(lab, streams, sinks), mechanism("bottom_up"))
     mb = resident_mb() - before
     shape = Sites(sites=len(chosen), sensors=1, clouds=len(chosen))
-    world = World(engine, shape, mb, 0)
+    world = RunningWorld(engine, shape, mb, 0)
     for query in fresh_tails(world, 1_000):
         engine.run([QueryAdded(0, query)])
     return world
 
 
-def fresh_tails(world: World, count: int) -> list[Query]:
+def fresh_tails(world: RunningWorld, count: int) -> list[Query]:
     """Fresh queries; in a world with a sink near every sensor they deliver there."""
     found = tails(count, world.shape, first=world.next, near=world.shape.sensors == 1)
     world.next += count
@@ -143,7 +143,7 @@ def _ratio(name: str, took: dict[int, list[float]], sizes: tuple[int, ...]) -> F
     return Figure.of(name, "ratio", [last / first for first, last in pairs], MOST_RATIO)
 
 
-def change_queries(worlds: dict[int, World], repeats: int) -> dict[int, list[float]]:
+def change_queries(worlds: dict[int, RunningWorld], repeats: int) -> dict[int, list[float]]:
     """Microseconds per change, for each size and repeat: a few batches of additions and their removals."""
     took: dict[int, list[float]] = {n: [] for n in worlds}
     for repeat in range(repeats + 1):
@@ -160,7 +160,7 @@ def change_queries(worlds: dict[int, World], repeats: int) -> dict[int, list[flo
     return took
 
 
-def move_sensors(worlds: dict[int, World], repeats: int) -> dict[int, list[float]]:
+def move_sensors(worlds: dict[int, RunningWorld], repeats: int) -> dict[int, list[float]]:
     """Microseconds per move: a sensor with queries loses the link to its first edge, and gets it back."""
     took: dict[int, list[float]] = {n: [] for n in worlds}
     for repeat in range(repeats + 1):

@@ -22,7 +22,7 @@ Change = Sequence[ChangeEvent]
 
 @dataclass(slots=True)
 class Slices:
-    """What an approach took, slice by slice, in microseconds per change."""
+    """The cost of an approach, slice by slice, in microseconds per change."""
 
     wall_us: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
@@ -46,7 +46,7 @@ def in_turn(
     first: int = 0,
 ) -> dict[str, Slices]:
     """One catalog for all: slices of `size` changes go to the approaches in turn, beginning with number `first`."""
-    runners = [Runner(a, catalog, mechanism) for a in approaches]
+    runners = [SliceRunner(a, catalog, mechanism) for a in approaches]
     remaining = iter(changes)
     turn = first
     while len(part := list(islice(remaining, size))) == size:
@@ -63,7 +63,7 @@ def side_by_side(
     size: int,
 ) -> dict[str, Slices]:
     """A catalog for each, where what an approach did before matters: all take every slice, one after the other."""
-    runners = [Runner(a, make(), mechanism) for a in approaches]
+    runners = [SliceRunner(a, make(), mechanism) for a in approaches]
     remaining = iter(changes)
     while len(part := list(islice(remaining, size))) == size:
         for runner in runners:
@@ -71,7 +71,7 @@ def side_by_side(
     return _ended(runners)
 
 
-class Runner:
+class SliceRunner:
     """An approach at work on a catalog, with what it took so far."""
 
     def __init__(self, approach: Approach, catalog: Catalog, mechanism: str) -> None:
@@ -101,8 +101,8 @@ class Runner:
         slices.changes += size
 
 
-def _ended(runners: Sequence[Runner]) -> dict[str, Slices]:
-    """What all took, after a check that all they left is valid."""
+def _ended(runners: Sequence[SliceRunner]) -> dict[str, Slices]:
+    """The figures of all approaches, after a check that their placements are valid."""
     for runner in runners:
         runner.engine.close()
         catalog = runner.catalog

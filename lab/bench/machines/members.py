@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from lab.bench.report import Figure
-from lab.load.sites import Felt, Load
+from lab.load.sites import SiteAnswers, SitesLoad
 from meander.api.coordinator import Coordinator, running
 from meander.coordinator.options import CoordinatorOptions
 
 GOAL_PER_S, PER_S = 50.0, 60.0
-"""What is to be kept up with, and what is offered."""
+"""The required rate, and the offered one."""
 SECONDS, QUICK_SECONDS = 30.0, 8.0
 SITES, STATIONS = 200, 10
 SHOWN = 5
@@ -74,11 +74,11 @@ def figures(quick: bool, progress: Callable[[str], None]) -> tuple[Figure, ...]:
     )
 
 
-def _loaded(coordinator: Coordinator, seconds: float) -> Felt:
-    made = coordinator.office.membership.make_token
+def _loaded(coordinator: Coordinator, seconds: float) -> SiteAnswers:
+    made = coordinator.membership_service.membership.make_token
     names = [f"site-{n:03}" for n in range(SITES)]
     tokens = {name: made(name, [name], "operator") for name in names}
-    load = Load(coordinator.address, tokens, [f"station-{n}" for n in range(STATIONS)], seconds, PER_S)
+    load = SitesLoad(coordinator.address, tokens, [f"station-{n}" for n in range(STATIONS)], seconds, PER_S)
     done = subprocess.run(
         [sys.executable, "-m", "lab.load.sites"],
         input=json.dumps(asdict(load)),
@@ -87,13 +87,13 @@ def _loaded(coordinator: Coordinator, seconds: float) -> Felt:
         check=True,
         timeout=seconds + 180,
     )
-    return Felt(**json.loads(done.stdout))
+    return SiteAnswers(**json.loads(done.stdout))
 
 
-def _wrong(coordinator: Coordinator, felt: Felt) -> int:
+def _wrong(coordinator: Coordinator, felt: SiteAnswers) -> int:
     """Sites that the coordinator takes for what they are not, and nodes that should or should not be there."""
     present = set(felt.present)
-    sites = {s["site"] for s in coordinator.office.membership.shown() if s["state"] in ("here", "draining")}
+    sites = {s["site"] for s in coordinator.membership_service.membership.shown() if s["state"] in ("here", "draining")}
     nodes = {n for n, shown in coordinator.service.views.nodes.items() if shown["alive"] and n.startswith("site-")}
     return len(present ^ sites) + len(present ^ nodes)
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab.bench.report import Figure
-from lab.testbed.bed import Bed, bed
 from lab.testbed.layout import layout
+from lab.testbed.process_test_bed import ProcessTestBed, process_test_bed
 from meander.lang.topology.reader import load
 
 ROWS, QUICK_ROWS = 400_000, 60_000
 STEADY_TPS, STEADY_S, QUICK_STEADY_S = 500, 20.0, 8.0
-READY_S, PATIENCE_S = 240.0, 300.0
+READY_S, TIMEOUT_S = 240.0, 300.0
 LAST_MS = 3_000_000
 DATA = f"source, aggregate and sink on three nodes in a row; {ROWS:,} tuples at once, then {STEADY_TPS} a second"
 TOPOLOGY = """
@@ -76,7 +76,7 @@ def _measured(work: Path, sites: Mapping[str, tuple[str, ...]], quick: bool) -> 
     data, topology = work / "rows.csv", work / "topology.yaml"
     data.write_text("ts,id,value\n", encoding="utf-8")
     topology.write_text(TOPOLOGY.replace("PATH", str(data)).replace("RATE", str(STEADY_TPS)), encoding="utf-8")
-    with bed(work / "bed", topology, layout(load(topology).topology, sites)) as found:
+    with process_test_bed(work / "bed", topology, layout(load(topology).topology, sites)) as found:
         found.wait_ready(READY_S)
         _submit(found, "many")
         _add(data, 0, rows // 20)  # plans are made with the first tuples
@@ -92,7 +92,7 @@ def _measured(work: Path, sites: Mapping[str, tuple[str, ...]], quick: bool) -> 
     return throughput, latency
 
 
-def _submit(found: Bed, query: str) -> None:
+def _submit(found: ProcessTestBed, query: str) -> None:
     found.ask("POST", "/queries", {"text": QUERIES[query], "name": query})
     found.wait_settled([query], READY_S)
 
@@ -110,14 +110,14 @@ def _stamp(ms: int) -> str:
     return f"1970-01-01T00:{ms // 60_000:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}Z"
 
 
-def _counted(found: Bed) -> int:
+def _counted(found: ProcessTestBed) -> int:
     """Tuples that results speak of so far."""
     paths = found.home.results.glob("many*")
     return sum(json.loads(line)["n"] for path in paths for line in path.read_text(encoding="utf-8").splitlines())
 
 
-def _until(condition: Callable[[], bool], found: Bed) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def _until(condition: Callable[[], bool], found: ProcessTestBed) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"the pipeline did not get on in time; logs are in {found.directory / 'logs'}")

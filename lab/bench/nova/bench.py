@@ -1,8 +1,9 @@
-"""Joins over very many nodes: are they placed fast, near the latency bound, with nobody overloaded, and kept so?
+"""Joins over very many nodes: speed of placement, distance from the latency bound, and overload, at first and after
+changes.
 
 `nova_scale` measures phases I to III from a thousand to a million nodes, `nova_changes` events on running placements,
 `nova_quality` latency and overload against the published values, a plain greedy, all baselines and the optimum, and
-`nova_live` what comes of it on the data plane.
+`nova_live` the effect on the data plane.
 """
 
 from __future__ import annotations

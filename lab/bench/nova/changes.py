@@ -1,4 +1,5 @@
-"""What an event costs on a running placement, whether that grows with the topology, and how good placements stay."""
+"""The cost of an event on a running placement, its growth with the topology, and the quality of placements
+afterwards."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from meander.place.nova.probe import probe
 from meander.place.nova.problem import NO_MATRIX, JoinProblem
 from meander.place.nova.quality.exact import cost_of, solve
 from meander.place.nova.quality.judge import Quality, judge
-from meander.place.nova.settings import Overload, Settings
+from meander.place.nova.settings import NovaSettings, Overload
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
@@ -45,7 +45,7 @@ NOTES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class QualityCase:
     """One data set by one kind of latency."""
 
     name: str
@@ -61,20 +61,20 @@ def repeats(quick: bool) -> int:
     return 3 if quick else 7
 
 
-def cases(sets: list[DataSet]) -> Iterator[Case]:
+def cases(sets: list[DataSet]) -> Iterator[QualityCase]:
     for data in sets:
-        yield Case(data.name, "estimated", data.points, NO_MATRIX)
-        yield Case(data.name, "measured", data.points, data.measured_ms)
-    yield Case("synthetic", "estimated", clusters(SYNTHETIC_NODES, 3), NO_MATRIX)
+        yield QualityCase(data.name, "estimated", data.points, NO_MATRIX)
+        yield QualityCase(data.name, "measured", data.points, data.measured_ms)
+    yield QualityCase("synthetic", "estimated", clusters(SYNTHETIC_NODES, 3), NO_MATRIX)
 
 
 def nova(problem: JoinProblem, seconds: float) -> Quality:
-    return judge(place(problem, Settings(improve_s=seconds)), problem)
+    return judge(place(problem, NovaSettings(improve_s=seconds)), problem)
 
 
 def figures(sets: list[DataSet], quick: bool, progress: Progress) -> list[Figure]:
     seconds = QUICK_IMPROVE_S if quick else IMPROVE_S
-    nova(Case("", "", clusters(60, 1), NO_MATRIX).problem(0), 0.1)
+    nova(QualityCase("", "", clusters(60, 1), NO_MATRIX).problem(0), 0.1)
     found: list[Figure] = []
     for case in cases(sets):
         progress(f"quality on {case.name}, {case.kind}")
@@ -92,7 +92,7 @@ def figures(sets: list[DataSet], quick: bool, progress: Progress) -> list[Figure
     return found + _optimum(quick, progress)
 
 
-def _figures(case: Case, mine: list[Quality], plain: list[Quality]) -> list[Figure]:
+def _figures(case: QualityCase, mine: list[Quality], plain: list[Quality]) -> list[Figure]:
     title = f"{case.name}, {case.kind}"
     published = PUBLISHED.get(case.name)
     share = SHARE_SYNTHETIC if case.name == "synthetic" else SHARE
@@ -124,9 +124,9 @@ def _crossed(sets: list[DataSet], quick: bool, seconds: float, progress: Progres
             estimated = instance(data.points, seed, 10)
             probed = probe(estimated, measured.latency_ms, PROBED)
             shares.append(100 * probed.measured / probed.pairs)
-            deltas.append(judge(place(probed.problem, Settings(improve_s=seconds / 2)), measured).p90_delta_ms)
+            deltas.append(judge(place(probed.problem, NovaSettings(improve_s=seconds / 2)), measured).p90_delta_ms)
             if not quick:
-                blind.append(judge(place(estimated, Settings(improve_s=seconds / 2)), measured).p90_delta_ms)
+                blind.append(judge(place(estimated, NovaSettings(improve_s=seconds / 2)), measured).p90_delta_ms)
         if blind:
             found.append(Figure.of(f"{data.name}: placed by estimates, measured p90 delta", "ms", blind))
         title = f"{data.name}: {PROBED} candidates per join measured"
@@ -159,7 +159,7 @@ def _optimum(quick: bool, progress: Progress) -> list[Figure]:
                 progress(f"exact answer for {nodes} nodes, {kind}")
                 problem = draw(clusters(nodes, seed), seed, 6)
                 best = solve(problem, SIGMA, time_s=EXACT_S)
-                joins = place(problem, Settings(sigma=SIGMA, overload=Overload.REFUSE))
+                joins = place(problem, NovaSettings(sigma=SIGMA, overload=Overload.REFUSE))
                 improve(joins, 0.5, mean_weight=float("inf"))
                 if best.cost_ms is None or len(joins.unplaced):
                     missed += best.cost_ms is not None

@@ -1,4 +1,4 @@
-"""How long phases I to III take from a thousand to a million nodes, how much memory, and who is overloaded."""
+"""The time of phases I to III from a thousand to a million nodes, the memory, and the overload."""
 
 from __future__ import annotations
 

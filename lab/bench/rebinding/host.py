@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lab.experiments.rebinding_model import Latencies, Setting
+from lab.experiments.rebinding_model import BindingSetting, LatencySamples
 from lab.workloads.traffic import KINDS, REPLICAS, TICK_MS, Traffic, stream_of, traffic_world
 from meander.local.embedded import LocalPlan, plan_queries
 from meander.model.ids import FragmentId
@@ -128,7 +128,7 @@ class Arrivals:
     found: dict[int, float] = field(default_factory=dict)
     """Latency by second of event time."""
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """Nothing is kept."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -191,12 +191,12 @@ class Streets(threading.Thread):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """One run."""
 
-    unloaded: Latencies
+    unloaded: LatencySamples
     """Before the load came."""
-    latencies: Latencies
+    latencies: LatencySamples
     """Since it came."""
     load_tps: NDArray[np.float64]
     """Tuples in each second of that."""
@@ -208,7 +208,7 @@ class Outcome:
     measuring: float
     """Time for measuring and deciding, to the time of steps."""
     behind_s: float
-    """How late the input was at most: this process did not get the cores in time."""
+    """The greatest delay of the input: this process did not get the cores in time."""
     problems: tuple[str, ...]
 
     @property
@@ -219,32 +219,32 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How long a run takes. All of the load counts, from its first moment."""
+class RateProfile:
+    """The course of a run's load. All of the load counts, from its first moment."""
 
     quiet_s: float
     """With few vehicles, once everything is warm."""
     loaded_s: float
     tail_s: float = 5.0
-    """How long what came last is waited for, so that it has as much time as what came first."""
+    """The waiting time after the last input, so that it has as much time as the first."""
 
 
 def drive(
     prepared: PreparedRunner,
     directory: Path,
     queries: Queries,
-    setting: Setting,
+    setting: BindingSetting,
     quiet: Traffic,
     full: Traffic,
     kind_s: Mapping[str, float],
-    course: Course,
-) -> Outcome:
+    profile: RateProfile,
+) -> RunOutcome:
     """Runs the queries for a while under one way of binding; fragments are dealt out in the order of queries."""
     paced = Paced(prepared, {f: kind_s[kind] for f, kind in queries.seconds.items()}, queries.fragments)
     options = RebindingOptions(setting.policy, setting.period_s, setting.installing, setting.seed)
     host = Host(HostOptions(directory, SLOTS, rebinding=options), prepared.spark, paced)
     around = Surroundings(directory, directory)
-    sinks = {o.name: Arrivals() for o in queries.plan.outlets}
+    sinks = {o.name: Arrivals() for o in queries.plan.sink_bindings}
     streets = Streets(host, queries, quiet)
     rebinder = host.rebinder
     assert rebinder is not None
@@ -254,34 +254,34 @@ def drive(
         host.routing.rebind({f: i % SLOTS for i, f in enumerate(queries.fragments)})
         host.warm_up()
         host.start()
-        host.deliver(queries.plan.outlets, around, sinks)
+        host.deliver(queries.plan.sink_bindings, around, sinks)
         streets.start()
         deadline = time.monotonic() + START_S
         while not any(s.found for s in sinks.values()) and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(WARM_S)
         rested = time.time()
-        time.sleep(course.quiet_s)
+        time.sleep(profile.quiet_s)
         before, waited_s = replace(host.totals), paced.waited_s
         began = time.time()
         streets.full = full
-        time.sleep(course.loaded_s)
+        time.sleep(profile.loaded_s)
         ended = time.time()
         totals, waited = replace(host.totals), paced.waited_s
         moves = rebinder.moves
-        time.sleep(course.tail_s)
+        time.sleep(profile.tail_s)
         streets.ended.set()
         streets.join()
-        found = {o.query: sinks[o.name].found for o in queries.plan.outlets}
+        found = {o.query: sinks[o.name].found for o in queries.plan.sink_bindings}
         problems = host.status().problems
     finally:
         streets.ended.set()
         host.stop()
     took = totals.seconds - before.seconds
     rounds = max(1, totals.rounds - before.rounds)
-    return Outcome(
-        _latencies(found, streets, rested, began, 0, course.tail_s),
-        _latencies(found, streets, began, ended, moves, course.tail_s),
+    return RunOutcome(
+        _latencies(found, streets, rested, began, 0, profile.tail_s),
+        _latencies(found, streets, began, ended, moves, profile.tail_s),
         np.array([streets.vehicles[s].sum() * len(KINDS) for s in _seconds(began, ended)], np.float64),
         took / max(1, totals.steps - before.steps),
         max(0.0, took - (waited - waited_s)) / rounds,
@@ -299,7 +299,7 @@ def _seconds(began: float, ended: float) -> range:
 
 def _latencies(
     found: Mapping[str, Mapping[int, float]], streets: Streets, began: float, ended: float, moves: int, tail_s: float
-) -> Latencies:
+) -> LatencySamples:
     """One entry for each query and second in which its district had vehicles; what never came took for ever."""
     at: list[float] = []
     latency: list[float] = []
@@ -308,4 +308,4 @@ def _latencies(
             for kind in KINDS:
                 at.append(second - int(np.ceil(began)))
                 latency.append(found[stream_of(kind, district)].get(second, np.inf))
-    return Latencies(np.array(at), np.array(latency), moves, ended - began + tail_s)
+    return LatencySamples(np.array(at), np.array(latency), moves, ended - began + tail_s)

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lab.bench.report import Figure, Report
-from lab.experiments.rebinding_model import Costs, Floats, Latencies, Model, Setting, arrivals, breaks_at
+from lab.experiments.rebinding_model import BindingSetting, Costs, Floats, LatencySamples, Model, arrivals, breaks_at
 from meander.run.fragments.loads import Loads
 from meander.run.rebinding.options import Installing
 from meander.run.rebinding.policies import POLICIES
 
 if TYPE_CHECKING:
-    from lab.bench.rebinding.host import Outcome
+    from lab.bench.rebinding.host import RunOutcome
 
 Progress = Callable[[str], None]
 
 SETTINGS = {
-    "static": Setting("static", period_s=1.0),
-    "single queue": Setting("single_queue", period_s=1.0),
-    "greedy, blocking": Setting("greedy", Installing.BLOCKING, 1.0),
-    "greedy, non-blocking": Setting("greedy", period_s=1.0),
-    "steady, blocking": Setting("steady", Installing.BLOCKING, 1.0),
-    "steady, non-blocking": Setting("steady", period_s=1.0),
+    "static": BindingSetting("static", period_s=1.0),
+    "single queue": BindingSetting("single_queue", period_s=1.0),
+    "greedy, blocking": BindingSetting("greedy", Installing.BLOCKING, 1.0),
+    "greedy, non-blocking": BindingSetting("greedy", period_s=1.0),
+    "steady, blocking": BindingSetting("steady", Installing.BLOCKING, 1.0),
+    "steady, non-blocking": BindingSetting("steady", period_s=1.0),
 }
 OURS = "steady, non-blocking"
 REPLICAS, SLOTS = 50, 24
@@ -45,8 +45,8 @@ QUIET_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is measured."""
+class RebindingExtent:
+    """The extent of the measurement."""
 
     model_s: float
     ramp_s: float
@@ -55,11 +55,11 @@ class Extent:
     real: tuple[str, ...]
     repeats: int
     real_ramp_s: float
-    """How long the load rises on the real host; not at all if zero."""
+    """The time of the rising load on the real host; not at all if zero."""
 
 
-FULL = Extent(120.0, 120.0, (2, 4, 8, 16, 24, 32, 64), 25.0, tuple(SETTINGS), 2, 40.0)
-QUICK = Extent(75.0, 25.0, (), 20.0, ("static", OURS), 1, 0.0)
+FULL = RebindingExtent(120.0, 120.0, (2, 4, 8, 16, 24, 32, 64), 25.0, tuple(SETTINGS), 2, 40.0)
+QUICK = RebindingExtent(75.0, 25.0, (), 20.0, ("static", OURS), 1, 0.0)
 
 
 def report(quick: bool, progress: Progress, plots: Path | None = None) -> Report:
@@ -138,17 +138,17 @@ def unloaded(slots: int, costs: Costs = COSTS) -> float:
     return Model(quiet, slots, SETTINGS["static"], costs).run().quantile(0.99)
 
 
-def model_constant(extent: Extent, progress: Progress) -> dict[str, Latencies]:
+def model_constant(extent: RebindingExtent, progress: Progress) -> dict[str, LatencySamples]:
     """All ways of binding under the same constant traffic."""
     traffic = arrivals(VEHICLES, extent.model_s, REPLICAS)
-    found: dict[str, Latencies] = {}
+    found: dict[str, LatencySamples] = {}
     for name, setting in SETTINGS.items():
         progress(f"model, constant load, {name}")
         found[name] = Model(traffic, SLOTS, setting, COSTS).run()
     return found
 
 
-def constant_figures(found: dict[str, Latencies]) -> list[Figure]:
+def constant_figures(found: dict[str, LatencySamples]) -> list[Figure]:
     bound_s = 2 * unloaded(SLOTS)
     title = "model, constant load, results within twice the unloaded latency"
     goals = {OURS: (99.0, True), "static": (50.0, False)}
@@ -167,7 +167,7 @@ def constant_figures(found: dict[str, Latencies]) -> list[Figure]:
     return figures
 
 
-def model_rising(extent: Extent, progress: Progress) -> tuple[dict[str, Latencies], Floats]:
+def model_rising(extent: RebindingExtent, progress: Progress) -> tuple[dict[str, LatencySamples], Floats]:
     """All ways of binding while the number of vehicles grows to three times that of the constant load."""
     traffic = arrivals(3 * VEHICLES, extent.ramp_s, REPLICAS, ramp=True)
     per_second = traffic.sum(axis=0).reshape(-1, 25).sum(axis=1).astype(np.float64)
@@ -178,7 +178,7 @@ def model_rising(extent: Extent, progress: Progress) -> tuple[dict[str, Latencie
     return found, per_second
 
 
-def rising_figures(found: dict[str, Latencies], load: Floats) -> list[Figure]:
+def rising_figures(found: dict[str, LatencySamples], load: Floats) -> list[Figure]:
     bound_s = 2 * unloaded(SLOTS)
     at = {name: breaks_at(latencies, bound_s, load) for name, latencies in found.items()}
     figures = [Figure.of(f"model, rising load, breaks at, {name}", "tuples/s", [value]) for name, value in at.items()]
@@ -186,7 +186,7 @@ def rising_figures(found: dict[str, Latencies], load: Floats) -> list[Figure]:
     return [Figure.of("model, rising load, breaking point to static", "x", [ratio], 1.5, at_least=True), *figures]
 
 
-def many_slots(extent: Extent, progress: Progress) -> list[Figure]:
+def many_slots(extent: RebindingExtent, progress: Progress) -> list[Figure]:
     """The same load per slot on fewer and more slots."""
     figures = []
     for slots in extent.slots:
@@ -206,8 +206,8 @@ def many_slots(extent: Extent, progress: Progress) -> list[Figure]:
 class OnHost:
     """The runs on the real host, by way of binding."""
 
-    constant: dict[str, list[Outcome]] = field(default_factory=dict)
-    rising: dict[str, list[Outcome]] = field(default_factory=dict)
+    constant: dict[str, list[RunOutcome]] = field(default_factory=dict)
+    rising: dict[str, list[RunOutcome]] = field(default_factory=dict)
 
     @property
     def bounds_s(self) -> list[float]:
@@ -215,10 +215,10 @@ class OnHost:
         return [o.bound_s for o in self.constant["static"]]
 
 
-def real(extent: Extent, progress: Progress) -> OnHost:
+def real(extent: RebindingExtent, progress: Progress) -> OnHost:
     """The same on a real host with two slots; every run has some quiet seconds before its load."""
     progress("starting Spark")
-    from lab.bench.rebinding.host import Course, drive, placed  # Spark is imported only when it is needed
+    from lab.bench.rebinding.host import RateProfile, drive, placed  # Spark is imported only when it is needed
     from lab.workloads.traffic import Traffic
     from meander.run.execution.prepared import PreparedRunner
     from meander.run.session import start_session
@@ -227,26 +227,26 @@ def real(extent: Extent, progress: Progress) -> OnHost:
     prepared = PreparedRunner(spark)
     found = OnHost()
 
-    def run(what: str, name: str, repeat: int, full: Traffic, course: Course) -> Outcome:
+    def run(what: str, name: str, repeat: int, full: Traffic, profile: RateProfile) -> RunOutcome:
         progress(f"host, {what}, {name}, {repeat + 1} of {extent.repeats}")
         setting = replace(SETTINGS[name], seed=repeat)
         quiet = Traffic(REAL_VEHICLES // 10, repeat)
         return drive(
-            prepared, Path(work) / f"{what} {name} {repeat}", queries, setting, quiet, full, REAL_KIND_S, course
+            prepared, Path(work) / f"{what} {name} {repeat}", queries, setting, quiet, full, REAL_KIND_S, profile
         )
 
     try:
         queries = placed(REPLICAS)
         with tempfile.TemporaryDirectory(prefix="meander-bench-") as work:
-            run("warming up", OURS, 0, Traffic(REAL_VEHICLES), Course(0.0, WARM_UP_S, tail_s=0.0))
+            run("warming up", OURS, 0, Traffic(REAL_VEHICLES), RateProfile(0.0, WARM_UP_S, tail_s=0.0))
             for repeat in range(extent.repeats):
                 for name in (OURS, "static") if extent.real_ramp_s else ():
                     full = Traffic(RISES_TO * REAL_VEHICLES, repeat, ramp_s=extent.real_ramp_s)
-                    outcome = run("rising load", name, repeat, full, Course(0.0, extent.real_ramp_s))
+                    outcome = run("rising load", name, repeat, full, RateProfile(0.0, extent.real_ramp_s))
                     found.rising.setdefault(name, []).append(outcome)
                 for name in extent.real:
-                    course = Course(QUIET_S, extent.real_s)
-                    outcome = run("constant load", name, repeat, Traffic(REAL_VEHICLES, repeat), course)
+                    profile = RateProfile(QUIET_S, extent.real_s)
+                    outcome = run("constant load", name, repeat, Traffic(REAL_VEHICLES, repeat), profile)
                     found.constant.setdefault(name, []).append(outcome)
     finally:
         prepared.close()
@@ -254,7 +254,7 @@ def real(extent: Extent, progress: Progress) -> OnHost:
     return found
 
 
-def real_figures(host: OnHost, extent: Extent) -> list[Figure]:
+def real_figures(host: OnHost, extent: RebindingExtent) -> list[Figure]:
     title = "host, constant load, results within twice the unloaded latency"
     goals = {OURS: (99.0, True), "static": (50.0, False)}
     measuring = [100 * o.measuring for o in host.constant[OURS]]
@@ -299,7 +299,7 @@ def host_ratios(host: OnHost) -> list[Figure]:
     return figures
 
 
-def beside_model(outcomes: dict[str, list[Outcome]], extent: Extent) -> list[Figure]:
+def beside_model(outcomes: dict[str, list[RunOutcome]], extent: RebindingExtent) -> list[Figure]:
     """Median latency of the host to that of the model with two slots and the host's own times of rounds."""
     figures = []
     for name in extent.real:

@@ -8,12 +8,12 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from lab.experiments.rebinding_model import Floats, Latencies
+from lab.experiments.rebinding_model import Floats, LatencySamples
 
 
 def draw(
-    constant: Mapping[str, Latencies],
-    rising: Mapping[str, Latencies],
+    constant: Mapping[str, LatencySamples],
+    rising: Mapping[str, LatencySamples],
     load: Floats,
     bound_s: float,
     folder: Path,

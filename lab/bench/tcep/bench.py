@@ -1,8 +1,8 @@
-"""Which mechanism serves which demand, what learning costs, whether transitions hold what one mechanism cannot, and
-what a transition takes.
+"""The adaptation experiments: mechanisms against demands, the cost of learning, transitions against single mechanisms,
+and the cost of a transition.
 
 Learning, the day and the mechanisms are decided for real and placed by the real mechanisms; running is simulated
-(`lab/tcep_world`). Transitions run on Spark (`tcep_transitions`).
+(`lab.experiments.tcep_world`). Transitions run on Spark (`lab.bench.tcep.transitions`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from lab.bench.report import Figure
 from meander.coordinator.adaptation.costs import Cost
 
 if TYPE_CHECKING:
-    from lab.experiments.tcep_live import Stage, Switched
+    from lab.experiments.tcep_live import LiveStage, SwitchedQueries
 
 BEYOND_GOAL_S = 1.5
 MFGS_GOAL, RESTART_GOAL = 3.0, 15.0
@@ -28,8 +28,8 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is measured."""
+class TransitionExtent:
+    """The extent of the measurement."""
 
     queries: int
     window_ms: int
@@ -41,7 +41,7 @@ class Extent:
     """Of plain Spark queries; none without."""
 
 
-FULL = Extent(
+FULL = TransitionExtent(
     10,
     1_000,
     5_000,
@@ -50,16 +50,18 @@ FULL = Extent(
     quiet_s=15.0,
     restarts=3,
 )
-QUICK = Extent(3, 500, 500, ("sms_concurrent", "mfgs_sequential", "restart"), rounds=1, quiet_s=5.0, restarts=1)
+QUICK = TransitionExtent(
+    3, 500, 500, ("sms_concurrent", "mfgs_sequential", "restart"), rounds=1, quiet_s=5.0, restarts=1
+)
 
 
 @dataclass
 class Found:
-    """All that was measured."""
+    """All measures."""
 
-    extent: Extent
+    extent: TransitionExtent
     operators: int
-    switched: dict[str, list[Switched]] = field(default_factory=dict)
+    switched: dict[str, list[SwitchedQueries]] = field(default_factory=dict)
     quiet_gap_s: float = 0.0
     lost: int = 0
     double: int = 0
@@ -97,7 +99,7 @@ def measure(quick: bool, progress: Progress) -> Found:
         spark.stop()
 
 
-def _switch(stage: Stage, extent: Extent, progress: Progress) -> Found:
+def _switch(stage: LiveStage, extent: TransitionExtent, progress: Progress) -> Found:
     found = Found(extent, len(stage.loop.catalog.plan.operators))
     progress(f"{extent.queries} congestion queries, {found.operators} operators: there and back once, to warm up")
     stage.switch(ROUND_TRIP)
@@ -122,7 +124,7 @@ def _switch(stage: Stage, extent: Extent, progress: Progress) -> Found:
 
 
 def figures(found: Found) -> Iterator[Figure]:
-    """What is reported, targets first."""
+    """The reported figures, targets first."""
     best = found.switched[BEST]
     beyond = [s.seconds - s.waiting_s for s in best]
     name = f"{found.extent.queries} congestion queries, {found.operators} operators"
@@ -156,7 +158,7 @@ def _ratios(found: Found, beyond: Sequence[float]) -> Iterator[Figure]:
         yield Figure.of("restart on the data plane takes so many times as long", "x", runs)
 
 
-def _of_protocol(protocol: str, runs: Sequence[Switched]) -> Iterator[Figure]:
+def _of_protocol(protocol: str, runs: Sequence[SwitchedQueries]) -> Iterator[Figure]:
     """Time and bytes, by part and by kind of operator; parts are those of one query."""
     costs = [c for s in runs for c in s.costs]
     yield Figure.of(f"{protocol}: all queries", "s", [s.seconds for s in runs])

@@ -1,4 +1,4 @@
-"""What a monitor is. Adding one: a new file with a subclass, and one line in the table beside it."""
+"""The interface of monitors. Adding one: a new file with a subclass, and one line in the table beside it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Monitor(ABC):
         """The value, or None when nothing was seen that says anything about it. `spans` is not empty."""
 
     def is_settled(self, spans: Sequence[Span]) -> bool:
-        """Whether the value is of what happened, not of what is still waited for. `spans` is not empty."""
+        """Whether the value comes from results, not from tuples that still wait. `spans` is not empty."""
         return True
 
 
 class EnvironmentMonitor(ABC):
-    """Turns what happened around all queries within a window into one fact."""
+    """Turns the environment's measures of a window into one fact."""
 
     fact: Fact
     window_ms: int = 5 * MINUTE_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meander.adapt.history import Span
-from meander.adapt.measures import Channel
+from meander.adapt.measures import MeasuredChannel
 from meander.adapt.monitors.base import Monitor
 from meander.model.demands import Metric
 from meander.model.ids import OperatorId
@@ -19,12 +19,12 @@ class Hops(Monitor):
 
     def read(self, spans: Sequence[Span]) -> float | None:
         channels = spans[-1].query.channels
-        return float(longest_way(channels)) if channels else None
+        return float(longest_route(channels)) if channels else None
 
 
-def longest_way(channels: Sequence[Channel]) -> int:
+def longest_route(channels: Sequence[MeasuredChannel]) -> int:
     """Most links on a way through the channels."""
-    into: dict[OperatorId, list[Channel]] = {}
+    into: dict[OperatorId, list[MeasuredChannel]] = {}
     for channel in channels:
         into.setdefault(channel.upstream, [])
         into.setdefault(channel.reader, []).append(channel)

@@ -1,8 +1,8 @@
 """Latency: a percentile of the event-time latency of results, so that a few slow results do not hide.
 
 A query that gives nothing has no results to measure, so its silence counts: while a tuple is on its way and not
-processed, whatever comes of it is at least as late as the tuple has waited. A query whose sources are quiet, and one
-whose filter lets nothing through, has no such tuple.
+processed, its result is at least as late as the tuple has waited. A query whose sources are quiet, and one whose filter
+lets nothing through, has no such tuple.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Latency(Monitor):
         return percentile(latencies, self.share) if latencies else None
 
     def _waits_ms(self, spans: Sequence[Span]) -> float | None:
-        """The age of what waits, if it says more than the results do."""
+        """The age of waiting tuples, if it is above the latency of results."""
         last, seen = spans[-1], self._seen(spans)
         waits_ms = last.query.waits_ms
         if not waits_ms or (seen is not None and waits_ms < max(seen, last.span_ms)):

@@ -10,7 +10,7 @@ from meander.model.demands import Metric
 
 
 class Overhead(Monitor):
-    """A window that has just begun counts what it has; one that is longer than a minute gives the mean."""
+    """A window that has just begun counts as it is; one that is longer than a minute gives the mean."""
 
     metric = Metric.OVERHEAD
 

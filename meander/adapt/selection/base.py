@@ -1,4 +1,4 @@
-"""What a selector is: it says which mechanism a query should run, given what is believed about each."""
+"""The interface of selectors: a selector names the mechanism that a query should run, given the beliefs about each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Candidate(NamedTuple):
 
     mechanism: str
     estimates: Sequence[float]
-    """How likely it meets each demand."""
+    """The chance that it meets each demand."""
     samples: Sequence[float]
-    """How many samples in this environment say so."""
+    """The number of samples in this environment behind each estimate."""
     tried: bool = True
     """Whether it has been sampled at all."""
     doubted: bool = False

@@ -42,7 +42,7 @@ class LinearRanking(Selector):
         return Choice(question.candidates[top].mechanism, f"best score, {found[top]:+.2f}")
 
     def probabilities(self, question: Question) -> list[float]:
-        """How likely each candidate is after the warm-up round, when all may be tried."""
+        """The probability of each candidate after the warm-up round, when all may be tried."""
         found = scores([c.estimates for c in question.candidates], question.weights)
         share = self.explore if question.may_explore else 0.0
         odds = [share * p for p in linear_ranking(found, self.eta_minus)]

@@ -1,4 +1,4 @@
-"""Requirement-based selection: the mechanism that says it optimises what is demanded. Learns nothing.
+"""Requirement-based selection: the mechanism whose aims are the demanded qualities. Learns nothing.
 
 It also orders the candidates of the other selectors, so that their first choice is sensible when nothing is known.
 """
@@ -23,7 +23,7 @@ class Requirement(Selector):
 
 
 def match(metadata: Metadata, demands: Sequence[Demand]) -> float:
-    """How well a mechanism's aims match the demands: its first aim counts 1, its second 1/2, and so on, by weight."""
+    """The match of a mechanism's aims and the demands: its first aim counts 1, its second 1/2, and so on, by weight."""
     total = 0.0
     for demand in demands:
         if demand.metric in metadata.optimises:
@@ -37,7 +37,7 @@ def by_requirement(known: Mapping[str, Metadata], demands: Sequence[Demand]) -> 
 
 
 def prior(metadata: Metadata, demand: Demand) -> float:
-    """What to believe about a mechanism and a demand before anything was seen or forecast."""
+    """The belief about a mechanism and a demand before there are samples or forecasts."""
     if demand.metric not in metadata.optimises:
         return 0.4
     return 0.5 + 0.1 / (1 + metadata.optimises.index(demand.metric))

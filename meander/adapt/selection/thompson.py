@@ -1,7 +1,7 @@
 """Thompson sampling: draw how often each mechanism meets each demand from its samples, and run the best draw.
 
-A contextual bandit: samples are kept per environment, and what was seen in other environments is the prior. Exploration
-fades by itself as samples gather, and comes back when a tally forgets.
+A contextual bandit: samples are kept per environment, and those of other environments are the prior. Exploration fades
+by itself as samples gather, and comes back when a tally forgets.
 """
 
 from __future__ import annotations

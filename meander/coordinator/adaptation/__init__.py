@@ -1,1 +1,1 @@
-"""Adaptation on running queries: measures, transitions, and what they cost."""
+"""Adaptation on running queries: measures, transitions, and their costs."""

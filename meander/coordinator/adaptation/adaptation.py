@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from meander.adapt import log
-from meander.adapt.decisions import Action, Decision
+from meander.adapt.decisions import Decision, DecisionAction
 from meander.adapt.execute import begin
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop as Mapek
 from meander.adapt.per_query import PerQuery
-from meander.adapt.settings import Settings
+from meander.adapt.settings import AdaptationSettings
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
@@ -22,7 +22,9 @@ from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
 
 ROUND_MS = 1_000
-LIVELY = Settings(stay_ms=5_000, period_ms=30_000, retry_ms=5_000, longest_retry_ms=60_000, quarantine_ms=60_000)
+LIVELY = AdaptationSettings(
+    stay_ms=5_000, period_ms=30_000, retry_ms=5_000, longest_retry_ms=60_000, quarantine_ms=60_000
+)
 """For runs of minutes, not days."""
 
 
@@ -39,7 +41,7 @@ class Adaptation:
         self,
         loop: PlacementLoop,
         *,
-        settings: Settings = LIVELY,
+        settings: AdaptationSettings = LIVELY,
         knowledge: Knowledge | None = None,
         protocol: str = "mfgs_concurrent",
         log_file: Path | None = None,
@@ -57,7 +59,7 @@ class Adaptation:
         self._last_ms: int | None = None
 
     def restore(self) -> None:
-        """Transitions that were under way are so again. Before the loop recovers; queries are watched by then."""
+        """Takes up transitions that were in flight. Before the loop recovers; queries are watched by then."""
         for transition in self.transitions.restore():
             watched = self.mapek.knowledge.queries.get(transition.query)
             if watched is not None:
@@ -73,7 +75,7 @@ class Adaptation:
             self.mapek.watch(query, running.query.demands, self.chosen.fallback, now_ms)
 
     def note(self, events: Iterable[ChangeEvent], now_ms: int) -> None:
-        """What happened: changes of the environment, of demands, queries that came or went."""
+        """Records events for the loop: changes of the environment and of demands, queries that came or went."""
         found = list(events)
         self.meter.note(found)
         for event in found:
@@ -106,7 +108,7 @@ class Adaptation:
             decided = begin(self.mapek, self.transitions, now_ms, decided)
         for decision in decided:
             cost = self.transitions.costs.get(decision.query)
-            if decision.action is Action.ARRIVED and cost is not None:
+            if decision.action is DecisionAction.ARRIVED and cost is not None:
                 self.meter.moved(decision.query, float(cost.bytes))
         self.decisions += decided
         if self.log_file is not None and decided:

@@ -1,4 +1,4 @@
-"""What a transition took: its time in parts that follow each other, its messages and bytes, each counted once."""
+"""The cost of a transition: its time in consecutive parts, its messages and bytes, each counted once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Moved:
 
 @dataclass(slots=True)
 class Cost:
-    """The whole transition, with all steps that were taken back."""
+    """The whole transition, with all aborted steps."""
 
     selection_s: float = 0.0
     placement_s: float = 0.0
@@ -36,7 +36,7 @@ class Cost:
     waiting_s: float = 0.0
     """While nothing was left to do but to wait for windows that had begun."""
     windows_s: float = 0.0
-    """How much of that the windows needed by themselves, if event time runs like the clock."""
+    """The part of it that the windows needed by themselves, if event time runs like the clock."""
     tidying_s: float = 0.0
     """Afterwards: fragments that were cut for the transition grow together again."""
     steps: int = 0
@@ -50,7 +50,7 @@ class Cost:
     """Deployment contexts that nodes got."""
     operators: list[Moved] = field(default_factory=list)
     reasons: Mapping[OperatorId, str] = field(default_factory=dict)
-    """Why operators did not move as the protocol would have it."""
+    """The reasons why operators did not move as the protocol would have it."""
 
     @property
     def seconds(self) -> float:
@@ -59,7 +59,7 @@ class Cost:
 
     @property
     def bytes(self) -> int:
-        """All that was sent for it."""
+        """All bytes that were sent for it."""
         return self.placement_bytes + self.control_bytes + self.state_bytes
 
     @property

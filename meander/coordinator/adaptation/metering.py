@@ -1,4 +1,4 @@
-"""Measures for the adaptation loop, from what really runs: results, their latency, bytes sent, how busy slots are."""
+"""Measures for the adaptation loop, from the running system: results, their latency, bytes sent, how busy slots are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from meander.adapt.measures import Measures, QueryMeasures, World, channels_of
+from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures, channels_of
 from meander.coordinator.flows import query_channels
 from meander.coordinator.loop import PlacementLoop
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
@@ -22,17 +22,17 @@ SAMPLES = np.linspace(0.005, 0.995, 100)
 
 @dataclass(slots=True)
 class Meter:
-    """Compares the running system with what it was at the last reading."""
+    """Compares the running system with the last reading."""
 
     loop: PlacementLoop
     flows: Callable[[], Mapping[ChannelId, ChannelFlow]] | None = None
-    """How channels are doing, here and at sites; without it, those of this host are looked at."""
+    """The flow of all channels, here and at sites; without it, those of this host are read."""
     still_ms: Callable[[QueryId], int] = lambda query: 0
-    """How long the time of a query has stood still although its sources went on."""
+    """The time in ms for which a query's event time has stood still although its sources went on."""
     held: Callable[[QueryId], str] = lambda query: ""
-    """Why a query is paused, if it is."""
+    """The reason why a query is paused; empty when it is not."""
     waits_for: Callable[[QueryId], str | None] = lambda query: None
-    """Whom its windows wait for, if their time stands still."""
+    """The source that a query's windows wait for, if their time stands still."""
     _backlog: Backlog = field(default_factory=Backlog)
     _latency: dict[str, LatencyHistogram] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
@@ -54,11 +54,11 @@ class Meter:
                 self._handovers += any(n is not None and bool(topology.nodes.mobile[n]) for n in ends)
 
     def moved(self, query: QueryId, size: float) -> None:
-        """What a transition of a query sent since the last reading: control messages and state."""
+        """The control messages and state that a query's transition sent since the last reading."""
         self._state_bytes[query] = self._state_bytes.get(query, 0.0) + size
 
     def read(self, at_ms: int, span_ms: int) -> Measures:
-        """What happened in the span that ends now."""
+        """The measures of the span that ends now."""
         loop, host = self.loop, self.loop.host
         sent, received = self._traffic()
         latencies, results = self._results()
@@ -82,7 +82,7 @@ class Meter:
         total = sum(received.values()) or 1
         loads = {node: busy * count / total for node, count in received.items()}
         mobile = int(np.count_nonzero(loop.catalog.topology.nodes.mobile & loop.catalog.topology.nodes.alive))
-        world = World(self._changes, self._handovers, mobile, tuples - self._taken)
+        world = EnvironmentMeasures(self._changes, self._handovers, mobile, tuples - self._taken)
         self._busy_s, self._taken, self._changes, self._handovers = host.totals.seconds, tuples, 0, 0
         return Measures(at_ms, span_ms, queries, loads, world)
 
@@ -92,7 +92,7 @@ class Meter:
         return self._backlog.read(at_ms, read_counters(self.loop.host.store.exchange))
 
     def _waits_ms(self, query: QueryId, flows: Mapping[ChannelId, ChannelFlow]) -> float:
-        """How long the oldest tuple has waited in one of a query's channels, or for time to go on."""
+        """The longest time that a tuple has waited in one of a query's channels, or for event time to go on."""
         plan = self.loop.catalog.plan
         channels = query_channels(plan, self.loop.deployer.deployment, plan.serving(query))
         return float(max(self.still_ms(query), *(flows[c].waits_ms for c in channels if c in flows), 0))
@@ -131,10 +131,10 @@ class Meter:
                 latencies[QueryId(query)] = [span.percentile(float(share)) for share in SAMPLES]
             self._latency[query] = latency
         results: dict[QueryId, dict[str, int]] = {}
-        for outlet in self.loop.outlets():
-            metrics = delivery.metrics().outlets.get(outlet.name)
+        for binding in self.loop.sink_bindings():
+            metrics = delivery.metrics().sink_bindings.get(binding.name)
             if metrics is not None:
-                rows = metrics.rows - self._rows.get(outlet.name, 0)
-                results.setdefault(QueryId(outlet.query), {})[outlet.target.name] = rows
-                self._rows[outlet.name] = metrics.rows
+                rows = metrics.rows - self._rows.get(binding.name, 0)
+                results.setdefault(QueryId(binding.query), {})[binding.target.name] = rows
+                self._rows[binding.name] = metrics.rows
         return latencies, results

@@ -1,27 +1,26 @@
-"""What the store remembers of a transition under way, so that it goes on after a crash where it was.
+"""The stored record of a transition in flight, so that it goes on after a crash where it was.
 
-Written before a step begins: after a crash the step has begun or not, and either way it is this one that is to be done.
+Written before a step begins: after a crash the step has begun or not, and either way this step comes next.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from meander.adapt.decisions import Transition
 from meander.deploy.protocols.base import Protocol
 from meander.deploy.protocols.restart import RESTART_CONCURRENT
 from meander.deploy.protocols.sms import SMS
 from meander.deploy.protocols.transitions import Itinerary, Step
-from meander.model.ids import NodeId, OperatorId, QueryId
+from meander.model.ids import NodeId, OperatorId
+from meander.run.store.records.decisions import TransitionRecord, TransitionStep
 
-PREFIX = "transition "
 STEP_PROTOCOLS: dict[str, Protocol] = {p.name: p for p in (SMS, RESTART_CONCURRENT)}
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionProgress:
-    """How far a transition is."""
+    """The progress of a transition."""
 
     transition: Transition
     itinerary: Itinerary
@@ -29,57 +28,48 @@ class TransitionProgress:
     step: Step | None
     waiting: tuple[Step, ...]
     held: dict[OperatorId, NodeId]
-    """Where operators stay that are to move in a later step."""
+    """The present nodes of operators that are to move in a later step."""
     has_arrived: bool
     returning: str | None
 
 
-def note_of(query: QueryId) -> str:
-    return f"{PREFIX}{query}"
-
-
-def to_json(progress: TransitionProgress) -> dict[str, Any]:
+def record_of(progress: TransitionProgress) -> TransitionRecord:
     transition, itinerary = progress.transition, progress.itinerary
-    return {
-        "source": transition.source,
-        "target": transition.target,
-        "nodes": sorted(transition.nodes.items()),
-        "moves": transition.moves,
-        "also": sorted(transition.also),
-        "apart": sorted(itinerary.apart.items()),
-        "reasons": sorted(itinerary.reasons.items()),
-        "moved": list(progress.moved),
-        "step": None if progress.step is None else _step_to_json(progress.step),
-        "waiting": [_step_to_json(step) for step in progress.waiting],
-        "held": sorted(progress.held.items()),
-        "arrived": progress.has_arrived,
-        "returning": progress.returning,
-    }
-
-
-def from_json(query: QueryId, data: dict[str, Any]) -> TransitionProgress:
-    nodes = {OperatorId(o): NodeId(n) for o, n in data["nodes"]}
-    also = frozenset(QueryId(q) for q in data["also"])
-    transition = Transition(query, data["source"], data["target"], nodes, data["moves"], also)
-    waiting = tuple(_step_from_json(step) for step in data["waiting"])
-    apart = {OperatorId(o): str(name) for o, name in data["apart"]}
-    reasons = {OperatorId(o): str(reason) for o, reason in data["reasons"]}
-    return TransitionProgress(
-        transition,
-        Itinerary(waiting, apart, reasons),
-        tuple(OperatorId(o) for o in data["moved"]),
-        None if data["step"] is None else _step_from_json(data["step"]),
-        waiting,
-        {OperatorId(o): NodeId(n) for o, n in data["held"]},
-        bool(data["arrived"]),
-        data["returning"],
+    return TransitionRecord(
+        transition.query,
+        transition.source,
+        transition.target,
+        dict(transition.nodes),
+        transition.moves,
+        transition.also,
+        dict(itinerary.apart),
+        dict(itinerary.reasons),
+        progress.moved,
+        None if progress.step is None else _recorded(progress.step),
+        tuple(map(_recorded, progress.waiting)),
+        dict(progress.held),
+        progress.has_arrived,
+        progress.returning,
     )
 
 
-def _step_to_json(step: Step) -> list[Any]:
-    return [list(step.operators), None if step.protocol is None else step.protocol.name]
+def progress_of(record: TransitionRecord) -> TransitionProgress:
+    waiting = tuple(map(_step, record.waiting))
+    return TransitionProgress(
+        Transition(record.query, record.source, record.target, record.nodes, record.moves, record.also),
+        Itinerary(waiting, record.apart, record.reasons),
+        record.moved,
+        None if record.step is None else _step(record.step),
+        waiting,
+        dict(record.held),
+        record.has_arrived,
+        record.returning,
+    )
 
 
-def _step_from_json(data: list[Any]) -> Step:
-    operators, protocol = data
-    return Step(tuple(OperatorId(o) for o in operators), None if protocol is None else STEP_PROTOCOLS[protocol])
+def _recorded(step: Step) -> TransitionStep:
+    return TransitionStep(step.operators, None if step.protocol is None else step.protocol.name)
+
+
+def _step(recorded: TransitionStep) -> Step:
+    return Step(recorded.operators, None if recorded.protocol is None else STEP_PROTOCOLS[recorded.protocol])

@@ -1,8 +1,8 @@
 """Transitions on the running data plane: a query's operators move to where another mechanism wants them.
 
 The new mechanism places the query's operators; then they move, in the steps that the protocol orders. Only operators
-whose node changes are touched. When a step is taken back too often, the old mechanism places the query again, and what
-has moved moves back: the query runs throughout. How far a transition is, is written down before every step; after a
+whose node changes are touched. When a step is aborted too often, the old mechanism places the query again, and moved
+operators move back: the query runs throughout. How far a transition is, is written down before every step; after a
 crash it goes on from there.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from meander.adapt.decisions import Outcome, Transition
+from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import assign, place_again
 from meander.coordinator.adaptation.costs import Cost
-from meander.coordinator.adaptation.transition_records import PREFIX, TransitionProgress, from_json, note_of, to_json
+from meander.coordinator.adaptation.transition_records import TransitionProgress, progress_of, record_of
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols.transitions import TRANSITIONS, Itinerary, Step, transition_protocol
 from meander.model.errors import InputError
@@ -25,6 +25,8 @@ from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.decisions import TransitionRecord
+from meander.run.store.records.record import forget
 
 _log = logging.getLogger(__name__)
 PROTOCOLS = tuple(p.name for p in TRANSITIONS)
@@ -35,8 +37,8 @@ SURROUNDED = "what it reads or what reads it changed at the same time, so its st
 
 
 @dataclass(slots=True)
-class _Course:
-    """One transition under way."""
+class _RunningTransition:
+    """One transition in flight."""
 
     transition: Transition
     itinerary: Itinerary
@@ -46,15 +48,15 @@ class _Course:
     waiting: list[Step] = field(default_factory=list)
     applied: Applied | None = None
     step: Step | None = None
-    """What is under way; None while operators get fragments of their own, or join others again."""
+    """The step in flight; None while operators get fragments of their own, or join others again."""
     step_started: float = 0.0
     steps: int = 0
     moved: tuple[OperatorId, ...] = ()
     arrived: float | None = None
-    """When the last operator ran at its new place."""
+    """The time at which the last operator ran at its new place."""
     cost: Cost = field(default_factory=Cost)
     returning: str | None = None
-    """Why it goes back, once it does."""
+    """The reason why it goes back, once it does."""
 
 
 class Transitions:
@@ -66,40 +68,51 @@ class Transitions:
         self.costs: dict[QueryId, Cost] = {}
         """Of the last transition of each query."""
         self.selection_s = 0.0
-        """What choosing the mechanism took, for each transition that is started next."""
-        self._courses: dict[QueryId, _Course] = {}
+        """The time that choosing the mechanism took, for each transition that is started next."""
+        self._running: dict[QueryId, _RunningTransition] = {}
         self._gathering = 0
         self._is_due = False
         """Whether something has been said that the loop has not begun with."""
 
     @property
     def under_way(self) -> tuple[QueryId, ...]:
-        return tuple(self._courses)
+        return tuple(self._running)
 
     def start(self, transition: Transition) -> None:
         """Places the query anew and begins to move it. Raises when it cannot; the old mechanism has it again then."""
-        if transition.query in self._courses:
+        if transition.query in self._running:
             raise InputError(f"query {transition.query!r} is in a transition already; wait until it has ended")
-        course = self._placed(transition, transition.target, escalates=False)
-        if course.report.unplaced:
-            operator, reason = next(iter(course.report.unplaced.items()))
-            self._give_back(transition, course)
+        running = self._placed(transition, transition.target, escalates=False)
+        if running.report.unplaced:
+            operator, reason = next(iter(running.report.unplaced.items()))
+            self._give_back(transition, running)
             raise InputError(f"{transition.target} finds no place for operator {operator}: {reason}")
-        course.cost.selection_s = self.selection_s
-        self._courses[transition.query] = course
+        running.cost.selection_s = self.selection_s
+        self._running[transition.query] = running
         try:
             with self.together():
-                self._begin(course)
+                self._begin(running)
         except JournalError as error:
-            if course.applied is None:
-                del self._courses[transition.query]
-                self._give_back(transition, course)
+            if running.applied is None:
+                del self._running[transition.query]
+                self._give_back(transition, running)
             raise InputError(f"the transition of query {transition.query!r} cannot begin: {error}") from None
+
+    def give_up(self, query: QueryId) -> None:
+        """The query is about to be stopped: what it shares with others follows its placement as in any change."""
+        running = self._running.pop(query, None)
+        if running is None:
+            return
+        operators = (*running.moved, *running.itinerary.apart)
+        self._release(operators)
+        self.loop.deployer.note(operators)
+        with suppress(JournalError):  # a restart forgets transitions of queries that are gone
+            self.loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is started inside begins at its end, all at the same time: slots stop between two steps once, not for
-        every query."""
+        """Collects transitions that are started inside, and begins them at the end, all at the same time: slots stop
+        between two steps once, not for every query."""
         self._gathering += 1
         try:
             yield
@@ -112,14 +125,15 @@ class Transitions:
                 except JournalError as error:
                     _log.warning("transitions begin later: %s", error)  # the loop tries again
 
-    def _give_back(self, transition: Transition, course: _Course) -> None:
-        """The old mechanism places the query again; where that differs from what runs, it moves as for any change."""
+    def _give_back(self, transition: Transition, running: _RunningTransition) -> None:
+        """The old mechanism places the query again; where that differs from the deployment, it moves as for any
+        change."""
         back = self._placed(transition, transition.source)
-        self._release((*course.moved, *back.moved))
+        self._release((*running.moved, *back.moved))
         self.loop.follow(back.moved, back.report, self.loop.clock())
 
-    def _placed(self, transition: Transition, mechanism: str, *, escalates: bool = True) -> _Course:
-        """The course to where a mechanism wants the query; its operators are held where they are.
+    def _placed(self, transition: Transition, mechanism: str, *, escalates: bool = True) -> _RunningTransition:
+        """The transition to where a mechanism wants the query; its operators are held where they are.
 
         Without `escalates` it is the mechanism's own answer: one that only a solver finds is no reason to switch.
         """
@@ -136,10 +150,10 @@ class Transitions:
                 held[operator] = here
                 moved.append(operator)
         itinerary = self._itinerary(loop.catalog.plan, moved)
-        course = _Course(transition, itinerary, report, started, clock() - started, list(itinerary.steps))
-        course.moved = tuple(moved)
-        course.cost.count_placement(report, course.placement_s)
-        return course
+        running = _RunningTransition(transition, itinerary, report, started, clock() - started, list(itinerary.steps))
+        running.moved = tuple(moved)
+        running.cost.count_placement(report, running.placement_s)
+        return running
 
     def _runs_on(self, operator: OperatorId) -> NodeId | None:
         deployment = self.loop.deployer.deployment
@@ -157,48 +171,50 @@ class Transitions:
 
     # ---------------------------------------------------------------- steps
 
-    def _begin(self, course: _Course) -> None:
-        """Operators that need it get fragments of their own; what moves with its state anyway moves along."""
-        alone = dict(course.itinerary.apart)
+    def _begin(self, running: _RunningTransition) -> None:
+        """Operators that need it get fragments of their own; operators that move with their state anyway move along."""
+        alone = dict(running.itinerary.apart)
         if not alone:
-            self._next(course)
+            self._next(running)
             return
-        self._set_apart(course)
+        self._set_apart(running)
         first: tuple[OperatorId, ...] = ()
-        if course.waiting and course.waiting[0].protocol is None:
-            course.step = course.waiting.pop(0)
-            first = course.step.operators
-        self._follow(course, first, alone)
+        if running.waiting and running.waiting[0].protocol is None:
+            running.step = running.waiting.pop(0)
+            first = running.step.operators
+        self._follow(running, first, alone)
 
-    def _next(self, course: _Course) -> None:
+    def _next(self, running: _RunningTransition) -> None:
         """Lets the next operators move; behind the last, those that were apart join others again."""
-        course.step = course.waiting.pop(0) if course.waiting else None
-        if course.step is not None:
-            self._make_special(course.step)
-            self._follow(course, course.step.operators)
+        running.step = running.waiting.pop(0) if running.waiting else None
+        if running.step is not None:
+            self._make_special(running.step)
+            self._follow(running, running.step.operators)
             return
-        course.arrived = self.loop.clock()
-        apart = tuple(course.itinerary.apart)
-        self._release(course.moved)
-        self._follow(course, (), apart)
+        running.arrived = self.loop.clock()
+        apart = tuple(running.itinerary.apart)
+        self._release(running.moved)
+        self._follow(running, (), apart)
 
-    def _set_apart(self, course: _Course) -> None:
-        query, apart = course.transition.query, course.itinerary.apart
+    def _set_apart(self, running: _RunningTransition) -> None:
+        query, apart = running.transition.query, running.itinerary.apart
         self.loop.deployer.placed.apart.update((o, f"{query} {name}") for o, name in apart.items())
 
     def _make_special(self, step: Step) -> None:
         if step.protocol is not None:
             self.loop.deployer.special.update(dict.fromkeys(step.operators, step.protocol))
 
-    def _follow(self, course: _Course, moving: Iterable[OperatorId], others: Iterable[OperatorId] = ()) -> None:
+    def _follow(
+        self, running: _RunningTransition, moving: Iterable[OperatorId], others: Iterable[OperatorId] = ()
+    ) -> None:
         """Lets operators move, and others be grouped anew."""
         moving = tuple(moving)
         for operator in moving:
             self.loop.deployer.placed.held.pop(operator, None)
-        self._remember(course)
-        course.steps += bool(moving)
-        course.step_started = self.loop.clock()
-        course.applied = self.loop.expect((*moving, *others), course.report, course.step_started)
+        self._remember(running)
+        running.steps += bool(moving)
+        running.step_started = self.loop.clock()
+        running.applied = self.loop.expect((*moving, *others), running.report, running.step_started)
         self._is_due = True
 
     def _release(self, operators: Iterable[OperatorId]) -> None:
@@ -209,120 +225,122 @@ class Transitions:
             deployer.placed.apart.pop(operator, None)
             deployer.special.pop(operator, None)
 
-    def poll(self) -> Mapping[QueryId, Outcome]:
+    def poll(self) -> Mapping[QueryId, TransitionOutcome]:
         """Transitions that ended since the last call, each told once. The loop is polled by its owner."""
         with self.together():
             return self._poll()
 
-    def _poll(self) -> Mapping[QueryId, Outcome]:
-        ended: dict[QueryId, Outcome] = {}
-        for query, course in list(self._courses.items()):
-            applied = course.applied
+    def _poll(self) -> Mapping[QueryId, TransitionOutcome]:
+        ended: dict[QueryId, TransitionOutcome] = {}
+        for query, running in list(self._running.items()):
+            applied = running.applied
             assert applied is not None
             problems = [o.reason for o in applied.outcomes if o.reason is not None]
-            if len(problems) > MOST_RETRIES and course.returning is None and course.arrived is None:
-                self._count(course)
-                self._return(course, problems[-1])
+            if len(problems) > MOST_RETRIES and running.returning is None and running.arrived is None:
+                self._count(running)
+                self._return(running, problems[-1])
                 continue
             if applied.ended is None:
                 continue
-            self._count(course)
-            if course.arrived is None:
-                self._next(course)
-            latest = course.applied
-            if course.arrived is not None and latest is not None and (latest is applied or latest.ended is not None):
-                ended[query] = self._ended(query, course)
+            self._count(running)
+            if running.arrived is None:
+                self._next(running)
+            latest = running.applied
+            if running.arrived is not None and latest is not None and (latest is applied or latest.ended is not None):
+                ended[query] = self._ended(query, running)
         return ended
 
-    def _return(self, course: _Course, reason: str) -> None:
+    def _return(self, running: _RunningTransition, reason: str) -> None:
         """Back to the old mechanism's placement: operators that have not moved stay, the others move back."""
-        self._release(course.moved)
-        back = self._placed(course.transition, course.transition.source)
-        back.returning, back.started, back.steps = reason, course.started, course.steps
-        back.cost.add(course.cost)
-        self.loop.deployer.note(course.moved)
-        self._courses[course.transition.query] = back
+        self._release(running.moved)
+        back = self._placed(running.transition, running.transition.source)
+        back.returning, back.started, back.steps = reason, running.started, running.steps
+        back.cost.add(running.cost)
+        self.loop.deployer.note(running.moved)
+        self._running[running.transition.query] = back
         self._begin(back)
 
     # ---------------------------------------------------------------- crashes
 
-    def _remember(self, course: _Course) -> None:
-        """Writes down what is to be done next."""
+    def _remember(self, running: _RunningTransition) -> None:
+        """Writes down the next step."""
         held = self.loop.deployer.placed.held
-        later = {o: held[o] for step in course.waiting for o in step.operators if o in held}
+        later = {o: held[o] for step in running.waiting for o in step.operators if o in held}
         progress = TransitionProgress(
-            course.transition,
-            course.itinerary,
-            course.moved,
-            course.step,
-            tuple(course.waiting),
+            running.transition,
+            running.itinerary,
+            running.moved,
+            running.step,
+            tuple(running.waiting),
             later,
-            course.arrived is not None,
-            course.returning,
+            running.arrived is not None,
+            running.returning,
         )
-        self.loop.host.store.commit(Commit(notes={note_of(course.transition.query): to_json(progress)}))
+        self.loop.host.store.commit(Commit(records=(record_of(progress),)))
 
     def restore(self) -> tuple[Transition, ...]:
-        """Takes up what was under way when the process ended. To be called before the loop recovers; then `resume`."""
+        """Takes up transitions that were in flight when the process ended. To be called before the loop recovers;
+        then `resume`."""
         loop = self.loop
-        for key, data in loop.host.store.notes(PREFIX).items():
-            query = QueryId(key[len(PREFIX) :])
+        for query, record in loop.host.store.records(TransitionRecord).items():
             if query not in loop.catalog.plan.queries:
-                loop.host.store.commit(Commit(notes={key: None}))
+                loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
                 continue
-            found = from_json(query, data)
+            found = progress_of(record)
             now = loop.clock()
-            course = _Course(found.transition, found.itinerary, BatchReport(0), now, 0.0, list(found.waiting))
-            course.moved, course.step, course.returning = found.moved, found.step, found.returning
-            course.arrived = now if found.has_arrived else None
-            self._courses[query] = course
+            running = _RunningTransition(
+                found.transition, found.itinerary, BatchReport(0), now, 0.0, list(found.waiting)
+            )
+            running.moved, running.step, running.returning = found.moved, found.step, found.returning
+            running.arrived = now if found.has_arrived else None
+            self._running[query] = running
             chosen = found.transition.target if found.returning is None else found.transition.source
             assign(loop.engine, query, chosen)
             if found.has_arrived:
                 continue
-            self._set_apart(course)
-            if course.step is not None:
-                self._make_special(course.step)
+            self._set_apart(running)
+            if running.step is not None:
+                self._make_special(running.step)
             alive = loop.catalog.topology.is_alive
             loop.deployer.placed.held.update((o, node) for o, node in found.held.items() if alive(node))
-        return tuple(c.transition for c in self._courses.values())
+        return tuple(c.transition for c in self._running.values())
 
     def resume(self) -> None:
-        """Goes on with what was restored. To be called after the loop has recovered."""
+        """Goes on with restored transitions. To be called after the loop has recovered."""
         loop = self.loop
-        for course in self._courses.values():
-            moving = course.step.operators if course.step is not None else ()
-            mine = {*moving, *course.itinerary.apart}
-            course.step_started = loop.clock()
-            course.applied = loop.expect(mine, course.report, course.step_started, join=True)
+        for running in self._running.values():
+            moving = running.step.operators if running.step is not None else ()
+            mine = {*moving, *running.itinerary.apart}
+            running.step_started = loop.clock()
+            running.applied = loop.expect(mine, running.report, running.step_started, join=True)
         loop.begin_expected()
 
     # ---------------------------------------------------------------- ending
 
-    def _count(self, course: _Course) -> None:
+    def _count(self, running: _RunningTransition) -> None:
         """Adds what the step that ends took."""
-        applied = course.applied
+        applied = running.applied
         assert applied is not None
         ended = self.loop.clock() if applied.ended is None else applied.ended
-        moving = course.step.operators if course.step is not None else ()
+        moving = running.step.operators if running.step is not None else ()
         plan = self.loop.catalog.plan
         kinds = {o: type(plan[o].spec).__name__ for o in moving if o in plan.operators}
-        waited = course.step_started - course.started - course.placement_s
-        seconds = ended - course.step_started if course.arrived is None else 0.0
-        course.cost.count_step(applied.outcomes, seconds, kinds, waited)
-        if course.step is not None and course.step.protocol is not None and course.step.protocol.overlaps:
+        waited = running.step_started - running.started - running.placement_s
+        seconds = ended - running.step_started if running.arrived is None else 0.0
+        running.cost.count_step(applied.outcomes, seconds, kinds, waited)
+        if running.step is not None and running.step.protocol is not None and running.step.protocol.overlaps:
             done = [o for o in applied.outcomes if o.reason is None and not o.overlapped]
             with_state = {o: SURROUNDED for outcome in done for o in outcome.operators if o in kinds}
-            course.cost.reasons = {**course.cost.reasons, **with_state}
+            running.cost.reasons = {**running.cost.reasons, **with_state}
 
-    def _ended(self, query: QueryId, course: _Course) -> Outcome:
-        del self._courses[query]
-        self.loop.host.store.commit(Commit(notes={note_of(query): None}))
-        if course.arrived is not None:
-            course.cost.tidying_s = self.loop.clock() - course.arrived
-        seconds = self.loop.clock() - course.started
-        course.cost.steps, course.cost.moved = course.steps, len(course.moved)
-        course.cost.reasons = {**course.itinerary.reasons, **course.cost.reasons}
-        self.costs[query] = course.cost
-        done = course.returning is None
-        return Outcome(done, course.returning or course.cost.remark, seconds, float(course.cost.bytes))
+    def _ended(self, query: QueryId, running: _RunningTransition) -> TransitionOutcome:
+        del self._running[query]
+        self.loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
+        if running.arrived is not None:
+            running.cost.tidying_s = self.loop.clock() - running.arrived
+        seconds = self.loop.clock() - running.started
+        running.cost.steps, running.cost.moved = running.steps, len(running.moved)
+        running.cost.reasons = {**running.itinerary.reasons, **running.cost.reasons}
+        self.costs[query] = running.cost
+        done = running.returning is None
+        return TransitionOutcome(done, running.returning or running.cost.remark, seconds, float(running.cost.bytes))

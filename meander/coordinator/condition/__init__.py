@@ -1,1 +1,2 @@
-"""The condition of queries and of the service, and the doctor who compares what runs with the catalog."""
+"""The condition of queries and of the service, and the doctor, which compares the running fragments with the
+catalog."""

@@ -1,8 +1,7 @@
 """The condition of a query and of the service: one definition, for the API, the page, the commands and the metrics.
 
-It is a function of plain facts: what is paused, what has no place or no route, what waits and is not taken, which
-demands are missed, and whether the sources give anything. `looking` gathers the facts; docs/operations.md has the same
-as a table.
+It is a function of plain facts: pauses, missing places and routes, waiting tuples, missed demands, and quiet sources.
+`looking` gathers the facts; docs/operations.md has the same as a table.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _STEPS = (1, 2, 5, 10, 20, 30)
 
 
 class Status(StrEnum):
-    """How a query is doing, the worst first."""
+    """The condition of a query, the worst first."""
 
     STOPPING = "stopping"
     PAUSED = "paused"
@@ -67,24 +66,25 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class QueryFacts:
-    """What there is to know of a query. Reasons are sentences without a full stop, the most important one first."""
+    """The facts that decide a query's condition. Reasons are sentences without a full stop, the most important one
+    first."""
 
     is_stopping: bool = False
     paused: tuple[str, ...] = ()
-    """Why its data, its sink or a stream is paused until somebody resumes it."""
+    """The reasons why its data, its sink or a stream is paused until a user resumes it."""
     waiting: tuple[str, ...] = ()
-    """What it waits for: a place, a route, a node, the end of a change."""
+    """The things that it waits for: a place, a route, a node, the end of a change."""
     stuck: tuple[Stuck, ...] = ()
     missed: tuple[tuple[Demand, float], ...] = ()
-    """Demands that apply now and are not met, with what is measured."""
+    """Demands that apply now and are not met, with the measured values."""
     waits_for: str | None = None
-    """Whom its windows wait for, in words, if their time stands still although other sources go on."""
+    """The source that its windows wait for, in words, if their time stands still although other sources go on."""
     pending: int = 0
     """Tuples on their way."""
     quiet_ms: int | None = None
-    """How long none of its sources has given anything; None when that is not known."""
+    """The time for which none of its sources has given anything; None when that is not known."""
     trouble: str | None = None
-    """What keeps everything on its host from running, if something does."""
+    """The reason why nothing runs on its host; None when all is well."""
 
 
 def query_condition(facts: QueryFacts) -> Condition:
@@ -111,7 +111,7 @@ def query_condition(facts: QueryFacts) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """What there is to know of a coordinator."""
+    """The facts that decide a coordinator's condition."""
 
     is_ready: bool = True
     is_stopping: bool = False
@@ -128,7 +128,7 @@ class ServiceCondition:
     """starting, ok, degraded or stopping."""
     problems: tuple[str, ...] = ()
     queries: Mapping[str, int] = field(default_factory=dict)
-    """How many there are in each condition."""
+    """The number of queries in each condition."""
 
 
 def service_condition(facts: ServiceFacts) -> ServiceCondition:
@@ -172,7 +172,7 @@ def missed(demand: Demand, value: float) -> str:
 
 
 def span(ms: float) -> str:
-    """A time that has passed, in steps that grow: what is told again and again need not change every second.
+    """A time that has passed, in steps that grow: repeated messages need not change every second.
 
     >>> span(12_345), span(3_700_000)
     ('10 s', '1 h')

@@ -1,4 +1,4 @@
-"""Looking at a query: the facts of its condition, from the catalog, what is deployed and what hosts report."""
+"""Looking at a query: the facts of its condition, from the catalog, the deployment and the reports of hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_REPORTS: Reports = {}
 def facts_of(
     loop: PlacementLoop,
     operators: Sequence[OperatorId],
-    outlets: Sequence[str],
+    sink_bindings: Sequence[str],
     reports: Reports,
     flows: Mapping[ChannelId, ChannelFlow] | None = None,
     missed: Sequence[tuple[Demand, float]] = (),
@@ -31,7 +31,7 @@ def facts_of(
     *,
     is_stopping: bool = False,
 ) -> QueryFacts:
-    """What there is to know of a query now; `flows` are those of all reports, for callers that look at many queries."""
+    """The facts of a query now; `flows` are those of all reports, for callers that examine many queries."""
     flows = merged_flows(reports) if flows is None else flows
     channels = query_channels(loop.catalog.plan, loop.deployer.deployment, operators)
     found = {c: flows[c] for c in channels if c in flows}
@@ -39,7 +39,7 @@ def facts_of(
     placeless = tuple(_unplaced(loop, operators))
     return QueryFacts(
         is_stopping=is_stopping,
-        paused=(*_paused_sinks(outlets, reports), *_paused_streams(loop, operators, reports), *failed),
+        paused=(*_paused_sinks(sink_bindings, reports), *_paused_streams(loop, operators, reports), *failed),
         waiting=(*gone, *(placeless or _not_deployed(loop, operators)), *_cut_off(loop, operators)),
         stuck=tuple(
             Stuck(_where(loop, channel, channels[channel]), flow.pending, flow.stuck_ms)
@@ -58,11 +58,11 @@ def _at(site: str) -> str:
     return "" if site == HOME else f" at site {site}"
 
 
-def _paused_sinks(outlets: Iterable[str], reports: Reports) -> Iterator[str]:
-    for name in outlets:
+def _paused_sinks(sink_bindings: Iterable[str], reports: Reports) -> Iterator[str]:
+    for name in sink_bindings:
         for site, report in reports.items():
-            if name in report.outlets:
-                yield f"its sink cannot take results ({name}){_at(site)}: {report.outlets[name]}"
+            if name in report.sink_bindings:
+                yield f"its sink cannot take results ({name}){_at(site)}: {report.sink_bindings[name]}"
 
 
 def _streams(loop: PlacementLoop, operators: Iterable[OperatorId]) -> list[str]:
@@ -83,7 +83,7 @@ def _paused_fragments(
 ) -> tuple[list[str], list[str]]:
     """Reasons of fragments whose node is gone or that are tried again by themselves, and of those that failed.
 
-    A query that only shares a fragment with what failed has not failed: it waits until that is set apart.
+    A query that only shares a fragment with failed operators has not failed: it waits until that is set apart.
     """
     here, owner, quarantine = loop.host.routing.paused, loop.deployer.deployment.owner, loop.quarantine
     mine: dict[FragmentId, list[OperatorId]] = {}
@@ -155,7 +155,7 @@ def _cut_off(loop: PlacementLoop, operators: Sequence[OperatorId]) -> Iterator[s
 
 
 def _where(loop: PlacementLoop, channel: ChannelId, upstream: OperatorId) -> str:
-    """Where tuples of a channel wait, for people."""
+    """The place where tuples of a channel wait, in words."""
     spec = loop.catalog.plan[upstream].spec
     if channel == OUTSIDE + upstream and isinstance(spec, Sink):
         return f"for sink {spec.name}"
@@ -165,7 +165,8 @@ def _where(loop: PlacementLoop, channel: ChannelId, upstream: OperatorId) -> str
 def _quiet_ms(
     loop: PlacementLoop, operators: Sequence[OperatorId], flows: Mapping[ChannelId, ChannelFlow], reports: Reports
 ) -> int | None:
-    """How long all sources of a query have given nothing: those of this host by channel, those of sites by stream."""
+    """The time for which all sources of a query have given nothing: those of this host by channel, those of sites by
+    stream."""
     found = [flow.quiet_ms for channel, flow in flows.items() if _is_source(loop, channel)]
     for site, report in reports.items():
         if site != HOME:

@@ -1,8 +1,8 @@
-"""How long the event time of window aggregates has stood still although some of their sources went on.
+"""The time for which the event time of window aggregates has stood still although some of their sources went on.
 
-Windows wait for the slowest of their inputs. When one of them gives nothing, what the others gave is read, so no tuple
-waits in a channel, and yet nothing comes out. It shows in the watermarks of the sources: one moves, another does not.
-Only aggregates wait like that: joins, conjunctions and sequences give a pair as soon as both its tuples are there.
+Windows wait for the slowest of their inputs. When one of them gives nothing, the tuples of the others are read, so no
+tuple waits in a channel, and yet nothing comes out. It shows in the watermarks of the sources: one moves, another does
+not. Only aggregates wait like that: joins, conjunctions and sequences give a pair as soon as both its tuples are there.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from meander.run.frames import END
 from meander.run.installation import OUTSIDE
 
 QUIET_MS = 10_000
-"""When no source has moved for so long, all of them are quiet, and nobody waits for anything."""
+"""Time without progress of any source after which all are quiet, and nothing counts as waiting."""
 
-Marks = Mapping[OperatorId, Mapping[OperatorId, int]]
+SourceWatermarks = Mapping[OperatorId, Mapping[OperatorId, int]]
 """By window aggregate that could wait for one of several sources: the watermarks of those that have not ended."""
 
 
-def marks_of(
+def source_watermarks(
     plan: GlobalPlan, operators: Sequence[OperatorId], counters: Mapping[ChannelId, ChannelCounters]
 ) -> dict[OperatorId, dict[OperatorId, int]]:
-    """Those of a query, as far as the sources are on one host."""
+    """The watermarks of a query's sources, as far as the sources are on one host."""
     found: dict[OperatorId, dict[OperatorId, int]] = {}
     for operator in operators:
         if operator not in plan.operators or not isinstance(plan[operator].spec, WindowAggregate):
@@ -35,10 +35,10 @@ def marks_of(
         sources = list(_sources(plan, operator))
         if any(ChannelId(OUTSIDE + o) not in counters for o in sources):
             continue
-        marks = {o: counters[ChannelId(OUTSIDE + o)].watermark for o in sources}
-        marks = {o: mark for o, mark in marks.items() if mark < END}
-        if len(marks) > 1:
-            found[operator] = marks
+        watermarks = {o: counters[ChannelId(OUTSIDE + o)].watermark for o in sources}
+        watermarks = {o: watermark for o, watermark in watermarks.items() if watermark < END}
+        if len(watermarks) > 1:
+            found[operator] = watermarks
     return found
 
 
@@ -60,11 +60,11 @@ class _Track:
     fastest: int
     """The furthest that a source was seen."""
     base: int
-    """Where that was when the slowest moved last."""
+    """The position of the fastest when the slowest moved last."""
     moved_ms: int
-    """When a source moved last."""
+    """The time at which a source moved last."""
     since_ms: int | None = None
-    """When a source first moved after the slowest had."""
+    """The time at which a source first moved after the slowest had."""
 
 
 class EventTimeProgress:
@@ -73,13 +73,15 @@ class EventTimeProgress:
     def __init__(self) -> None:
         self._tracks: dict[tuple[QueryId, OperatorId], _Track] = {}
 
-    def read(self, now_ms: int, marks: Mapping[QueryId, Marks]) -> dict[QueryId, tuple[int, OperatorId]]:
+    def read(
+        self, now_ms: int, watermarks: Mapping[QueryId, SourceWatermarks]
+    ) -> dict[QueryId, tuple[int, OperatorId]]:
         """Queries whose time stands still: for how long at least, and the source that is the furthest behind."""
-        known = {(query, aggregate) for query, seen in marks.items() for aggregate in seen}
+        known = {(query, aggregate) for query, seen in watermarks.items() for aggregate in seen}
         self._tracks = {key: track for key, track in self._tracks.items() if key in known}
         found: dict[QueryId, tuple[int, OperatorId]] = {}
         for query, aggregate in sorted(known):
-            sources = marks[query][aggregate]
+            sources = watermarks[query][aggregate]
             held_ms = self._held_ms((query, aggregate), now_ms, max(sources.values()), min(sources.values()))
             if held_ms > found.get(query, (0, None))[0]:
                 found[query] = held_ms, min(sources, key=lambda o: sources[o])

@@ -1,8 +1,8 @@
-"""What nodes that went had: their links are remembered until the nodes are restored or forgotten.
+"""The records of removed nodes: their links are kept until the nodes are restored or forgotten.
 
-An arc is remembered while at least one of its ends is away. It comes back when both are there, whichever was restored
-last. A node that somebody adds again by hand comes with the links that are said, and only those to nodes that are still
-away stay remembered. A mobile node that was left without a link and found another one has moved on.
+An arc is kept while at least one of its ends is away. It comes back when both are there, whichever was restored last. A
+node that a user adds again by hand comes with the links that are given, and only those to nodes that are still away
+stay kept. A mobile node that was left without a link and found another one has moved on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ends = tuple[str, str]
 
 
 class DepartedNodes(Protocol):
-    """Arcs of nodes that are away, and nodes that nobody wants back. The ledger is one."""
+    """The arcs of nodes that are away, and the nodes that were forgotten. The ledger implements it."""
 
     def keep_arcs(self, links: Iterable[Link]) -> None: ...
 
@@ -40,14 +40,14 @@ class DepartedNodes(Protocol):
 
 @dataclass(slots=True)
 class Departure:
-    """What a batch of events means for the memory. Made before the events are applied, noted afterwards."""
+    """The effect of a batch of events on these records. Made before the events are applied, written afterwards."""
 
     topology: Topology
     memory: DepartedNodes
     lost: dict[Ends, Link] = field(default_factory=dict)
     """Arcs that went with one of their ends."""
     linked: set[Ends] = field(default_factory=set)
-    """Arcs that somebody added."""
+    """Arcs that the batch adds."""
     came: set[str] = field(default_factory=set)
     """Nodes that were added."""
     moved_on: set[str] = field(default_factory=set)
@@ -120,7 +120,7 @@ class Departure:
         return any({k.source, k.target} == pair for k in (*self.memory.arcs_of(name), *self.lost.values()))
 
     def note(self) -> set[str]:
-        """Writes down what it means, after the events were applied; gives nodes of which something else is known."""
+        """Writes down its effect, after the events were applied; gives nodes of which something else is known."""
         topology, memory = self.topology, self.memory
         kept = {ends: link for ends, link in self.lost.items() if any(topology.find(end) is None for end in ends)}
         if kept:
@@ -167,7 +167,7 @@ def forgetting(topology: Topology, memory: DepartedNodes, names: Collection[str]
 
 
 def _departed(topology: Topology, name: str, forgotten: Collection[str]) -> Node:
-    """What is known of a node that went; raises when it did not, or is forgotten."""
+    """The record of a removed node; raises when it was not removed, or is forgotten."""
     if topology.find(name) is not None:
         raise conflict(f"node {name!r} is there; only a node that was removed can be restored or forgotten")
     try:

@@ -1,4 +1,5 @@
-"""What happened, read from the ledger for people: a connection of its own, so that nobody waits for a listing."""
+"""The history of events, read from the ledger for people: a connection of its own, so that listings hold up no
+decision."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class EventHistory:
             return self._db.execute(query, values).fetchall()
 
     def events(self, since: int, limit: int) -> list[dict[str, Any]]:
-        """Events after a sequence number, oldest first, with what their batch came to."""
+        """Events after a sequence number, oldest first, with the results of their batches."""
         query = """SELECT e.seq, e.at_ms, e.event, b.number, b.applied, b.outcome
                    FROM events e JOIN batches b ON b.number = e.batch WHERE e.seq > ? ORDER BY e.seq {} LIMIT ?"""
         newest = since == NEWEST

@@ -1,8 +1,8 @@
-"""The ledger: what the coordinator must not forget, in one SQLite file in WAL mode.
+"""The ledger: the durable facts of a coordinator, in one SQLite file in WAL mode.
 
-A change is written twice: accepted before anything happens, and applied with all that came of it. So a process that
-ends in between finds its unfinished business when it starts again. What runs is in the host's store; the ledger
-holds what should run and why. One thread writes and reads here; everybody else asks `history`.
+A change is written twice: accepted before anything happens, and applied with its result. So a process that ends in
+between finds its unfinished work when it starts again. The host's store holds the running fragments; the ledger holds
+the decisions, and their reasons. One thread writes and reads here; all other readers ask `history`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRUNE_EVERY = 500
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Where an operator is to run, and why."""
+    """The node on which an operator is to run, and the reason."""
 
     node: NodeId
     pinned: bool
@@ -45,7 +45,7 @@ class Placing:
 class QueryStep:
     """A query came (with its text) or went; steps of one batch happened at once.
 
-    Without a query, it only says from where on operators are counted: what was there before has been forgotten.
+    Without a query, it only says from where on operators are counted: earlier steps have been forgotten.
     """
 
     position: int
@@ -54,12 +54,12 @@ class QueryStep:
     query: str
     text: str | None
     first: int | None
-    """The number of the first operator that came with it; None: counted on from what was before."""
+    """The number of the first operator that came with it; None: counted on from the step before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """A request that was seen before, and what it was answered, once it was."""
+class KeyedAnswer:
+    """A request that was seen before, and its answer, once there is one."""
 
     fingerprint: str
     batch: int | None
@@ -280,14 +280,14 @@ class Ledger:
     def mechanisms(self) -> dict[str, str]:
         return dict(self._db.execute("SELECT * FROM mechanisms").fetchall())
 
-    def save_outlet(self, channel: ChannelId, query: str, sink: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO outlets VALUES (?, ?, ?)", (int(channel), query, sink))
+    def save_sink_binding(self, channel: ChannelId, query: str, sink: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO sink_bindings VALUES (?, ?, ?)", (int(channel), query, sink))
 
-    def forget_outlet(self, channel: ChannelId) -> None:
-        self._db.execute("DELETE FROM outlets WHERE channel = ?", (int(channel),))
+    def forget_sink_binding(self, channel: ChannelId) -> None:
+        self._db.execute("DELETE FROM sink_bindings WHERE channel = ?", (int(channel),))
 
-    def outlets(self) -> list[tuple[ChannelId, str, str]]:
-        rows = self._db.execute("SELECT channel, query, sink FROM outlets ORDER BY channel")
+    def sink_bindings(self) -> list[tuple[ChannelId, str, str]]:
+        rows = self._db.execute("SELECT channel, query, sink FROM sink_bindings ORDER BY channel")
         return [(ChannelId(channel), query, sink) for channel, query, sink in rows]
 
     # ---------------------------------------------------------------- placements and what was done
@@ -315,15 +315,15 @@ class Ledger:
 
     # ---------------------------------------------------------------- requests that may come twice
 
-    def remembered(self, key: str) -> Remembered | None:
+    def answer_to(self, key: str) -> KeyedAnswer | None:
         row = self._db.execute("SELECT fingerprint, batch, status, body FROM answers WHERE key = ?", (key,)).fetchone()
         return (
-            None if row is None else Remembered(row[0], row[1], row[2], None if row[3] is None else json.loads(row[3]))
+            None if row is None else KeyedAnswer(row[0], row[1], row[2], None if row[3] is None else json.loads(row[3]))
         )
 
-    def expect(self, key: str, fingerprint: str, at_ms: int, batch: int | None, form: Any) -> None:
+    def expect(self, key: str, fingerprint: str, at_ms: int, batch: int | None, response: Any) -> None:
         """A request with this key was taken up; its answer follows in this form."""
-        row = (key, fingerprint, at_ms, batch, _text(form))
+        row = (key, fingerprint, at_ms, batch, _text(response))
         self._db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, NULL, ?)", row)
 
     def answered(self, key: str, status: int, body: Any) -> None:
@@ -332,7 +332,7 @@ class Ledger:
     def unanswered(self, batch: int) -> list[tuple[str, Any]]:
         """Requests that were part of a batch and have no answer: their keys, and the form of the answer."""
         rows = self._db.execute("SELECT key, body FROM answers WHERE batch = ? AND status IS NULL", (batch,))
-        return [(key, json.loads(form)) for key, form in rows]
+        return [(key, json.loads(response)) for key, response in rows]
 
 
 def _text(value: Any) -> str:

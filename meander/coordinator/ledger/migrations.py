@@ -156,7 +156,15 @@ CREATE TABLE forgotten_nodes (        -- removed nodes that nobody wants back
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED)
+WORDS = """
+ALTER TABLE outlets RENAME TO sink_bindings;
+UPDATE reconfigurations SET record = json_set(record, '$.status', 'committed')
+    WHERE json_extract(record, '$.status') = 'in_effect';
+UPDATE reconfigurations SET record = json_set(record, '$.status', 'aborted')
+    WHERE json_extract(record, '$.status') = 'taken_back';
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS)
 """In order; the first is number 1."""
 
 

@@ -1,9 +1,9 @@
-"""Recovery: the catalog as it was, rebuilt from the ledger, so that its numbers mean what they meant.
+"""Recovery: the catalog as it was, rebuilt from the ledger, so that its numbers keep their meaning.
 
 Operators get their numbers in the order in which queries came and went, so the log of queries is followed step by step,
-without those that nobody needs any more.
-Placements are not decided again: every operator is put where the ledger says it is. Operators of queries that were
-stopped, but that the host's store still knows, stay in the plan until the host has taken them up and can let go.
+without queries that left nothing in use. Placements are not decided again: every operator is put where the ledger says
+it is. Operators of queries that were stopped, but that the host's store still knows, stay in the plan until the host
+has taken them up and can let go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from meander.coordinator.ledger.ledger import Ledger, Placing
 from meander.coordinator.ledger.retention import QueryArrival, Retention
-from meander.deploy.records import change_from_json, fragment_from_json
 from meander.lang.demands import parse_demands
 from meander.lang.sql.script import sql
 from meander.lang.topology.reader import TopologyFile
@@ -29,6 +28,8 @@ from meander.place.changelog import ChangeLog
 from meander.place.physical import Preparation
 from meander.place.room import Room
 from meander.place.sharing import add_query, forget, remove_query
+from meander.run.store.records.deployment import FragmentRecord, RemoteFragmentRecord
+from meander.run.store.records.reconfigurations import ReconfigurationRecord
 from meander.run.store.store import Store
 
 FORGOTTEN_AT_ONCE = 50
@@ -37,13 +38,13 @@ FORGOTTEN_AT_ONCE = 50
 
 @dataclass(slots=True)
 class Recovered:
-    """A catalog that is what it was."""
+    """The catalog as it was before."""
 
     catalog: Catalog
     texts: dict[QueryId, str] = field(default_factory=dict)
     """The queries that run, as people wrote them."""
     since_ms: dict[QueryId, int] = field(default_factory=dict)
-    """When each came."""
+    """The time at which each query came."""
     ghosts: list[OperatorId] = field(default_factory=list)
     """Operators of stopped queries that the host still knows."""
     why: dict[OperatorId, str] = field(default_factory=dict)
@@ -61,10 +62,10 @@ def planned(name: QueryId, text: str, streams: Mapping[str, Stream], sinks: Mapp
 
 def known_to(store: Store) -> set[OperatorId]:
     """Operators that the host's store runs, or is about to."""
-    found = {o for row in store.notes("fragment ").values() for o in fragment_from_json(row).operators}
-    found |= {o for _, row in store.notes("far fragment ").values() for o in fragment_from_json(row).operators}
-    for data in store.notes("reconfiguration ").values():
-        found |= change_from_json(data).operators
+    found = {o for record in store.records(FragmentRecord).values() for o in record.fragment.operators}
+    found |= {o for record in store.records(RemoteFragmentRecord).values() for o in record.fragment.operators}
+    for record in store.records(ReconfigurationRecord).values():
+        found |= record.change.operators
     return found
 
 
@@ -76,17 +77,17 @@ def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]
     _follow_queries(found, ledger, set(running))
     _restore_demands(found.catalog, ledger)
     _restore_placements(found, ledger.placements())
-    found.catalog.difference()  # what was there before is no news
+    found.catalog.difference()  # earlier ones are no news
     return found
 
 
 def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) -> None:
-    """Queries come and go as they did, batch by batch; what nobody needs of that is then forgotten."""
+    """Adds and removes queries as the log says, batch by batch; queries that left nothing in use are then forgotten."""
     catalog = found.catalog
     preparation = Preparation(catalog.streams, catalog.sinks)
     batch = None
     leaving: dict[OperatorId, None] = {}
-    lineage = Retention()
+    retention = Retention()
     steps = ledger.query_log()
     for step in steps:
         if step.batch != batch:
@@ -100,24 +101,24 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
         if step.text is None:
             leaving.update(dict.fromkeys(remove_query(catalog, catalog.plan.query(name))))
             del found.texts[name], found.since_ms[name]
-            lineage.went(name, step.position, step.batch)
+            retention.went(name, step.position, step.batch)
         else:
             query = planned(name, step.text, catalog.streams, catalog.sinks)
             first = catalog.plan.next_operator
             add_query(catalog, preparation.prepare(Query(name, query.plan, query.demands)))
             made = frozenset(map(OperatorId, range(first, catalog.plan.next_operator)))
             used = frozenset(catalog.plan.serving(name))
-            lineage.came(name, QueryArrival(step.position, step.batch, first, made, used))
+            retention.came(name, QueryArrival(step.position, step.batch, first, made, used))
             found.texts[name], found.since_ms[name] = step.text, step.at_ms
     _let_go(found, leaving, running)
-    needed = lineage.needed(running)
+    needed = retention.needed(running)
     if len(needed) + FORGOTTEN_AT_ONCE <= len(steps):
         with ledger.transaction():
             ledger.keep_queries(needed, catalog.plan.next_operator)
 
 
 def _let_go(found: Recovered, leaving: dict[OperatorId, None], running: set[OperatorId]) -> None:
-    """Operators that nobody wanted any more at the end of a batch. Those that run still are only not shared again."""
+    """Releases operators without readers at the end of a batch. Those that still run are only not shared again."""
     plan = found.catalog.plan
     gone = [o for o in leaving if plan[o].state is OperatorState.TO_BE_REMOVED]
     leaving.clear()
@@ -182,7 +183,7 @@ def _restore_placements(found: Recovered, placements: Mapping[OperatorId, Placin
 
 
 def reopen(catalog: Catalog, log: ChangeLog) -> None:
-    """Writes down what has no place, or no route to its reader, so that the next batch places it."""
+    """Writes down operators without a place, or without a route to a reader, so that the next batch places them."""
     plan, placement = catalog.plan, catalog.placement
     homeless = {o for o, r in plan.operators.items() if r.state is OperatorState.TO_BE_PLACED}
     for operator, node in list(placement.nodes.items()):

@@ -1,4 +1,5 @@
-"""The auditor writes into the audit log what requests did, a moment later and many at a time: nobody waits for it."""
+"""The auditor writes requests into the audit log, a moment later and many at a time, so that no request waits for
+it."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ MOST_WAITING = 10_000
 class Auditor:
     """Entries from any thread; a thread of its own writes them."""
 
-    def __init__(self, book: MembershipStore) -> None:
-        self._book = book
+    def __init__(self, store: MembershipStore) -> None:
+        self._store = store
         self._waiting: deque[AuditEntry] = deque()
         self._dropped = 0
         self._ending = threading.Event()
@@ -40,7 +41,7 @@ class Auditor:
             self._dropped += 1
 
     def flush(self) -> None:
-        """Writes what waits, now."""
+        """Writes all waiting entries, now."""
         with self._writing:
             found = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if self._dropped and found:
@@ -50,7 +51,7 @@ class Auditor:
                 )
                 self._dropped = 0
             if found:
-                self._book.note_many(found)
+                self._store.note_many(found)
 
     def _run(self) -> None:
         while not self._ending.wait(EVERY_S):

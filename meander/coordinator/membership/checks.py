@@ -1,4 +1,4 @@
-"""What a site must get right before anything is done for it. Each check raises with the reason and the remedy."""
+"""The checks that a site must pass before it is served. Each raises with the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def check_clock(site: str, behind_ms: int) -> None:
         )
 
 
-def check_alone(said: Description, known: MemberSite | None, silent_ms: float, patience_ms: int) -> None:
+def check_alone(said: Description, known: MemberSite | None, silent_ms: float, session_timeout_ms: int) -> None:
     """A site is one directory: another one has to wait until the first is gone."""
     if known is None or not known.state.is_present or known.row.instance == said.instance:
         return
-    if silent_ms <= patience_ms:
+    if silent_ms <= session_timeout_ms:
         raise SiteRefusedError(
             Code.TWICE,
             f"site {said.site!r} is here already, at {known.row.address}, with another directory; stop that one first, "

@@ -9,7 +9,7 @@ import time
 from meander.coordinator.membership.members import Membership
 
 _log = logging.getLogger(__name__)
-LOOKS_PER_PATIENCE = 10
+LOOKS_PER_TIMEOUT = 10
 
 
 class Detector:
@@ -17,7 +17,7 @@ class Detector:
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        self._every_s = membership.patience_ms / 1000 / LOOKS_PER_PATIENCE
+        self._every_s = membership.session_timeout_ms / 1000 / LOOKS_PER_TIMEOUT
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sites", daemon=True)
 

@@ -1,4 +1,4 @@
-"""Comings and goings: what becomes of the topology when sites join, leave, drain or are not heard of.
+"""Membership events: what becomes of the topology when sites join, leave, drain or are not heard of.
 
 They are change events like any other. Those that wait at the same time are decided on together by the core's thread,
 which alone knows what the topology is at that moment; one that cannot be carried out is refused on its own.
@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any
 
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.commands import Answer, Command, CommandKind, Response, Task
+from meander.coordinator.commands import Answer, Command, CommandKind, CoreTask, Response
 from meander.coordinator.core import Core
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.membership.topology_projection import TopologyProjection, Value
@@ -25,7 +25,7 @@ Done = Future[None]
 
 @dataclass(slots=True, eq=False)
 class _Change:
-    """What a site wants of the topology."""
+    """The change of the topology that a site asks for."""
 
     events: Callable[[TopologyProjection], list[Value]]
     done: Done = field(default_factory=Future)
@@ -34,22 +34,22 @@ class _Change:
 class MembershipEvents:
     """For one coordinator, from any thread."""
 
-    def __init__(self, book: MembershipStore, reader: ChangeReader) -> None:
-        self._book, self._reader = book, reader
+    def __init__(self, store: MembershipStore, reader: ChangeReader) -> None:
+        self._store, self._reader = store, reader
         self._lock = threading.Lock()
         self._waiting: list[_Change] = []
 
     def come(self, core: Core, nodes: Sequence[Mapping[str, Any]]) -> Done:
-        """Nodes are there from now on: new ones with what is said about them, others as they were."""
-        return self._ask(core, lambda sight: sight.come(nodes))
+        """Nodes are there from now on: new ones with their descriptions, others as they were."""
+        return self._ask(core, lambda projection: projection.come(nodes))
 
     def go(self, core: Core, nodes: Sequence[str]) -> Done:
         """Nodes are gone with their links, which are remembered."""
-        return self._ask(core, lambda sight: sight.go(nodes))
+        return self._ask(core, lambda projection: projection.go(nodes))
 
     def drain(self, core: Core, nodes: Sequence[str]) -> Done:
         """Nodes take no operators any more; those that can go elsewhere do."""
-        return self._ask(core, lambda sight: sight.drain(nodes))
+        return self._ask(core, lambda projection: projection.drain(nodes))
 
     def _ask(self, core: Core, events: Callable[[TopologyProjection], list[Value]]) -> Done:
         change = _Change(events)
@@ -57,13 +57,13 @@ class MembershipEvents:
             first = not self._waiting
             self._waiting.append(change)
         if first:
-            act = Task(self._decide)
-            act.answer.add_done_callback(self._ended)
-            core.ask(act)
+            change_topology = CoreTask(self._decide)
+            change_topology.answer.add_done_callback(self._ended)
+            core.ask(change_topology)
         return change.done
 
     def _ended(self, answer: Future[Answer]) -> None:
-        """Whoever was not answered because the core stopped or failed is told so."""
+        """Answers requests that were left open because the core stopped or failed."""
         error = answer.exception()
         if error is not None:
             for change in self._take():
@@ -87,20 +87,20 @@ class MembershipEvents:
         return HTTPStatus.OK, None
 
     def _carry_out(self, core: Core, changes: Sequence[_Change]) -> None:
-        sight = TopologyProjection(core.loop.catalog.topology, self._book)
-        wishes: list[tuple[_Change, Command]] = []
+        projection = TopologyProjection(core.loop.catalog.topology, self._store)
+        commands: list[tuple[_Change, Command]] = []
         for change in changes:
             try:
-                events = change.events(sight)
+                events = change.events(projection)
                 if events:
-                    wishes.append((change, Command(self._reader.read(events), Response(CommandKind.BATCH))))
+                    commands.append((change, Command(self._reader.read(events), Response(CommandKind.BATCH))))
                 else:
                     change.done.set_result(None)
             except InputError as error:
                 change.done.set_exception(error)
-        sight.before()
-        core.take([wish for _, wish in wishes])
-        sight.after()
-        for change, wish in wishes:
-            refused = wish.answer.exception()
+        projection.before()
+        core.take([command for _, command in commands])
+        projection.after()
+        for change, command in commands:
+            refused = command.answer.exception()
             change.done.set_exception(refused) if refused is not None else change.done.set_result(None)

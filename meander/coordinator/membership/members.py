@@ -1,8 +1,8 @@
-"""Membership: which sites are there, and what each of them may say.
+"""Membership: the sites that are there, and the nodes that each of them runs.
 
-Sites register, are heard of and leave; those that are not heard of for too long are away. What that means for the
-topology goes to the decision core as ordinary events. Everything that must survive is in the book; when a site was last
-heard of is not, so a coordinator that starts again gives everybody the time to be heard of.
+Sites register, send heartbeats and leave; those without a heartbeat for too long are away. Changes of the topology that
+follow go to the decision core as ordinary events. Durable facts are in the membership store; the times of heartbeats
+are not, so a coordinator that starts again gives all sites the time to be heard of.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import AuditEntry, MemberRow, MembershipStore, Pass
 from meander.coordinator.problems import not_found
 from meander.membership.fence import refusal
-from meander.membership.protocol import HEARTBEAT_MS, PATIENCE_MS, PROTOCOL, Code, Description, Epoch, Peer
+from meander.membership.protocol import HEARTBEAT_MS, PROTOCOL, SESSION_TIMEOUT_MS, Code, Description, Epoch, Peer
 from meander.model.errors import InputError, unknown
 from meander.run.reporting.host_report import HostReport
 
@@ -46,36 +46,41 @@ class Membership:
 
     def __init__(
         self,
-        book: MembershipStore,
+        store: MembershipStore,
         epoch: Epoch,
-        comings: MembershipEvents,
+        events: MembershipEvents,
         *,
         wall_ms: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
         heartbeat_ms: int = HEARTBEAT_MS,
-        patience_ms: int = PATIENCE_MS,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
         on_step_down: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        self.book, self.epoch, self.heartbeat_ms, self.patience_ms = book, epoch, heartbeat_ms, patience_ms
+        self.store, self.epoch, self.heartbeat_ms, self.session_timeout_ms = (
+            store,
+            epoch,
+            heartbeat_ms,
+            session_timeout_ms,
+        )
         self.watchers: list[Callable[[str, MemberState], None]] = []
         """Called after the state of a site changed, from whichever thread changed it."""
         self.stepped_down: str | None = None
-        self._comings, self._wall_ms, self._monotonic, self._on_step_down = comings, wall_ms, monotonic, on_step_down
+        self._events, self._wall_ms, self._monotonic, self._on_step_down = events, wall_ms, monotonic, on_step_down
         self._lock = threading.RLock()
         self._core: Core | None = None
-        self._claims = book.claims()
+        self._claims = store.claims()
         now = monotonic()
-        self._sites = {row.name: MemberSite(row, self._nodes_of(row.name), now) for row in book.sites()}
+        self._sites = {row.name: MemberSite(row, self._nodes_of(row.name), now) for row in store.sites()}
         self._peers_version, self._peers_made, self._peers_at = 0, -1, -PEERS_S
         self._peers_shown: dict[str, Any] = {}
 
     def ready(self, core: Core) -> None:
-        """The decision core can be asked from now on; patience begins anew."""
+        """The decision core can be asked from now on; session timeout begins anew."""
         with self._lock:
             self._core = core
             gone = [site for site in self._sites.values() if not site.state.is_present and site.nodes]
             for site in gone:  # the coordinator before this one may have ended in between
-                self._comings.go(core, site.nodes).add_done_callback(partial(self._gone, site))
+                self._events.go(core, site.nodes).add_done_callback(partial(self._gone, site))
         self.forgive()
 
     def _gone(self, site: MemberSite, done: Future[None]) -> None:
@@ -89,7 +94,7 @@ class Membership:
             _log.error("nodes of site %s could not be removed: %s", site.row.name, error)
 
     def forgive(self) -> None:
-        """Everybody counts as heard of: it was this process that was not there."""
+        """Counts all sites as heard of: it was this process that was not there."""
         now = self._monotonic()
         with self._lock:
             for site in self._sites.values():
@@ -98,8 +103,8 @@ class Membership:
     # ---------------------------------------------------------------- what sites say
 
     def admit(self, token: str | None) -> Pass:
-        """Who a token belongs to; nobody gets in without one."""
-        found = self.book.pass_of(token) if token else None
+        """The owner of a token; requests without a valid one are refused."""
+        found = self.store.pass_of(token) if token else None
         if found is None:
             text = "this token is not known" if token else "a site needs a token: send `Authorization: Bearer TOKEN`"
             raise SiteRefusedError(Code.TOKEN, f"{text}; make one with `meander site token create`")
@@ -112,9 +117,9 @@ class Membership:
             self._check_may_act(given, said.site, seen)
             checks.check_nodes(given, said)
             checks.check_clock(said.site, behind_ms)
-            site, coming = self._claim(self._ready_core(), said, behind_ms)
+            site, arriving = self._claim(self._ready_core(), said, behind_ms)
             try:
-                self._wait(coming)
+                self._wait(arriving)
             except InputError:
                 self._let_go(site)
                 raise
@@ -125,7 +130,11 @@ class Membership:
         with self._lock:
             site.joining, site.heard = False, self._monotonic()
         self._tell(said.site, MemberState.HERE)
-        terms = {"heartbeat_ms": self.heartbeat_ms, "patience_ms": self.patience_ms, "nodes": list(said.names)}
+        terms = {
+            "heartbeat_ms": self.heartbeat_ms,
+            "session_timeout_ms": self.session_timeout_ms,
+            "nodes": list(said.names),
+        }
         return {"protocol": PROTOCOL, **self._answer(), "session": site.row.session, **terms}
 
     def heartbeat(self, given: Pass, name: str, said: Heartbeat, seen: Epoch | None) -> dict[str, Any]:
@@ -166,7 +175,7 @@ class Membership:
             changed = site.state is not MemberState.DRAINING
             if changed:
                 self._save(site, MemberState.DRAINING, "drain")
-            draining = self._comings.drain(core, site.nodes)
+            draining = self._events.drain(core, site.nodes)
         self._wait(draining)
         if changed:
             self._tell(name, MemberState.DRAINING)
@@ -198,11 +207,11 @@ class Membership:
         check_name(site, "the site's name")
         for node in nodes:
             check_name(node, "a node's name")
-        return self.book.make_token(site, nodes, self._wall_ms(), who, renew=renew)
+        return self.store.make_token(site, nodes, self._wall_ms(), who, renew=renew)
 
     def revoke(self, site: str, who: str) -> None:
         """A token is good no more; if its site is there, its nodes go."""
-        self.book.revoke(site, self._wall_ms(), who)
+        self.store.revoke(site, self._wall_ms(), who)
         with self._lock:
             known = site in self._sites
         if known:
@@ -215,7 +224,7 @@ class Membership:
         return self._claims.get(node)
 
     def peer(self, node: str) -> Peer | None:
-        """Who runs a node's fragments, if that site is there."""
+        """The site that runs a node's fragments, if it is there."""
         with self._lock:
             site = self._sites.get(self._claims.get(node, ""))
             return Peer(site.row.name, site.row.address) if site is not None and site.state.is_present else None
@@ -224,7 +233,7 @@ class Membership:
         """All sites, also those that have a token and were never here."""
         with self._lock:
             found = {name: site.shown(self._monotonic()) for name, site in self._sites.items()}
-        for given in self.book.passes():
+        for given in self.store.passes():
             found.setdefault(given.site, {"site": given.site, "state": "expected", "nodes": list(given.nodes)})
         return [found[name] for name in sorted(found)]
 
@@ -234,13 +243,13 @@ class Membership:
             return sorted(name for name, site in self._sites.items() if site.state.is_present)
 
     def reports(self) -> dict[str, HostReport]:
-        """What the sites that are there said of their hosts with the last heartbeat."""
+        """The host reports of all sites that are there, from their last heartbeats."""
         with self._lock:
             said = {name: site.measures.get("host") for name, site in self._sites.items() if site.state.is_present}
         return {name: HostReport.of_json(host) for name, host in said.items() if isinstance(host, Mapping)}
 
     def troubles(self) -> dict[str, tuple[str, ...]]:
-        """What is wrong with sites: what they say of themselves, and that they are away although they are members."""
+        """The problems of sites: those that they report, and members that are away."""
         found = {name: report.problems for name, report in self.reports().items()}
         with self._lock:
             away = [(name, site) for name, site in self._sites.items() if site.state is MemberState.AWAY]
@@ -258,13 +267,13 @@ class Membership:
             return None if site is None or site.state.is_present else site.row.name
 
     def facts(self) -> dict[str, Mapping[str, Any]]:
-        """What the sites that are there now said about their processes last."""
+        """The last facts about their processes from the sites that are there now."""
         with self._lock:
             here = [(name, site) for name, site in self._sites.items() if site.state.is_present]
             return {name: site.measures.get("host", {}) for name, site in here}
 
     def counts(self) -> Counter[MemberState]:
-        """How many sites there are in each state."""
+        """The number of sites in each state."""
         with self._lock:
             return Counter(site.state for site in self._sites.values())
 
@@ -293,7 +302,7 @@ class Membership:
         return [site.row.name for site in late]
 
     def _is_late(self, site: MemberSite) -> bool:
-        return site.state.is_present and not site.joining and self._silent_ms(site) > self.patience_ms
+        return site.state.is_present and not site.joining and self._silent_ms(site) > self.session_timeout_ms
 
     def _silent_ms(self, site: MemberSite) -> float:
         return (self._monotonic() - site.heard) * 1000
@@ -301,12 +310,12 @@ class Membership:
     def _lose(self, core: Core, site: MemberSite) -> Future[None]:
         self._save(site, MemberState.AWAY, "away", f"not heard of for {self._silent_ms(site) / 1000:.1f} s")
         self._peers_version += 1
-        return self._comings.go(core, site.nodes)
+        return self._events.go(core, site.nodes)
 
     def check_epoch(self) -> None:
         """Steps down when another coordinator has begun on this directory."""
         try:
-            self.book.check_epoch(self.epoch)
+            self.store.check_epoch(self.epoch)
         except SteppedDownError as error:
             self.step_down(str(error))
 
@@ -329,7 +338,7 @@ class Membership:
         checks.check_own(given, site)
         if seen is None or seen == self.epoch or seen.number < self.epoch.number:
             return
-        if not self.book.is_genuine(seen):
+        if not self.store.is_genuine(seen):
             raise SiteRefusedError(
                 Code.INPUT, "the site's directory belongs to another coordinator; join with a fresh directory"
             )
@@ -351,10 +360,10 @@ class Membership:
     # ---------------------------------------------------------------- changes
 
     def _claim(self, core: Core, said: Description, behind_ms: int) -> tuple[MemberSite, Future[None]]:
-        """The site has its nodes from now on, unless somebody else has one of them; they are on their way."""
+        """Gives the site its nodes, unless another site has one of them; they are on their way into the topology."""
         with self._lock:
             known = self._sites.get(said.site)
-            checks.check_alone(said, known, self._silent_ms(known) if known else 0.0, self.patience_ms)
+            checks.check_alone(said, known, self._silent_ms(known) if known else 0.0, self.session_timeout_ms)
             for node in said.names:
                 owner = self._claims.get(node)
                 state = self._sites[owner].state if owner in self._sites else MemberState.AWAY
@@ -363,13 +372,13 @@ class Membership:
             head = (said.site, MemberState.HERE.value, said.instance, secrets.token_hex(8))
             row = MemberRow(*head, said.address, said.version, now_ms, behind_ms, said.broker)
             with self._acting():
-                self.book.save_site(row)
-                self.book.claim(said.site, said.names)
-                self.book.note(AuditEntry(now_ms, said.site, "join", ", ".join(said.names)))
+                self.store.save_site(row)
+                self.store.claim(said.site, said.names)
+                self.store.note(AuditEntry(now_ms, said.site, "join", ", ".join(said.names)))
             self._take_claims(said.site, said.names)
             site = self._sites[said.site] = MemberSite(row, tuple(said.names), self._monotonic(), joining=True)
             self._peers_version += 1
-            return site, self._comings.come(core, said.nodes)
+            return site, self._events.come(core, said.nodes)
 
     def _let_go(self, site: MemberSite) -> None:
         """A site that could not be taken in has nothing."""
@@ -384,7 +393,7 @@ class Membership:
             if site is None or (site.state is MemberState.LEFT and not site.nodes):
                 return
             self._save(site, MemberState.LEFT, did, who=who)
-            going = self._comings.go(core, site.nodes)
+            going = self._events.go(core, site.nodes)
         self._wait(going)
         with self._lock:
             if self._sites.get(name) is site:
@@ -393,7 +402,7 @@ class Membership:
 
     def _forget_claims(self, site: MemberSite) -> None:
         with self._acting():
-            self.book.claim(site.row.name, ())
+            self.store.claim(site.row.name, ())
         self._take_claims(site.row.name, ())
         site.nodes = ()
         self._peers_version += 1
@@ -409,15 +418,15 @@ class Membership:
         now_ms = self._wall_ms()
         row = replace(site.row, state=state.value, since_ms=now_ms)
         with self._acting():
-            self.book.save_site(row)
-            self.book.note(AuditEntry(now_ms, who or site.row.name, did, ", ".join(site.nodes), outcome))
+            self.store.save_site(row)
+            self.store.note(AuditEntry(now_ms, who or site.row.name, did, ", ".join(site.nodes), outcome))
         site.row = row
 
     @contextmanager
     def _acting(self) -> Iterator[None]:
         """A transaction that only the newest coordinator can make; any other one steps down."""
         try:
-            with self.book.transaction(self.epoch):
+            with self.store.transaction(self.epoch):
                 yield
         except SteppedDownError as error:
             self.step_down(str(error))
@@ -435,14 +444,14 @@ class Membership:
     # ---------------------------------------------------------------- small things
 
     def _answer(self) -> dict[str, Any]:
-        """What every answer has."""
+        """The fields that every answer has."""
         return {**self.epoch.as_json(), "now_ms": self._wall_ms()}
 
     def _nodes_of(self, site: str) -> tuple[str, ...]:
         return tuple(node for node, owner in self._claims.items() if owner == site)
 
     def _peers(self) -> tuple[int, dict[str, Any]]:
-        """Who runs which node: a list that is shared by everybody, and its number."""
+        """The list of sites and their nodes, which all sites share, and its number."""
         now = self._monotonic()
         if self._peers_made != self._peers_version and now - self._peers_at >= PEERS_S:
             self._peers_shown = {
@@ -455,11 +464,11 @@ class Membership:
         return self._peers_made, self._peers_shown
 
     def _note(self, who: str, did: str, about: str, outcome: str) -> None:
-        self.book.note(AuditEntry(self._wall_ms(), who, did, about, outcome))
+        self.store.note(AuditEntry(self._wall_ms(), who, did, about, outcome))
 
     def _tell(self, site: str, state: MemberState) -> None:
         for watcher in list(self.watchers):
             try:
                 watcher(site, state)
             except Exception:
-                _log.exception("somebody who watches sites failed")
+                _log.exception("a watcher of sites failed")

@@ -1,4 +1,4 @@
-"""What is known of a site while the coordinator runs."""
+"""The records of a site while the coordinator runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class MemberState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a heartbeat says."""
+    """The content of a heartbeat."""
 
     session: str
     protocol: int
     now_ms: int
-    """What the site's clock says."""
+    """The time by the site's clock."""
     measures: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -41,12 +41,12 @@ class MemberSite:
     row: MemberRow
     nodes: tuple[str, ...]
     heard: float
-    """When, by the monotonic clock."""
+    """The time of arrival, by the monotonic clock."""
     measures: Mapping[str, Any] = field(default_factory=dict)
     told_peers: int = -1
     """The number of the list of peers that it knows."""
     clock_off: int = 0
-    """How many heartbeats in a row had a time that is too far off: one may have been long on its way."""
+    """The number of consecutive heartbeats whose time is too far off: a single one may have been long on its way."""
     joining: bool = False
     """Whether its nodes are on their way into the topology."""
 

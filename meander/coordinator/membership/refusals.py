@@ -1,4 +1,4 @@
-"""How a site is refused: a sentence for people, a code for programs, a status for HTTP."""
+"""The refusal of a site: a sentence for people, a code for programs, a status for HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATUS = {
 
 
 class SiteRefusedError(ServiceRefusedError):
-    """A site cannot have what it asks for."""
+    """The request of a site is refused."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(STATUS[code], message)

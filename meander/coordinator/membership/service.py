@@ -12,7 +12,7 @@ from meander.coordinator.membership.detector import Detector
 from meander.coordinator.membership.events import MembershipEvents
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.store import AuditEntry, MembershipStore
-from meander.membership.protocol import HEARTBEAT_MS, PATIENCE_MS, Epoch
+from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS, Epoch
 from meander.model.clock import wall_clock_ms
 
 
@@ -25,18 +25,18 @@ class MembershipService:
         reader: ChangeReader,
         on_step_down: Callable[[str], None],
         heartbeat_ms: int = HEARTBEAT_MS,
-        patience_ms: int = PATIENCE_MS,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> None:
-        self.book = MembershipStore(ledger)
-        self.epoch: Epoch = self.book.begin_epoch(wall_clock_ms())
-        self.auditor = Auditor(self.book)
+        self.store = MembershipStore(ledger)
+        self.epoch: Epoch = self.store.begin_epoch(wall_clock_ms())
+        self.auditor = Auditor(self.store)
         self.membership = Membership(
-            self.book,
+            self.store,
             self.epoch,
-            MembershipEvents(self.book, reader),
+            MembershipEvents(self.store, reader),
             wall_ms=wall_clock_ms,
             heartbeat_ms=heartbeat_ms,
-            patience_ms=patience_ms,
+            session_timeout_ms=session_timeout_ms,
             on_step_down=on_step_down,
         )
         self._detector = Detector(self.membership)
@@ -51,11 +51,11 @@ class MembershipService:
         self._detector.start()
 
     def stop(self) -> None:
-        """Nobody is looked for any more; before the core stops."""
+        """Stops looking for silent sites; before the core stops."""
         self._detector.stop()
 
     def close(self) -> None:
         """After the last request was answered."""
         self.auditor.stop()
-        self.book.note(AuditEntry(wall_clock_ms(), "coordinator", "stop", f"epoch {self.epoch.number}"))
-        self.book.close()
+        self.store.note(AuditEntry(wall_clock_ms(), "coordinator", "stop", f"epoch {self.epoch.number}"))
+        self.store.close()

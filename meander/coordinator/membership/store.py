@@ -1,4 +1,4 @@
-"""The book of sites: tokens, memberships, claims, links that wait for their nodes, and the audit log.
+"""The membership store of sites: tokens, memberships, claims, links that wait for their nodes, and the audit log.
 
 Its tables are in the ledger's file; it has a connection of its own, because many threads answer sites while the ledger
 belongs to the decision core. It can be opened without a coordinator, to make tokens.
@@ -26,15 +26,17 @@ from meander.membership.protocol import Epoch
 from meander.model.errors import InputError, unknown
 from meander.model.topology.graph import Link
 
-RESERVED = ("home", "coordinator", "operator", "reader", "nobody")
-"""Names that sites cannot have: who else speaks or is spoken of."""
+ANONYMOUS = "anonymous"
+"""The name in the audit log of requests without a valid token."""
+RESERVED = ("home", "coordinator", "operator", "reader", ANONYMOUS)
+"""Names that sites cannot have: those of other actors."""
 KEPT_AUDIT = 100_000
 PRUNE_EVERY = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a token allows."""
+    """The rights of a token."""
 
     site: str
     nodes: tuple[str, ...]
@@ -65,7 +67,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Somebody did something, or tried to."""
+    """An entry of the audit log: an action or an attempt."""
 
     at_ms: int
     who: str
@@ -158,9 +160,9 @@ class MembershipStore:
         return [Pass(site, tuple(json.loads(nodes)), made) for site, nodes, made in rows]
 
     def pass_of(self, token: str) -> Pass | None:
-        """What a token allows. It is found by its hash, so the time that takes says nothing about the token."""
+        """The rights of a token. It is found by its hash, so the time that takes says nothing about the token."""
         query = "SELECT site, nodes, made_ms FROM site_tokens WHERE digest = ?"
-        with self._looking:  # a connection of its own: nobody who asks waits for somebody who writes
+        with self._looking:  # a connection of its own: readers do not wait for writers
             row = self._looker.execute(query, (digest(token),)).fetchone()
         return None if row is None else Pass(row[0], tuple(json.loads(row[1])), row[2])
 
@@ -187,7 +189,7 @@ class MembershipStore:
             return dict(self._db.execute("SELECT node, site FROM claims ORDER BY node").fetchall())
 
     def claim(self, site: str, nodes: Iterable[str]) -> None:
-        """These are a site's nodes, and no others; what is known of those it had already stays."""
+        """These are a site's nodes, and no others; the records of those it had already stay."""
         kept = set(nodes)
         had = {n for (n,) in self._db.execute("SELECT node FROM claims WHERE site = ?", (site,))}
         self._db.executemany("DELETE FROM claims WHERE node = ?", [(n,) for n in had - kept])
@@ -201,7 +203,7 @@ class MembershipStore:
         return {node: slots for node, slots in rows if node in wanted}
 
     def save_drained(self, slots: Mapping[str, int | None]) -> None:
-        """What nodes have when they do not drain; None when they do not."""
+        """Keeps the usual slots of draining nodes; None for nodes that do not drain."""
         with self.transaction():
             self._db.executemany("UPDATE claims SET slots = ? WHERE node = ?", [(s, n) for n, s in slots.items()])
 

@@ -1,8 +1,8 @@
-"""What comings and goings of nodes mean for the topology: from names of nodes to change events.
+"""Arrivals and departures of nodes, as changes of the topology: from names of nodes to change events.
 
 A node that goes leaves its links behind; when it comes back they are mended, as far as the other end is there. If both
-ends are away, the one that comes back last brings the link. Comings and goings that are decided on together are looked
-at in turn: a link that one brings and the next takes away again is remembered like any other.
+ends are away, the one that comes back last brings the link. Changes that are decided on together are applied in turn: a
+link that one brings and the next takes away again is kept like any other.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Ends = tuple[str, str]
 class TopologyProjection:
     """The topology as it will be after the changes looked at so far; `before` and `after` write down what must be."""
 
-    def __init__(self, topology: Topology, book: MembershipStore) -> None:
-        self._topology, self._book = topology, book
+    def __init__(self, topology: Topology, store: MembershipStore) -> None:
+        self._topology, self._store = topology, store
         self._alive: dict[str, bool] = {}
         self._lost: dict[Ends, Link] = {}
         """Links that go with an end of theirs, in one direction each."""
@@ -36,28 +36,28 @@ class TopologyProjection:
         self._slots: dict[str, int | None] = {}
 
     def before(self) -> None:
-        """What must be remembered before the events happen."""
+        """Keeps links of nodes that leave, before the events happen."""
         if self._lost:
-            self._book.keep_links(self._lost.values())
+            self._store.keep_links(self._lost.values())
         draining = {n: s for n, s in self._slots.items() if s is not None}
         if draining:
-            self._book.save_drained(draining)
+            self._store.save_drained(draining)
 
     def after(self) -> None:
-        """What needs not be remembered any more: not of links that are not there, because their coming was refused."""
+        """Drops kept links that are not needed any more, unless their nodes were refused."""
         there = [ends for ends in self._mended if self._exists(*ends)]
         there += [ends for ends, name in self._forgotten.items() if self._topology.find(name) is not None]
         if there:
-            self._book.drop_links(there)
+            self._store.drop_links(there)
         ended = {n: s for n, s in self._slots.items() if s is None}
         if ended:
-            self._book.save_drained(ended)
+            self._store.save_drained(ended)
 
     # ---------------------------------------------------------------- coming
 
     def come(self, nodes: Sequence[Mapping[str, Any]]) -> list[Value]:
         """The events by which nodes are there, with their links and all their slots."""
-        drained = self._book.drained(str(n["name"]) for n in nodes)
+        drained = self._store.drained(str(n["name"]) for n in nodes)
         events: list[Value] = []
         for described in nodes:
             name = str(described["name"])
@@ -87,7 +87,7 @@ class TopologyProjection:
     def _given(self, described: Mapping[str, Any]) -> list[Value]:
         """The links that a site gives for a node instead of those it had; the rest of them is forgotten."""
         name = str(described["name"])
-        self._forgotten |= {(k.source, k.target): name for k in self._book.kept_links(name)}
+        self._forgotten |= {(k.source, k.target): name for k in self._store.kept_links(name)}
         self._forgotten |= {ends: name for ends in self._lost if name in ends}
         links = [Link(**{"source": name, **given}) for given in described["links"]]
         new = [link for link in links if not self._linked(link.source, link.target)]
@@ -97,7 +97,7 @@ class TopologyProjection:
 
     def _remembered(self, name: str) -> list[Value]:
         """The links that a node had, of those whose other end is there."""
-        kept = {(k.source, k.target): k for k in self._book.kept_links(name)}
+        kept = {(k.source, k.target): k for k in self._store.kept_links(name)}
         kept |= {ends: k for ends, k in self._lost.items() if name in ends}
         events: list[Value] = []
         for (source, target), link in kept.items():
@@ -116,7 +116,7 @@ class TopologyProjection:
     def go(self, nodes: Sequence[str]) -> list[Value]:
         """The events by which nodes are gone, of those that are there; one that drained will have its slots again."""
         gone = [n for n in nodes if self._is_alive(n)]
-        drained = {**self._book.drained(gone), **{n: self._slots[n] for n in gone if n in self._slots}}
+        drained = {**self._store.drained(gone), **{n: self._slots[n] for n in gone if n in self._slots}}
         events: list[Value] = []
         for name in gone:
             self._lose_links(name)
@@ -139,7 +139,7 @@ class TopologyProjection:
 
     def drain(self, nodes: Sequence[str]) -> list[Value]:
         """The events by which nodes hold nothing that could be elsewhere."""
-        before = self._book.drained(nodes)
+        before = self._store.drained(nodes)
         staying = [n for n in nodes if self._is_alive(n) and n not in before]
         for name in staying:
             self._slots[name] = self._topology.node(self._topology.id(name)).slots
@@ -151,7 +151,7 @@ class TopologyProjection:
         return self._alive.get(name, self._topology.find(name) is not None)
 
     def _known(self, name: str) -> Node | None:
-        """What is known of a node that is or was there."""
+        """The kept description of a node that is or was there."""
         try:
             return self._topology.node(self._topology.known_id(name))
         except InputError:

@@ -24,7 +24,7 @@ from meander.model.events import (
 )
 from meander.model.ids import NodeId
 from meander.model.plan import Query
-from meander.place.costspace.upkeep import follow
+from meander.place.costspace.maintenance import follow
 from meander.place.nova.improvement.bandwidth import respect_links
 from meander.place.nova.improvement.links import LinkLoad, link_loads
 from meander.place.nova.place import place
@@ -32,7 +32,7 @@ from meander.place.nova.queries.question import Pairs, pairs_of_query, parts_of,
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.wiring import JoinPart, Wiring
 from meander.place.nova.running.reoptimise import Reoptimiser
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from meander.place.rates import row_bytes
 
 
@@ -40,7 +40,7 @@ class NovaQuery:
     """One query on one loop."""
 
     def __init__(
-        self, loop: PlacementLoop, query: Query, settings: Settings | None = None, pairs: Pairs | None = None
+        self, loop: PlacementLoop, query: Query, settings: NovaSettings | None = None, pairs: Pairs | None = None
     ) -> None:
         """Places the join; raises when it is no join of two streams, or does not fit. Nothing runs yet."""
         catalog = loop.catalog
@@ -48,15 +48,15 @@ class NovaQuery:
         self.shape = shape_of(query, catalog.streams, catalog.sinks)
         chosen = pairs_of_query(self.shape, catalog.streams) if pairs is None else list(pairs)
         problem = problem_of_query(catalog, self.shape, chosen)
-        joins = place(problem, settings or Settings())
+        joins = place(problem, settings or NovaSettings())
         self.reoptimiser = Reoptimiser(joins)
         self._row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
         self._respect_links()
         if len(joins.unplaced):
             raise InputError(f"query {query.id!r}: {len(joins.unplaced)} of its {problem.joins} joins fit nowhere")
-        self.parting = Repartitioning(loop, Wiring(catalog, loop.engine.log, self.shape))
+        self.repartitioning = Repartitioning(loop, Wiring(catalog, loop.engine.log, self.shape))
         self.taken = np.zeros(problem.nodes)
-        """What is booked at each node for this query, tuples per second."""
+        """The tuples per second that are booked at each node for this query."""
 
     @property
     def parts(self) -> list[JoinPart]:
@@ -64,12 +64,12 @@ class NovaQuery:
         return parts_of(self.reoptimiser.joins)
 
     def start(self) -> Applied:
-        """Adds the query to what runs."""
+        """Adds the query to the plan."""
         self._book()
-        return self.parting.start(self.parts)
+        return self.repartitioning.start(self.parts)
 
     def apply(self, events: Sequence[ChangeEvent]) -> Applied:
-        """Applies events to the loop, and what follows for the join. Joins that fit nowhere now stay as they are."""
+        """Applies events to the loop, and their effects to the join. Joins that fit nowhere now stay as they are."""
         for event in events:
             self._foresee(event)
         applied = self._recut(events, ", ".join(type(e).__name__ for e in events))
@@ -79,8 +79,8 @@ class NovaQuery:
         return applied
 
     def poll(self) -> None:
-        """Lets go of what is of no use any more. The loop is polled by its owner."""
-        self.parting.poll()
+        """Releases retired parts that are of no use any more. The loop is polled by its owner."""
+        self.repartitioning.poll()
 
     @property
     def without_room(self) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ class NovaQuery:
         return bool(relief.moved or relief.cut or relief.refused)
 
     def _foresee(self, event: ChangeEvent) -> None:
-        """What an event means for the join, before it happens."""
+        """Works out the effect of an event on the join, before it happens."""
         topology, joins = self.loop.catalog.topology, self.reoptimiser.joins
         match event:
             case NodeRemoved(node=name):
@@ -112,16 +112,17 @@ class NovaQuery:
                 node_id = topology.find(name)
                 self._resize(node_id, 0.0 if node_id is None else self._left_of(node_id, tps))
             case RateChanged(stream=stream, rate_tps=rate, node=node):
-                for number, source in enumerate(self.parting.wiring.sources):
+                for number, source in enumerate(self.repartitioning.wiring.sources):
                     if source[0] == stream and node in (None, source[1]):
                         self.reoptimiser.set_rate(number, rate)
         if len(joins.unplaced):
             self.reoptimiser.retry()
 
     def _left_of(self, node: NodeId, capacity_tps: float) -> float:
-        """What others leave of a node's capacity; nothing while there is no way from it to the sink."""
+        """The part of a node's capacity that other queries leave; nothing while there is no path from it to the
+        sink."""
         topology, ledger = self.loop.catalog.topology, self.loop.catalog.ledger
-        if not topology.reachable(node, self.parting.wiring.sink_node):
+        if not topology.reachable(node, self.repartitioning.wiring.sink_node):
             return 0.0
         return max(capacity_tps - float(ledger.load_tps[node]) + self._booked(node), 0.0)
 
@@ -168,8 +169,8 @@ class NovaQuery:
         self._book()
         wanted = self.parts
         placed = {(p.left, p.right) for p in wanted}
-        wanted += [p for p in self.parting.wiring.active if (p.left, p.right) not in placed]
-        return self.parting.apply(events, wanted, cause)
+        wanted += [p for p in self.repartitioning.wiring.active if (p.left, p.right) not in placed]
+        return self.repartitioning.apply(events, wanted, cause)
 
     def _booked(self, node: NodeId) -> float:
         return float(self.taken[node]) if node < len(self.taken) else 0.0

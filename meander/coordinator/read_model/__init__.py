@@ -1,1 +1,1 @@
-"""The read model: everything there is to see, kept up to date for whoever asks or watches."""
+"""The read model: all that users can see, kept up to date for requests and watchers."""

@@ -1,4 +1,4 @@
-"""The courses of reconfigurations, as people see them: when each began, what it moved, what its phases took."""
+"""The courses of reconfigurations, as people see them: the start of each, its moves, the time of its phases."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def moves_of(reconfiguration: Reconfiguration, topology: Topology) -> list[dict[
 
 @dataclass(slots=True)
 class ChangeHistory:
-    """Compares what is under way with what was, and tells what began and what ended."""
+    """Compares reconfigurations in flight with the last reading, and reports those that began and ended."""
 
     loop: PlacementLoop
     why: Callable[[Iterable[OperatorId]], str]
     """The cause of changes to these operators."""
     open: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Records of those under way."""
+    """Records of those in flight."""
 
     def adopt(self, records: Iterable[dict[str, Any]]) -> None:
-        """Records that an earlier process left; those under way go on here or are ended."""
+        """Records that an earlier process left; those in flight go on here or are ended."""
         self.open.update((r["number"], r) for r in records if r["status"] == "under_way")
 
     def begun(self, now_ms: int) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ class ChangeHistory:
         return found
 
     def ended(self, outcomes: Iterable[ReconfigurationOutcome], now_ms: int) -> list[dict[str, Any]]:
-        """Records of those that ended: with their outcome, or taken back when something else came up."""
+        """Records of those that ended: with their outcome, or aborted when a newer change came."""
         told = {o.number: o for o in outcomes}
         reasons = {f.number: f.reason for f in self.loop.deployer.failures[-100:]}
         found: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ class ChangeHistory:
             record = self.open.pop(number)
             outcome = told.get(number)
             reason = outcome.reason if outcome is not None else reasons.get(number)
-            record = {**record, "ended_ms": now_ms, "status": "in_effect" if reason is None else "taken_back"}
+            record = {**record, "ended_ms": now_ms, "status": "committed" if reason is None else "aborted"}
             if reason is not None:
                 record["reason"] = reason
             if outcome is not None:

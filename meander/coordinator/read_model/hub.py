@@ -1,8 +1,8 @@
-"""The hub: what happens, for everybody who watches. Server-sent events that can be resumed.
+"""The hub: messages about events, for all watchers. Server-sent events that can be resumed.
 
 There is one list of the newest messages, shared by all; each watcher only has its place in it. So a watcher that is
-slow costs nothing: when what it has not seen is gone from the list, it is told to load everything again. A message is
-written as bytes once, whoever reads it.
+slow costs nothing: when its next message is gone from the list, it is told to load everything again. A message is
+written as bytes once, for all watchers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEPT = 8192
 PAUSE_S = 0.05
 """Messages of so much time go out together: watchers are many, and each write costs."""
 ALIVE_S = 10.0
-"""After so much silence a comment is sent, so that nobody in between closes the connection."""
+"""The time of silence after which a comment is sent, so that no proxy closes the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Hub:
         self._woken = True
         try:
             loop.call_soon_threadsafe(self._wake_all)
-        except RuntimeError:  # the loop was closed meanwhile: nobody watches
+        except RuntimeError:  # the loop was closed meanwhile: there are no watchers
             self._woken = False
 
     def _wake_all(self) -> None:
@@ -95,7 +95,7 @@ class Hub:
             return [self._messages[i] for i in range(number + 1 - first, len(self._messages))]
 
     def _place(self, last_seen: str | None) -> int | None:
-        """Where to begin; None when what was seen last is not known here."""
+        """The position to begin at; None when the last seen message is not known here."""
         if last_seen is None:
             return self._last
         epoch, _, number = last_seen.rpartition("-")
@@ -104,7 +104,7 @@ class Hub:
         return int(number)
 
     async def watch(self, last_seen: str | None = None, kinds: Collection[str] | None = None) -> AsyncIterator[bytes]:
-        """Frames from now on, or behind what was seen last; ends when the hub is closed."""
+        """Frames from now on, or behind the last one seen; ends when the hub is closed."""
         waker = asyncio.Event()
         self._wakers.add(waker)
         try:

@@ -1,4 +1,4 @@
-"""Measuring: once a second, what runs is looked at by a thread of its own, so that nobody who decides waits for it."""
+"""Measuring: once a second, a thread of its own reads the host, so that no decision waits for it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ SPAN = 10
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was seen at one moment; rates are per second."""
+    """The measures of one moment; rates are per second."""
 
     at_ms: int
     status: HostStatus
     counters: Mapping[ChannelId, ChannelCounters]
     reports: Mapping[str, HostReport]
-    """What all hosts say of themselves: the own one, and those of sites."""
+    """The reports of all hosts about themselves: the own one, and those of sites."""
     flows: Mapping[ChannelId, ChannelFlow]
-    """How all their channels are doing."""
+    """The flow of all their channels."""
     state_bytes: Mapping[FragmentId, int]
     latency: Mapping[str, Percentiles]
     """Event-time latency by query, of the last seconds."""
     channel_tps: Mapping[ChannelId, float] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Results delivered, by outlet, since the query began."""
+    """Results delivered, by sink binding, since the query began."""
     rows_tps: Mapping[str, float] = field(default_factory=dict)
     tuples_in_tps: float = 0.0
     tuples_out_tps: float = 0.0
@@ -57,12 +57,12 @@ class _Earlier:
 
 
 class Measuring:
-    """Reads the host and tells whoever wants to know."""
+    """Reads the host and publishes the measures."""
 
     def __init__(self, host: Host, tell: Callable[[Measured], None], every_s: float = EVERY_S) -> None:
         self.host, self.tell, self.every_s = host, tell, every_s
         self.sites: Callable[[], Mapping[str, HostReport]] = dict
-        """What the hosts of sites said last."""
+        """The last reports of the hosts of sites."""
         self._backlog = Backlog()
         self._earlier: deque[_Earlier] = deque(maxlen=SPAN)
         self._stopping = threading.Event()
@@ -84,7 +84,7 @@ class Measuring:
                 _log.exception("measuring failed; it is tried again")
 
     def measure(self) -> Measured:
-        """What there is to see now, compared with some seconds ago."""
+        """The measures now, compared with some seconds ago."""
         host = self.host
         status = host.status()
         exchange, state = host.store.exchange, host.store.state
@@ -94,8 +94,8 @@ class Measuring:
         seen = (wall_clock_ms(), status, counters, reports, merged_flows(reports))
         sizes = {f: state.size(f).bytes for f in state.fragments()}
         latencies = host.delivery.latencies() if host.delivery else {}
-        outlets = status.delivery.outlets if status.delivery else {}
-        rows = {name: outlet.rows for name, outlet in outlets.items()}
+        sink_bindings = status.delivery.sink_bindings if status.delivery else {}
+        rows = {name: binding.rows for name, binding in sink_bindings.items()}
         now = time.monotonic()
         then = self._earlier[0] if self._earlier else None
         recent = {

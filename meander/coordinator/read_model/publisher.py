@@ -1,4 +1,4 @@
-"""Telling: what the decision core did and found, put on the board and published to everybody who watches."""
+"""The publisher: decisions and findings of the core, written into the read model and sent to all watchers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from meander.coordinator.condition.condition import (
     without_numbers,
 )
 from meander.coordinator.condition.facts import NO_REPORTS, facts_of
-from meander.coordinator.condition.progress import EventTimeProgress, Marks, marks_of
+from meander.coordinator.condition.progress import EventTimeProgress, SourceWatermarks, source_watermarks
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.read_model.change_history import ChangeHistory
@@ -41,15 +41,15 @@ SHARES = ("p50", "p95", "p99")
 
 
 @dataclass(slots=True)
-class Totals:
-    """What was done since the process began."""
+class ServiceTotals:
+    """The totals since the process began."""
 
     batches: int = 0
     events: int = 0
     refused: int = 0
     moves: int = 0
     reconfigurations: int = 0
-    taken_back: int = 0
+    aborted: int = 0
     fragments: int = 0
     """Fragments that reconfigurations in effect touched."""
     state_bytes: int = 0
@@ -64,14 +64,14 @@ class Publisher:
         loop: PlacementLoop,
         adaptation: Adaptation,
         ledger: Ledger,
-        board: ReadModel,
-        outlets: SinkBindings,
+        read_model: ReadModel,
+        sink_bindings: SinkBindings,
         hub: Hub,
     ) -> None:
         self.loop, self.adaptation, self.ledger = loop, adaptation, ledger
-        self.board, self.outlets, self.hub = board, outlets, hub
-        self.courses = ChangeHistory(loop, self._cause)
-        self.totals = Totals()
+        self.read_model, self.sink_bindings, self.hub = read_model, sink_bindings, hub
+        self.change_history = ChangeHistory(loop, self._cause)
+        self.totals = ServiceTotals()
         self.traces: Traces = NoTraces()
         self.texts: dict[str, str] = {}
         """The queries there are, as people wrote them."""
@@ -90,8 +90,8 @@ class Publisher:
         found: list[Json] = []
         for move in report.moves:
             if move.target is not None:
-                self.board.why[move.operator] = self._reason(move.operator, move.cause)
-            queries = self.board.queries_of(move.operator)
+                self.read_model.why[move.operator] = self._reason(move.operator, move.cause)
+            queries = self.read_model.queries_of(move.operator)
             found.append(
                 {
                     "operator": int(move.operator),
@@ -106,10 +106,10 @@ class Publisher:
         return found
 
     def by_hand(self, operators: Sequence[OperatorId]) -> None:
-        """Operators that somebody moved or released, also those that are where they were."""
+        """Marks operators that a user moved or released, also those that stay where they were."""
         for operator in operators:
-            self.board.why[operator] = self._reason(operator, f"operator {operator} released")
-        self.board.show_operators(operators)
+            self.read_model.why[operator] = self._reason(operator, f"operator {operator} released")
+        self.read_model.show_operators(operators)
 
     def _reason(self, operator: OperatorId, cause: str) -> str:
         record, chosen = self.loop.catalog.plan.operators.get(operator), self.loop.engine.mechanism
@@ -123,7 +123,7 @@ class Publisher:
         return f"{name} chose it after: {cause}"
 
     def _cause(self, operators: Iterable[OperatorId]) -> str:
-        """Why operators are being changed, in short."""
+        """The cause of the change of some operators, in short."""
         wanted = set(operators)
         moves = (m for applied in self.loop.pending for m in applied.report.moves)
         causes = dict.fromkeys(m.cause for m in moves if m.operator in wanted)
@@ -131,18 +131,18 @@ class Publisher:
 
     def placed(self, moves: Sequence[Json], nodes: Iterable[NodeId], pairs: Iterable[Pair]) -> None:
         """Operators moved, nodes and links changed."""
-        changed = self.board.show_topology(nodes, pairs)
+        changed = self.read_model.show_topology(nodes, pairs)
         if changed is not None:
             self.hub.publish("topology", changed)
         operators = [OperatorId(m["operator"]) for m in moves]
-        self.board.show_operators(operators)
-        self.queries({q for o in operators for q in self.board.queries_of(o)})
+        self.read_model.show_operators(operators)
+        self.queries({q for o in operators for q in self.read_model.queries_of(o)})
 
     # ---------------------------------------------------------------- reconfigurations and decisions
 
     def reconfigurations(self, outcomes: Iterable[ReconfigurationOutcome], now_ms: int) -> None:
-        """What began and what ended since the last time."""
-        ended, begun = self.courses.ended(outcomes, now_ms), self.courses.begun(now_ms)
+        """Publishes reconfigurations that began or ended since the last call."""
+        ended, begun = self.change_history.ended(outcomes, now_ms), self.change_history.begun(now_ms)
         if not (ended or begun):
             return
         with self.ledger.transaction():
@@ -157,24 +157,24 @@ class Publisher:
         for record in (*ended, *begun):
             self.hub.publish("reconfiguration", record)
         self._count(ended)
-        self.board.show_operators(operators)
-        self.board.show_deployment(self.measured)
-        self.queries({q for o in operators for q in self.board.queries_of(o)})
+        self.read_model.show_operators(operators)
+        self.read_model.show_deployment(self.measured)
+        self.queries({q for o in operators for q in self.read_model.queries_of(o)})
 
     def _move(self, move: Json, number: int) -> Json:
-        queries = self.board.queries_of(OperatorId(move["operator"]))
+        queries = self.read_model.queries_of(OperatorId(move["operator"]))
         return {**move, "query": queries[0] if queries else None, "queries": queries, "reconfiguration": number}
 
     def _count(self, ended: Iterable[Json]) -> None:
         for record in ended:
             self.totals.reconfigurations += 1
-            self.totals.taken_back += record["status"] == "taken_back"
-            self.totals.fragments += record["fragments"] if record["status"] == "in_effect" else 0
+            self.totals.aborted += record["status"] == "aborted"
+            self.totals.fragments += record["fragments"] if record["status"] == "committed" else 0
             self.totals.state_bytes += record["state_bytes"]
             self.traces.reconfiguration(record)
 
     def decisions(self, decided: Sequence[Decision]) -> None:
-        """What the adaptation loop decided."""
+        """Publishes decisions of the adaptation loop."""
         if not decided:
             return
         records = [entry(d) for d in decided]
@@ -193,8 +193,8 @@ class Publisher:
     # ---------------------------------------------------------------- queries
 
     def queries(self, names: Iterable[str]) -> None:
-        """Brings queries up to date on the board; publishes those of which more than the numbers changed."""
-        shown = dict(self.board.views.queries)
+        """Brings queries up to date on the read model; publishes those of which more than the numbers changed."""
+        shown = dict(self.read_model.views.queries)
         changed: list[Json] = []
         for name in names:
             if name in self.texts:
@@ -202,26 +202,26 @@ class Publisher:
                 shown[name] = found
                 if before is None or _lasting(found) != _lasting(before):
                     changed.append(found)
-        self.board.show(queries=shown)
+        self.read_model.show(queries=shown)
         for found in changed:
             self.hub.publish("query", found)
 
     def gone(self, name: QueryId) -> None:
         """A query that was stopped is freed."""
         self.texts.pop(name, None)
-        self.board.drop_query(name)
+        self.read_model.drop_query(name)
         self.hub.publish("query_removed", {"id": name})
 
     def query(self, name: str) -> Json:
         """A query as people see it."""
         query = QueryId(name)
-        shape = self.board.views.shapes.get(name)
+        shape = self.read_model.views.shapes.get(name)
         operators = shape.operators if shape else ()
-        outlets = self.outlets.names(name)
+        sink_bindings = self.sink_bindings.names(name)
         watched = self.adaptation.mapek.knowledge.queries.get(query)
         running = self.loop.catalog.plan.queries.get(query)
         read = self._readings(query, running.query.demands if running else ())
-        condition = self._condition(name, operators, outlets, read)
+        condition = self._condition(name, operators, sink_bindings, read)
         owner = self.loop.deployer.deployment.owner
         found: Json = {
             "id": name,
@@ -231,16 +231,16 @@ class Publisher:
             "demands": [_demand(demand, value) for demand, value in read],
             "operators": len(operators),
             "fragments": len({owner[o] for o in operators if o in owner}),
-            **self._results(name, outlets),
+            **self._results(name, sink_bindings),
         }
         return found if condition.reason is None else found | {"reason": condition.reason}
 
-    def _results(self, name: str, outlets: Sequence[str]) -> Json:
+    def _results(self, name: str, sink_bindings: Sequence[str]) -> Json:
         measured = self.measured
         latency = measured.latency.get(name) if measured else None
         known = latency is not None and latency.count > 0
-        rows = [measured.rows.get(o, 0) for o in outlets] if measured else []
-        rates = [measured.rows_tps.get(o, 0.0) for o in outlets] if measured else []
+        rows = [measured.rows.get(o, 0) for o in sink_bindings] if measured else []
+        rates = [measured.rows_tps.get(o, 0.0) for o in sink_bindings] if measured else []
         return {
             "results": max(rows, default=0),
             "rate_tps": round(max(rates, default=0.0), 2),
@@ -248,7 +248,7 @@ class Publisher:
         }
 
     def _readings(self, query: QueryId, demands: Sequence[Demand]) -> list[tuple[Demand, float | None]]:
-        """Each demand with what is read of it now."""
+        """Each demand with its present reading."""
         mapek = self.adaptation.mapek
         watched = mapek.knowledge.queries.get(query)
         metrics = [d.metric for d in demands]
@@ -259,10 +259,10 @@ class Publisher:
         self,
         name: str,
         operators: Sequence[OperatorId],
-        outlets: Sequence[str],
+        sink_bindings: Sequence[str],
         read: Sequence[tuple[Demand, float | None]],
     ) -> Condition:
-        """How a query is doing, from what really flows and what really waits."""
+        """The condition of a query, from real flows and real backlogs."""
         measured = self.measured
         watched = self.adaptation.mapek.knowledge.queries.get(QueryId(name))
         active = None if watched is None else watched.active
@@ -270,12 +270,12 @@ class Publisher:
         facts = facts_of(
             self.loop,
             operators,
-            outlets,
+            sink_bindings,
             measured.reports if measured else NO_REPORTS,
             measured.flows if measured else None,
             [(demand, value) for demand, value in applying if value is not None and not demand.met(value)],
             self.waits_for(QueryId(name)),
-            is_stopping=name in self.outlets.stopping,
+            is_stopping=name in self.sink_bindings.stopping,
         )
         return query_condition(facts)
 
@@ -288,8 +288,8 @@ class Publisher:
         return f"its windows have waited for {about} for more than {span(still_ms)}"
 
     def held(self, query: QueryId) -> str:
-        """Why a query is paused, if it is: no placement would help it."""
-        shown = self.board.views.queries.get(query, {})
+        """The reason why a query is paused; empty when it is not: no placement would help it."""
+        shown = self.read_model.views.queries.get(query, {})
         return str(shown.get("reason", "")) if shown.get("status") == Status.PAUSED else ""
 
     # ---------------------------------------------------------------- measures
@@ -297,11 +297,11 @@ class Publisher:
     def measures(self, measured: Measured) -> None:
         """Once a second: how everything is doing."""
         self.measured = measured
-        self.still = self._progress.read(measured.at_ms, self._marks(measured))
-        self.board.show(measured=measured)
-        self.board.show_deployment(measured)
+        self.still = self._progress.read(measured.at_ms, self._watermarks(measured))
+        self.read_model.show(measured=measured)
+        self.read_model.show_deployment(measured)
         self.queries(list(self.texts))
-        status, views = measured.status, self.board.views
+        status, views = measured.status, self.read_model.views
         shown = {
             name: {key: found[key] for key in ("rate_tps", "latency_ms", "results")}
             | {"queue": self._queue(name), "status": found["status"], "reason": found.get("reason")}
@@ -317,17 +317,19 @@ class Publisher:
             "steps_per_s": round(measured.steps_per_s, 2),
             "slots": [{"name": f"slot {n}", "busy": round(measured.busy, 3)} for n in range(len(status.slots))],
         }
-        links = self.board.link_rates(measured)
+        links = self.read_model.link_rates(measured)
         self.hub.publish("metrics", {"at_ms": measured.at_ms, "queries": shown, "host": host, "links": links})
 
-    def _marks(self, measured: Measured) -> dict[QueryId, Marks]:
-        plan, shapes = self.loop.catalog.plan, self.board.views.shapes
-        found = {QueryId(name): marks_of(plan, shape.operators, measured.counters) for name, shape in shapes.items()}
-        return {query: marks for query, marks in found.items() if marks}
+    def _watermarks(self, measured: Measured) -> dict[QueryId, SourceWatermarks]:
+        plan, shapes = self.loop.catalog.plan, self.read_model.views.shapes
+        found = {
+            QueryId(name): source_watermarks(plan, shape.operators, measured.counters) for name, shape in shapes.items()
+        }
+        return {query: watermarks for query, watermarks in found.items() if watermarks}
 
     def _queue(self, name: str) -> int:
         """Tuples that wait before fragments of the query."""
-        shape, counters = self.board.views.shapes.get(name), self.measured.counters if self.measured else {}
+        shape, counters = self.read_model.views.shapes.get(name), self.measured.counters if self.measured else {}
         owner, routing = self.loop.deployer.deployment.owner, self.loop.host.routing.fragments
         fragments = {owner[o] for o in (shape.operators if shape else ()) if o in owner}
         ports = {p for f in fragments if f in routing for p in routing[f].ports}
@@ -335,7 +337,7 @@ class Publisher:
 
 
 def _demand(demand: Demand, value: float | None) -> Json:
-    """A demand with what is read of it, and whether that is good enough."""
+    """A demand with its reading, and whether that meets it."""
     one: Json = {"text": str(demand), "met": None if value is None else demand.met(value)}
     if value is not None and math.isfinite(value):
         one |= {"value": float(f"{value:.4g}"), "unit": demand.show(1.0).removeprefix("1").strip()}
@@ -350,7 +352,7 @@ def _lasting(query: Json) -> Json:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no infinity: what is forecast without a way, say."""
+    """JSON has no infinity: such as the forecast without a route."""
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""The board: what there is to see, as plain JSON values. The decision core keeps it up to date; everybody reads it.
+"""The read model: all visible facts, as plain JSON values. The decision core keeps it up to date; all requests read it.
 
-Values on the board are never changed, only replaced, so a reader needs no lock and sees one moment. What a change costs
-depends on what it touches: nodes, links and operators have entries of their own.
+Values are never changed, only replaced, so a reader needs no lock and sees one moment. The cost of a change depends on
+its size: nodes, links and operators have entries of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Pair = tuple[NodeId, NodeId]
 
 @dataclass(frozen=True, slots=True)
 class QueryShape:
-    """The operators that serve a query, and who reads whom."""
+    """The operators that serve a query, and their edges."""
 
     operators: tuple[OperatorId, ...]
     edges: tuple[tuple[int, int], ...]
@@ -33,7 +33,7 @@ class QueryShape:
 
 @dataclass(frozen=True, slots=True)
 class PlacementViews:
-    """One moment of the board."""
+    """One moment of the read model."""
 
     version: int = 0
     """Of the topology."""
@@ -65,7 +65,7 @@ class ReadModel:
         self.views = PlacementViews()
         self.why: dict[OperatorId, str] = {}
         self.memory: DepartedNodes | None = None
-        """What removed nodes had, if somebody remembers."""
+        """The records of removed nodes, if they are kept."""
         self._users: dict[OperatorId, set[QueryId]] = {}
 
     def show(self, **changed: Any) -> None:
@@ -75,7 +75,7 @@ class ReadModel:
     # ---------------------------------------------------------------- topology
 
     def show_topology(self, nodes: Iterable[NodeId], pairs: Iterable[Pair]) -> Json | None:
-        """Brings entries up to date; gives what is different now, or None."""
+        """Brings entries up to date; returns the differences, or None."""
         shown, linked = dict(self.views.nodes), dict(self.views.links)
         changed: list[Json] = []
         removed: list[str] = []
@@ -177,7 +177,7 @@ class ReadModel:
         self.show_operators(serving)
 
     def drop_query(self, query: QueryId) -> None:
-        """A query that went, with the operators that nobody else uses."""
+        """Drops a query, with the operators that no other query uses."""
         shapes = dict(self.views.shapes)
         shape = shapes.pop(query, None)
         queries = {q: entry for q, entry in self.views.queries.items() if q != query}
@@ -191,7 +191,7 @@ class ReadModel:
             self.show_operators(shape.operators)
 
     def show_operators(self, operators: Iterable[OperatorId]) -> None:
-        """Brings entries of operators up to date; those that nobody uses go."""
+        """Brings entries of operators up to date; those without a query go."""
         shown = dict(self.views.operators)
         for operator in operators:
             record = self.loop.catalog.plan.operators.get(operator)
@@ -223,7 +223,7 @@ class ReadModel:
     # ---------------------------------------------------------------- what runs
 
     def show_deployment(self, measured: Measured | None) -> None:
-        """Fragments and channels, with what was measured of them."""
+        """Fragments and channels, with their measures."""
         loop = self.loop
         topology, routing, deployment = loop.catalog.topology, loop.host.routing, loop.deployer.deployment
         pending: dict[FragmentId, int] = {}

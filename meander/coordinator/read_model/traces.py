@@ -1,7 +1,7 @@
 """Traces: one OpenTelemetry span for each reconfiguration, and one below it for each of its phases.
 
-They are made when a reconfiguration has ended, from what is known of it then, so nothing that runs waits for them.
-Without the SDK (the extra `otel`) or without an endpoint nothing happens.
+They are made when a reconfiguration has ended, from its record, so nothing waits for them. Without the SDK (the extra
+`otel`) or without an endpoint nothing happens.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Traces(Protocol):
     def reconfiguration(self, record: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None:
-        """Sends what has not been sent."""
+        """Sends all spans that have not been sent."""
 
 
 class NoTraces:
-    """Nobody wants to know."""
+    """Traces without a receiver."""
 
     def reconfiguration(self, record: Mapping[str, Any]) -> None:
         """Does nothing."""

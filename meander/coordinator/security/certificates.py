@@ -1,4 +1,4 @@
-"""Certificates for a coordinator and its sites: an authority of one's own, and what it signs.
+"""Certificates for a coordinator and its sites: an authority of one's own, and certificates that it signs.
 
 The keys are elliptic (P-256), which every TLS library knows. A certificate is good for the names and addresses it was
 made for; clients check them. Certificates from elsewhere do as well: nothing else knows how these were made.
@@ -41,8 +41,8 @@ class CertificateFiles:
 def make(directory: Path, names: Sequence[str], hosts: Sequence[str] = ()) -> list[CertificateFiles]:
     """Makes an authority unless there is one, and a certificate for each name; gives their files.
 
-    Each is good for its name, for this machine and for `hosts`. One that is there already is an error: whoever trusts
-    it would be surprised.
+    Each is good for its name, for this machine and for `hosts`. One that is there already is an error: it may be
+    trusted already.
     """
     for name in names:
         if not name or "/" in name or name.startswith(".") or name == "ca":

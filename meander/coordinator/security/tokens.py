@@ -1,4 +1,4 @@
-"""Tokens: who may look, and who may change things. They are kept in a file that only its owner can read."""
+"""Tokens: the rights to look, and to change things. They are kept in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meander.model.errors import InputError
 
 
 class Role(StrEnum):
-    """What a token allows."""
+    """The rights of a token's owner."""
 
     READER = "reader"
     OPERATOR = "operator"
@@ -42,7 +42,7 @@ class Tokens:
         return Role.OPERATOR if operator else Role.READER if reader else None
 
     def save(self, path: Path) -> None:
-        """Writes a new file that nobody else can read, not even for a moment."""
+        """Writes a new file that only its owner can ever read."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             json.dump({"reader": self.reader, "operator": self.operator}, file, indent=2)

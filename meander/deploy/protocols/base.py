@@ -1,4 +1,4 @@
-"""What deployment protocols have in common."""
+"""The interface of deployment protocols."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Widening = Callable[[GlobalPlan, Deployment, DeploymentChange], DeploymentChange
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How running queries get from one deployment to the next."""
+    """The way of running queries from one deployment to the next."""
 
     name: str
     about: str

@@ -1,4 +1,4 @@
-"""What systems do today: stop every query that a change touches, as a whole, and deploy it again.
+"""The protocol of most systems today: stop every query that a change touches, as a whole, and deploy it again.
 
 All fragments of the shared plans that the change touches stop at the marker, move their state hop by hop as a whole,
 and begin again; serially, one shared plan after the other, or all at the same time.

@@ -62,7 +62,7 @@ def _first(since_ms: int, slide_ms: int) -> int:
 
 
 def obstacle(spec: Operator) -> str | None:
-    """Why an operator cannot begin without state; None if it can."""
+    """The reason why an operator cannot begin without state; None if it can."""
     if complete_from(spec, 0) is not None:
         return None
     window = spec.window if isinstance(spec, WindowAggregate) else None
@@ -78,7 +78,7 @@ def limits(
     """For each operator the time from which its results are complete at the new place.
 
     `seen` are times before which an operator's old state may hold tuples that its new one never gets; `entered` the
-    same for what an operator has sent and the old readers have still to read.
+    same for an operator's output that the old readers have still to read.
     """
     inside = set(operators)
     found: dict[OperatorId, int] = {}

@@ -34,12 +34,12 @@ class Itinerary:
     apart: Mapping[OperatorId, str] = field(default_factory=dict)
     """Operators that need fragments of their own before they move; those of the same name share one."""
     reasons: Mapping[OperatorId, str] = field(default_factory=dict)
-    """Why operators do not move as the protocol would have it."""
+    """The reasons why operators do not move as the protocol would have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionProtocol:
-    """A name, what it does, and how it does it."""
+    """A protocol of transitions: its name, its description and its itinerary."""
 
     name: str
     about: str

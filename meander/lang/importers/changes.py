@@ -146,7 +146,7 @@ def _change(event: Any, at_ms: int, place: str) -> _Change:
 
 
 def _shift(fixed: _Fixed, parents: Iterable[int], file: str) -> int:
-    """What to add to the numbers of the fixed nodes: some scenarios count them from 1, but call the cloud 1 as well."""
+    """The offset of the numbers of fixed nodes: some scenarios count them from 1, but call the cloud 1 as well."""
     wanted = sorted(parents)
     for shift in (0, 1):
         if all(parent - shift in fixed.position for parent in wanted):
@@ -183,7 +183,7 @@ def _topology(fixed: _Fixed, parents: list[tuple[int, int]], devices: Iterable[i
 
 
 def _below_cloud(fixed: _Fixed) -> list[int]:
-    """The fog nodes nobody is above, and all of those that are only below each other."""
+    """The topmost fog nodes, and all of those that are only below each other."""
     children = {child for below in fixed.children.values() for child in below}
     roots = [node for node in sorted(fixed.position) if node not in children]
     seen, todo = set(roots), list(roots)

@@ -1,4 +1,4 @@
-"""What every importer returns, and how it opens files: plain or gzipped, with one sentence when that fails."""
+"""The result of importers, and the opening of files: plain or gzipped, with one sentence when that fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meander.model.events import TopologyEvent
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A topology, the changes that happen to it in order of time, and remarks on what was assumed or repaired."""
+    """A topology, the changes that happen to it in order of time, and remarks on assumptions and repairs."""
 
     contents: TopologyFile
     events: tuple[TopologyEvent, ...] = ()

@@ -108,7 +108,7 @@ def _cell(text: str, where: str, column: int) -> float:
 
 
 def _checked(matrix: Matrix, repair: bool) -> tuple[Matrix, tuple[str, ...]]:
-    """The matrix when it is fit to use, repaired if that is wanted, and what was repaired."""
+    """The matrix when it is fit to use, repaired if that is wanted, and the list of repairs."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         shape = " x ".join(map(str, matrix.shape))
         raise InputError(f"the matrix is {shape}; it must have as many rows as columns")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meander.lang.expressions import Clause, Resolver, contains_aggregate, parse
+from meander.lang.expressions import ExpressionContext, Resolver, contains_aggregate, parse
 from meander.lang.relation import Relation, filtered, projected
 from meander.lang.scope import Scope
 from meander.lang.sql.items import Items, SelectItem, Star, check_distinct, name_of
@@ -28,7 +28,7 @@ _MARK = "\0"
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What a windowed SELECT says besides its list."""
+    """The parts of a windowed SELECT besides its list."""
 
     window: Window
     lateness_ms: int = 0
@@ -64,7 +64,7 @@ class _Settled:
         return f"{_MARK}{list(self.aggregates).index(aggregate)}"
 
     def named(self) -> tuple[tuple[Named, ...], dict[str, str]]:
-        """The aggregates as columns, and what each placeholder is called."""
+        """The aggregates as columns, and the name of each placeholder."""
         wished = [name or f"{a.function}_{i}" for i, (a, name) in enumerate(self.aggregates.items(), start=1)]
         names = fresh(wished, (*_WINDOW_NAMES, *self.keys.values()))
         columns = tuple(Named(n, a) for n, a in zip(names, self.aggregates, strict=True))
@@ -80,7 +80,7 @@ def aggregated(relation: Relation, items: Items, grouping: Grouping) -> Relation
     keys = _keys(relation.scope, plain, grouping.keys)
     settled = _Settled({k.expression: k.name for k in keys})
     names = _output_names(relation.scope, keys)
-    clause = Clause(names, relation.scope.resolve)
+    clause = ExpressionContext(names, relation.scope.resolve)
     parsed = [parse(i.phrase, clause) for i in plain]
     outputs: list[Named] = []
     for position, (item, expression) in enumerate(zip(plain, parsed, strict=True), start=1):
@@ -92,7 +92,7 @@ def aggregated(relation: Relation, items: Items, grouping: Grouping) -> Relation
     having = None
     if grouping.having is not None:
         aliases = {o.name: e for o, e in zip(outputs, parsed, strict=True)}
-        in_having = Clause(_first(aliases, names), relation.scope.resolve)
+        in_having = ExpressionContext(_first(aliases, names), relation.scope.resolve)
         with grouping.having.text.at(grouping.having.start):
             having = settled.settle(parse(grouping.having, in_having))
     aggregates, placed = settled.named()
@@ -109,7 +109,7 @@ def aggregated(relation: Relation, items: Items, grouping: Grouping) -> Relation
 def _keys(scope: Scope, items: Sequence[SelectItem], keys: Sequence[SelectItem]) -> tuple[Named, ...]:
     """GROUP BY, with a name for each key. A name of the select list may stand for its expression."""
     by_alias = {i.name: i for i in items if i.name}
-    clause = Clause(scope.resolve, no_aggregates="GROUP BY takes columns and expressions over them")
+    clause = ExpressionContext(scope.resolve, no_aggregates="GROUP BY takes columns and expressions over them")
     found: dict[Expression, str] = {}
     for position, key in enumerate(keys, start=1):
         word = key.phrase.path[0] if len(key.phrase.path) == 1 else None
@@ -128,7 +128,7 @@ def _select_name(scope: Scope, items: Sequence[SelectItem], key: Expression) -> 
     """The name that the select list gives to a computed key."""
     if isinstance(key, Column):
         return None
-    clause = Clause(scope.resolve, scope.resolve)
+    clause = ExpressionContext(scope.resolve, scope.resolve)
     for item in items:
         if item.name is None:
             continue

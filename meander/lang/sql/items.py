@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meander.lang.expressions import Clause, parse
+from meander.lang.expressions import ExpressionContext, parse
 from meander.lang.relation import Relation, projected
 from meander.lang.text import Phrase
 from meander.model.errors import InputError
@@ -47,7 +47,7 @@ def selected(relation: Relation, items: Items) -> Relation:
     """A SELECT without aggregates."""
     if len(items) == 1 and isinstance(items[0], Star) and items[0].alias is None:
         return relation
-    clause = Clause(relation.scope.resolve)
+    clause = ExpressionContext(relation.scope.resolve)
     expressions = [None if isinstance(i, Star) else parse(i.phrase, clause) for i in items]
     written = [
         name_of(i, e, position)

@@ -27,7 +27,7 @@ from meander.model.streams import SinkTarget, Stream
 
 @dataclass(frozen=True)
 class Script:
-    """What a script defines: its own streams and sinks, and its queries in order."""
+    """The content of a script: its own streams and sinks, and its queries in order."""
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     sinks: Mapping[str, SinkTarget] = field(default_factory=dict)

@@ -30,7 +30,7 @@ _UNSUPPORTED = {
 
 @dataclass
 class _Clauses:
-    """The clauses after FROM, in whatever order they came."""
+    """The clauses after FROM, in any order."""
 
     where: Phrase | None = None
     group_by: list[SelectItem] | None = None
@@ -128,7 +128,7 @@ class SelectReader:
                 raise self.reader.error(f"{word} is not supported: {_UNSUPPORTED[word]}")
 
     def _origin(self) -> Relation | Pattern:
-        """What stands after FROM: one source, a chain of joins, or a list of sources with a MATCH."""
+        """The origin after FROM: one source, a chain of joins, or a list of sources with a MATCH."""
         reader, start = self.reader, self.reader.offset
         listed = reader.listed(self._joined)
         if reader.take("MATCH"):

@@ -34,7 +34,7 @@ _KINDS = {kind.name.lower(): kind for kind in NodeKind}
 
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
-    """What a topology file holds: the graph, and what enters and leaves it."""
+    """The content of a topology file: the graph, its streams and its sinks."""
 
     topology: Topology
     streams: dict[str, Stream]
@@ -64,7 +64,7 @@ def read(text: str, file: str = "topology") -> TopologyFile:
 
 
 def write_yaml(contents: TopologyFile, path: Path) -> None:
-    """Writes a topology file; the path holds either all of it or what it held before."""
+    """Writes a topology file; the path holds either all of it or its former content."""
     write_whole(path, lines(contents))
 
 
@@ -72,8 +72,8 @@ def lines(contents: TopologyFile) -> Iterator[str]:
     settings, usual = contents.resilience, Resilience()
     if settings.replicas != usual.replicas:
         yield f"replicas: {settings.replicas}\n"
-    if settings.patience_ms is not None:
-        yield f"disconnected: {settings.patience_ms} ms\n"
+    if settings.idle_timeout_ms is not None:
+        yield f"disconnected: {settings.idle_timeout_ms} ms\n"
     if settings.detour != usual.detour:
         yield f"detour: {settings.detour:g}\n"
     yield from lines_of(contents.topology, contents.streams.values(), contents.sinks.values(), contents.losses)
@@ -93,7 +93,7 @@ def _contents(document: Document) -> TopologyFile:
 
 
 def _resilience(document: Document) -> Resilience:
-    replicas, patience_ms = Resilience().replicas, None
+    replicas, idle_timeout_ms = Resilience().replicas, None
     if "replicas" in document.keys:
         item = document.keys["replicas"]
         replicas = whole(item, "replicas")
@@ -102,7 +102,7 @@ def _resilience(document: Document) -> Resilience:
         text = word(item, "disconnected")
         if text != HOLD:
             try:
-                patience_ms = duration_ms(text)
+                idle_timeout_ms = duration_ms(text)
             except InputError as error:
                 raise wrong(item, f"disconnected must be {HOLD} or a time such as 30s: {error.message}") from None
     detour = Resilience().detour
@@ -113,7 +113,7 @@ def _resilience(document: Document) -> Resilience:
             check_detour(detour)
         except InputError as error:
             raise wrong(item, error.message) from None
-    return Resilience(replicas, patience_ms, detour)
+    return Resilience(replicas, idle_timeout_ms, detour)
 
 
 def _section(document: Document, what: str) -> list[YamlRow]:

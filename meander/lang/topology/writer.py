@@ -22,7 +22,7 @@ _RESERVED = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "
 
 
 def write_whole(path: Path, lines: Iterable[str]) -> None:
-    """Writes a file next to its place and then puts it there, so that nobody sees half of it."""
+    """Writes a file next to its place and then puts it there, so that readers never see half of it."""
     partial = None
     try:
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -117,7 +117,8 @@ def _link_lines(topology: Topology, names: list[str], losses: Mapping[tuple[str,
 
 
 def one_per_link(topology: Topology) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """One arc of every link, and whether the link goes both ways: an opposite arc with equal properties is its twin."""
+    """One arc of every link, and whether the link goes both ways: an opposite arc with equal properties is its
+    reverse."""
     a, count = topology.arcs, topology.nodes.count
     live = np.flatnonzero(a.alive[: a.count])
     tail, tip = a.tail[live].astype(np.int64), a.tip[live].astype(np.int64)

@@ -1,6 +1,6 @@
 """Typed values out of YAML text: words, numbers, truth values, mappings.
 
-An error says what the value should be and, where the value knows it, its line; the caller adds the file.
+An error names the expected value and, where the value knows it, its line; the caller adds the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""YAML read into plain values that remember their line, so that every later complaint can name it.
+"""YAML read into plain values that keep their line, so that every later error can name it.
 
-Scalars stay text; whoever reads a value knows what it should be. Long lists with one entry per line, as in
-`- {name: sensor-1, kind: sensor}`, are read without the YAML parser, which makes large files load in seconds.
+Scalars stay text; the reader of a value knows its type. Long lists with one entry per line, as in `- {name: sensor-1,
+kind: sensor}`, are read without the YAML parser, which makes large files load in seconds.
 """
 
 from __future__ import annotations

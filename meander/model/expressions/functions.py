@@ -1,6 +1,6 @@
 """The functions that expressions may use, with their argument and result types.
 
-Names and meanings are Spark SQL's. `call` is the only way to build a call: it settles the type or says what is wrong.
+Names and meanings are Spark SQL's. `call` is the only way to build a call: it settles the type or raises the error.
 Adding a function is one line in `SCALARS` or `AGGREGATES`.
 """
 
@@ -29,7 +29,7 @@ Result = Callable[[tuple[DataType, ...]], DataType]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function takes: one letter an argument, `?` after optional ones, `*` repeats the last.
+    """The arguments of a function: one letter each, `?` after optional ones, `*` repeats the last.
 
     n numeric, i integral, b boolean, s string, t timestamp or date, a array, c comparable, x anything.
     """
@@ -243,7 +243,7 @@ def is_aggregate(function: str) -> bool:
 
 
 def call(function: str, *args: Expression) -> Call:
-    """A well-typed call, or an error that says what the function takes."""
+    """A well-typed call, or an error that names the function's arguments."""
     name = SYNONYMS.get(function.lower(), function.lower())
     signature = SCALARS.get(name) or AGGREGATES.get(name)
     if signature is None:

@@ -321,7 +321,7 @@ class Topology:
     ) -> Path | None:
         """A cheapest path, computed afresh; with a need, over arcs that have that much left.
 
-        What is used of an arc is in `used_mbps`, plus, for the few arcs in it, in `own_mbps`.
+        The use of an arc is in `used_mbps`, plus, for the few arcs in it, in `own_mbps`.
         """
         n, a = self.nodes, self.arcs
         if not (n.alive[start] and n.alive[goal]):

@@ -1,7 +1,8 @@
 """Compiled kernels over the topology's columns: bulk linking and shortest paths.
 
-Arcs are kept as doubly linked lists threaded through arrays, one list of outgoing and one of incoming arcs per node.
-So a change is O(1) once the arc is known, and a search touches only what it visits. Kernels release the GIL.
+Arcs are kept as doubly linked lists threaded through arrays, one list of outgoing and one of incoming arcs per node. So
+a change is O(1) once the arc is known, and the cost of a search grows with the nodes it visits. Kernels release the
+GIL.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -105,7 +106,7 @@ def shortest_path(
 ) -> tuple[float, Ints]:
     """Bidirectional Dijkstra over arcs that have at least `need` left of their `limit`; with no need, over all arcs.
 
-    Beside what is `used` of each arc, `own` is used of a few, given with the arcs in ascending order.
+    Beside the use of each arc in `used`, `own` has the additional use of a few, given with the arcs in ascending order.
 
     Returns the length and the arcs of a cheapest path; (inf, []) when there is none.
 

@@ -1,7 +1,7 @@
-"""Amending a delta: work out what is released, ask the mechanism where operators go, route their edges.
+"""Amending a delta: work out released resources, ask the mechanism for new places, route the edges.
 
 Nothing here changes the catalog. The result is an `AmendmentDraft`: amounts to give back and to take, and the placement
-that follows. `control` makes it true in the ledger, or has it drafted again when somebody else was faster.
+that follows. `control` makes it true in the ledger, or has it drafted again when another amender was faster.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from meander.place.problem import Flow, Need, Problem, Proposal
 from meander.place.room import Room
 
 ROUNDS = 3
-"""How often what the mechanism refused is put to it again after others were withdrawn."""
+"""Rounds in which refused operators are put to the mechanism again, after others were withdrawn."""
 
 
 @dataclass(slots=True)
 class AmendmentDraft:
-    """What amending a delta would change."""
+    """The changes that amending a delta would make."""
 
     room: Room
     """Everything given back and taken, on nodes and arcs."""
@@ -37,9 +37,9 @@ class AmendmentDraft:
     unplaced: dict[OperatorId, str] = field(default_factory=dict)
     unrouted: dict[Edge, str] = field(default_factory=dict)
     overtaken: bool = False
-    """Whether the mechanism chose a node without room: wrong, or somebody else was faster."""
+    """Whether the mechanism chose a node without room: by mistake, or because another amender was faster."""
     proposal: Proposal | None = None
-    """What the mechanism said, if it was asked."""
+    """The mechanism's answer, if it was asked."""
     proposed: dict[Edge, Path] = field(default_factory=dict)
     """Paths over which the mechanism connected its operators."""
     broken: bool = False
@@ -66,7 +66,8 @@ def draft(catalog: Catalog, delta: Delta, mechanism: Mechanism, room: Room, seed
 
 
 def draft_packed(catalog: Catalog, delta: Delta, mechanism: Mechanism, room: Room, seed: int) -> AmendmentDraft:
-    """As `draft`, but whatever fits will do, on nodes that the mechanism allows: for when its own choice failed."""
+    """As `draft`, but takes any nodes with room that the mechanism allows: used when the mechanism's own choice
+    failed."""
     return draft(catalog, delta, Packing(mechanism), room, seed)
 
 

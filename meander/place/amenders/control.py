@@ -1,9 +1,9 @@
-"""Concurrency control: how amenders that run at the same time share nodes and links without over-committing them.
+"""Concurrency control: amenders that run at the same time share nodes and links without over-committing them.
 
 Optimistic: draft on a private view without locks, then lock the touched nodes in order, check that enough is still
 left, and charge the ledger; on conflict draft again. Pessimistic: lock the likely nodes in order first, draft, charge;
 when the draft needs more nodes, start over with a larger set. Both back off at random and, after enough failures, take
-all locks, so nobody starves. Locks are striped: many nodes, few locks, always taken in one order, so no deadlock.
+all locks, so no amender starves. Locks are striped: many nodes, few locks, always taken in one order, so no deadlock.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from meander.place.room import CapacityLedger, Room
 STRIPES = 1024
 FIRST_PAUSE_S = 0.0002
 LONGEST_PAUSE_S = 0.02
-PATIENCE = 8
+MOST_ATTEMPTS = 8
 """Conflicts after which an amender takes all locks."""
 
 
 @dataclass(slots=True)
 class Effort:
-    """What concurrency cost one delta."""
+    """The price of concurrency for one delta: attempts, aborts, time."""
 
     aborts: int = 0
     lock_s: float = 0.0
@@ -102,13 +102,13 @@ class Control(ABC):
         """Drafts until one could be charged; counts the effort."""
 
     def settle_alone(self, drafting: Drafting) -> AmendmentDraft:
-        """For when nobody else can interfere: what was drafted fits."""
+        """Settles a draft while no other amender runs: the draft is known to fit."""
         result = drafting(Room(self.catalog.ledger))
         charge(self.catalog.ledger, result.room)
         return result
 
     def _settle_locked(self, drafting: Drafting, effort: Effort) -> AmendmentDraft:
-        """Takes all locks, so that nobody else can interfere."""
+        """Takes all locks, so that no other amender can interfere."""
         with self.locks.held(self.locks.all, effort):
             return self.settle_alone(drafting)
 
@@ -131,7 +131,7 @@ class Optimistic(Control):
     name = "optimistic"
 
     def settle(self, delta: Delta, drafting: Drafting, effort: Effort) -> AmendmentDraft:
-        for attempt in range(PATIENCE):
+        for attempt in range(MOST_ATTEMPTS):
             result = drafting(Room(self.catalog.ledger))
             with self.locks.held(self._touched(result.room), effort):
                 started = time.perf_counter()
@@ -152,7 +152,7 @@ class Pessimistic(Control):
 
     def settle(self, delta: Delta, drafting: Drafting, effort: Effort) -> AmendmentDraft:
         wanted = set(self._likely(delta))
-        for attempt in range(PATIENCE):
+        for attempt in range(MOST_ATTEMPTS):
             with self.locks.held_at_once(sorted(wanted), effort) as locked:
                 if locked:
                     result = drafting(Room(self.catalog.ledger))

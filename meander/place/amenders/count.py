@@ -1,4 +1,4 @@
-"""How many amenders place at the same time: as many as were asked for, or one for each core."""
+"""The number of amenders that place at the same time: as configured, or one for each core."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Follow or detour: whether operators stay where they are when the way to them gets longer, or move after it.
+"""Follow or detour: whether operators stay where they are when the route to them gets longer, or move after it.
 
-The way of data from a pinned operator (a producer) through others to the next pinned one (a consumer) is compared with
-the cheapest path between the two: a fresh placement could put everything in between on that path. As long as the way
-takes at most `detour` times as long, or one millisecond longer, only routes change. So the bound does not depend on how
-the operators came to where they are, and holds however often a device moves.
+The route of data from a pinned operator (a producer) through others to the next pinned one (a consumer) is compared
+with the cheapest path between the two: a fresh placement could put everything in between on that path. As long as the
+route takes at most `detour` times as long, or one millisecond longer, only routes change. So the bound does not depend
+on how the operators came to where they are, and holds however often a device moves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meander.place.catalog import Catalog
 from meander.place.room import Room
 
 SLACK_MS = 1.0
-"""A way may always be this much longer: nothing moves for less."""
+"""A route may always be this much longer: nothing moves for less."""
 MOST_VISITED = 512
 """Operators above or below a broken edge that are looked at."""
 ALIKE = 4
@@ -32,7 +32,7 @@ Latencies = Mapping[NodeId, float]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Data on its way from one pinned operator to the next, and what a fresh placement would make of it."""
+    """Data on its route from one pinned operator to the next, and its route under a fresh placement."""
 
     start: NodeId
     goal: NodeId
@@ -46,7 +46,7 @@ class Route:
         return UNLIMITED if self.through_ms > 0 else 1.0
 
     def excess_ms(self, detour: float) -> float:
-        """How much longer it is than it may be; not above zero when all is well."""
+        """The latency beyond the limit; at most zero when the route is short enough."""
         return self.through_ms - limit_ms(self.fresh_ms, detour)
 
     def described(self, detour: float, *, stays: bool) -> str:
@@ -60,13 +60,13 @@ class Route:
 
 
 def limit_ms(fresh_ms: float, detour: float) -> float:
-    """How long a way may be for operators to stay."""
+    """The longest latency of a route for which operators stay."""
     return max(fresh_ms * detour, fresh_ms + SLACK_MS) + ROUNDING_MS
 
 
 @dataclass
-class Ways:
-    """Ways through the placement as it is now, with new routes for edges that have lost theirs."""
+class Routes:
+    """Routes through the placement as it is now, with new routes for edges that have lost theirs."""
 
     catalog: Catalog
     _above: dict[OperatorId, Latencies] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Ways:
         return UNLIMITED if path is None else path.latency_ms
 
     def over(self, edge: Edge) -> list[Route]:
-        """All ways that lead over an edge whose ends are placed."""
+        """All routes that lead over an edge whose ends are placed."""
         between = self.latency_ms(edge)
         topology = self.catalog.topology
         return [
@@ -182,11 +182,11 @@ class Ways:
         return known[operator]
 
 
-def followers(ways: Ways, edge: Edge, too_long: Iterable[Route], detour: float) -> list[OperatorId]:
-    """Operators that have to move so that these ways become short enough: those off the cheapest paths, or all."""
-    catalog = ways.catalog
+def followers(routes: Routes, edge: Edge, too_long: Iterable[Route], detour: float) -> list[OperatorId]:
+    """Operators that have to move so that these routes become short enough: those off the cheapest paths, or all."""
+    catalog = routes.catalog
     topology, nodes = catalog.topology, catalog.placement.nodes
-    above, below = ways.movable_on(edge)
+    above, below = routes.movable_on(edge)
     movable = dict.fromkeys([*reversed(above), *below])
     bad = list(too_long)
     stay = {
@@ -199,15 +199,15 @@ def followers(ways: Ways, edge: Edge, too_long: Iterable[Route], detour: float) 
         )
     }
     if len(stay) == len(movable) or any(
-        _contracted(ways, movable, stay, w) > limit_ms(w.fresh_ms, detour) for w in bad
+        _contracted(routes, movable, stay, w) > limit_ms(w.fresh_ms, detour) for w in bad
     ):
         stay = set()
     return [o for o in movable if o not in stay]
 
 
-def _contracted(ways: Ways, movable: Iterable[OperatorId], stay: set[OperatorId], way: Route) -> float:
-    """How long the way would be if only these stayed and everything else lay on cheapest paths between them."""
-    catalog = ways.catalog
+def _contracted(routes: Routes, movable: Iterable[OperatorId], stay: set[OperatorId], route: Route) -> float:
+    """The route's latency if only these operators stayed and all others lay on cheapest paths between them."""
+    catalog = routes.catalog
     topology, nodes, plan = catalog.topology, catalog.placement.nodes, catalog.plan
     order = list(movable)
     inside = set(order)
@@ -216,12 +216,12 @@ def _contracted(ways: Ways, movable: Iterable[OperatorId], stay: set[OperatorId]
     for operator in order:
         bases: dict[NodeId, float] = {}
         for below in plan[operator].inputs:
-            before = reached.get(below, {}) if below in inside else {way.start: 0.0}
+            before = reached.get(below, {}) if below in inside else {route.start: 0.0}
             for node, latency in before.items():
                 bases[node] = max(bases.get(node, 0.0), latency)
         if operator in stay:
             here = nodes[operator]
             bases = {here: max((ms + topology.latency_ms(n, here) for n, ms in bases.items()), default=0.0)}
         reached[operator] = bases
-        longest = max(longest, *(ms + topology.latency_ms(n, way.goal) for n, ms in bases.items()), 0.0)
+        longest = max(longest, *(ms + topology.latency_ms(n, route.goal) for n, ms in bases.items()), 0.0)
     return longest

@@ -2,10 +2,11 @@
 
 A delta may fail only because something beside it stays where it is. So it is widened in steps: to its neighbours above
 and below, further, to its whole shared plan, and to other plans that use the same nodes and links. A wider try is taken
-only if it places more and nothing that runs loses its place; what is drawn in may move, which is why steps are small.
+only if it places more and no running operator loses its place; operators that are drawn in may move, which is why steps
+are small.
 
-Each step is tried by the mechanism and by `packing`, which finds what fits where a mechanism is greedy. What was tried
-is remembered until something changes that could help, and tries are paid from a credit that grows with every batch.
+Each step is tried by the mechanism and by `packing`, which finds what fits where a mechanism is greedy. Tries are kept
+in mind until a change could help, and tries are paid from a credit that grows with every batch.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ MOST_CONTENDERS = 160
 MOST_CREDIT, EARNED = 40_000, 2_000
 """Operators that may be tried anew: at first, and how many more in each batch."""
 SOLVER_PRICE = 4
-"""How many times as much a try by the solver costs."""
+"""The price of a try by the solver, in ordinary tries."""
 ROUNDS = 4
-"""How often what is left of a delta starts over after a part of it was placed."""
+"""Times that the rest of a delta starts over after a part of it was placed."""
 
 HELPFUL = (NodeAdded, LinkAdded, CapacityChanged, RateChanged, PlacementChanged, QueryRemoved)
 """Events after which something may fit that did not before."""
@@ -49,7 +50,7 @@ Trial = Callable[[Delta, bool], bool]
 
 @dataclass(frozen=True, slots=True)
 class WideningStep:
-    """How far a try reaches, and who makes it."""
+    """The reach of a try, and the algorithm that makes it."""
 
     reach: str
     solver: bool
@@ -69,7 +70,7 @@ STEPS = (
 
 @dataclass(slots=True)
 class _Memory:
-    """How far a set of waiting operators came, and after how many helpful changes that was."""
+    """The progress of a set of waiting operators, and the count of helpful changes at that time."""
 
     changes: int
     step: int
@@ -86,7 +87,7 @@ class Escalation:
     """Operators whose mechanism broke or chose wrongly: that is to be mended, not to be worked around."""
     _tried: dict[frozenset[OperatorId], _Memory] = field(default_factory=dict)
     _failed: set[tuple[frozenset[OperatorId], bool]] = field(default_factory=set)
-    """Tries since the last change or success that placed no more, whoever they were for."""
+    """Tries since the last change or success that placed no more operators, of any delta."""
 
     def heed(self, events: Iterable[ChangeEvent]) -> None:
         """A batch begins: credit grows, and changes that may help make earlier tries worth repeating."""

@@ -1,9 +1,9 @@
-"""Which operators leave a node that holds too much.
+"""The choice of operators that leave a node which holds too much.
 
 An operator in the middle of a chain that leaves alone sends its data out and back again. So operators leave from the
-ends of what the node runs: those whose readers are all elsewhere (they move on towards the sink), or those whose inputs
-all are, on nodes with room (they move back towards the source). Of these the ones go first that add the least traffic
-to links for what they free. Operators that a user holds on the node leave last.
+ends of the chain: those whose readers are all elsewhere (they move on towards the sink), or those whose inputs all are,
+on nodes with room (they move back towards the source). The first to go are those that add the least traffic to links
+for the room they free. Operators that a user holds on the node leave last.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from meander.model.placement import mbps
 from meander.place.catalog import Catalog
 
 
-class _Way(Enum):
-    """Where operators of a connected part leave to. A part that is left at both ends would send data to and fro."""
+class _Direction(Enum):
+    """The direction in which operators of a connected part leave. A part that is left at both ends would send data
+    to and fro."""
 
     ON = "towards the sink"
     BACK = "towards the source"
@@ -40,7 +41,7 @@ class _Excess:
         return _Excess(self.slots - charge[0], self.load_tps - charge[1], self.memory_mb - charge[2])
 
     def relief(self, charge: tuple[int, float, float]) -> float:
-        """How much of the excess an operator takes with it, each resource between 0 and 1."""
+        """The share of the excess that an operator takes with it, each resource between 0 and 1."""
         pairs = zip((self.slots, self.load_tps, self.memory_mb), charge, strict=True)
         return sum(min(own / over, 1.0) for over, own in pairs if over > 0)
 
@@ -69,9 +70,9 @@ class _Choice:
     catalog: Catalog
     staying: dict[OperatorId, None]
     part: dict[OperatorId, OperatorId] = field(default_factory=dict)
-    """The connected part of what the node runs that an operator belongs to, named by one of its operators."""
+    """The connected part of the node's operators that an operator belongs to, named by one of its operators."""
     members: dict[OperatorId, list[OperatorId]] = field(default_factory=dict)
-    way: dict[OperatorId, _Way] = field(default_factory=dict)
+    direction: dict[OperatorId, _Direction] = field(default_factory=dict)
     """By part, where its operators leave to, once the first has."""
 
     def __post_init__(self) -> None:
@@ -100,9 +101,9 @@ class _Choice:
             if operator not in self.staying or rank[operator] != first or not excess.relief(plan[operator].charge):
                 continue
             changed = dict.fromkeys(plan.neighbours(operator))
-            part, way = self.part[operator], self._best(operator)[2]
-            if way is not None and part not in self.way:
-                self.way[part] = way
+            part, direction = self.part[operator], self._best(operator)[2]
+            if direction is not None and part not in self.direction:
+                self.direction[part] = direction
                 changed.update(dict.fromkeys(self.members[part]))
             del self.staying[operator]
             left.append(operator)
@@ -113,14 +114,14 @@ class _Choice:
                     heappush(queue, (rank[other], other))
         return self._needed(left, excess)
 
-    def _ways(self, operator: OperatorId) -> list[_Way | None]:
+    def _directions(self, operator: OperatorId) -> list[_Direction | None]:
         """Ends of its part at which the operator is; None for one in the middle."""
-        plan, chosen = self.catalog.plan, self.way.get(self.part[operator])
-        found: list[_Way | None] = []
-        if chosen is not _Way.BACK and not any(r in self.staying for r in plan[operator].readers):
-            found.append(_Way.ON)
-        if chosen is not _Way.ON and not any(i in self.staying for i in plan[operator].inputs):
-            found.append(_Way.BACK)
+        plan, chosen = self.catalog.plan, self.direction.get(self.part[operator])
+        found: list[_Direction | None] = []
+        if chosen is not _Direction.BACK and not any(r in self.staying for r in plan[operator].readers):
+            found.append(_Direction.ON)
+        if chosen is not _Direction.ON and not any(i in self.staying for i in plan[operator].inputs):
+            found.append(_Direction.BACK)
         return found or [None]
 
     def _room_below(self, operator: OperatorId) -> bool:
@@ -129,36 +130,44 @@ class _Choice:
         below = [placed.get(i) for i in plan[operator].inputs]
         return all(node is not None and ledger.fits(node, *plan[operator].charge) for node in below)
 
-    def _best(self, operator: OperatorId) -> tuple[int, float, _Way | None]:
-        """How bad it is that the operator leaves (0: at an end, 2: in the middle), the traffic it adds, and its way."""
-        options = [(self._badness(operator, way), self._traffic(operator, way), way) for way in self._ways(operator)]
+    def _best(self, operator: OperatorId) -> tuple[int, float, _Direction | None]:
+        """The cost of moving the operator (0: at an end, 2: in the middle), the traffic that it adds, and its
+        direction."""
+        options = [
+            (self._badness(operator, direction), self._traffic(operator, direction), direction)
+            for direction in self._directions(operator)
+        ]
         return min(options, key=lambda option: option[:2])
 
-    def _badness(self, operator: OperatorId, way: _Way | None) -> int:
-        if way is None:
+    def _badness(self, operator: OperatorId, direction: _Direction | None) -> int:
+        if direction is None:
             return 2
-        return int(way is _Way.BACK and self.part[operator] not in self.way and not self._room_below(operator))
+        return int(
+            direction is _Direction.BACK
+            and self.part[operator] not in self.direction
+            and not self._room_below(operator)
+        )
 
     def _rank(self, operator: OperatorId, whole: _Excess) -> tuple[bool, int, float, float, int]:
-        """Smaller leaves earlier: held ones last, those in the middle late, then by traffic for what leaving frees."""
+        """Smaller leaves earlier: held ones last, those in the middle late, then by traffic per freed resource."""
         record = self.catalog.plan[operator]
         relief = whole.relief(record.charge)
         badness, added, _ = self._best(operator)
         return record.pin is not None, badness, added / relief if added > 0 else added, -relief, operator
 
-    def _traffic(self, operator: OperatorId, way: _Way | None) -> float:
+    def _traffic(self, operator: OperatorId, direction: _Direction | None) -> float:
         """Mbit/s that its leaving adds to links, as if it went to where its readers, or its inputs, are."""
         plan, record = self.catalog.plan, self.catalog.plan[operator]
         out, added = mbps(record), 0.0
         for below in dict.fromkeys(record.inputs):
             if below in self.staying:
                 added += mbps(plan[below])
-            elif way is _Way.BACK:
+            elif direction is _Direction.BACK:
                 added -= mbps(plan[below])
         for reader in record.readers:
             if reader in self.staying:
                 added += out
-            elif way is _Way.ON:
+            elif direction is _Direction.ON:
                 added -= out
         return added
 

@@ -42,7 +42,7 @@ class NodeIndex:
             self._build(coordinates, heights)
 
     def near(self, point: Floats) -> Iterator[Ints]:
-        """All nodes, nearest first, in chunks. The first chunk costs a search of the tree, not a look at all nodes."""
+        """All nodes, nearest first, in chunks. The first chunk costs a search of the tree, not a scan of all nodes."""
         moved = np.fromiter(self._moved, dtype=np.int64, count=len(self._moved))
         placed = moved[~np.isnan(self._coordinates[moved, 0])]
         handed, wanted = 0, FIRST_CHUNK

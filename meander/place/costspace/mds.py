@@ -21,7 +21,7 @@ LEAST_MS = 1e-3
 
 
 def embed(latency_ms: Floats, dimensions: int = 2, *, steps: int = 300) -> CostSpace:
-    """Coordinates without heights whose distances come close to the matrix. NaN stands for what was not measured."""
+    """Coordinates without heights whose distances come close to the matrix. NaN stands for missing measures."""
     nodes = len(latency_ms)
     if latency_ms.shape != (nodes, nodes):
         raise InputError(f"scaling needs a square matrix of latencies, not {latency_ms.shape}")

@@ -1,4 +1,4 @@
-"""The cost space as everybody else sees it: a coordinate per node, whose distances estimate latencies."""
+"""The cost space as other modules see it: a coordinate per node, whose distances estimate latencies."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A node's place is a point in the plane plus a height above it: the way through its access link, which every path pays.
 Each measurement moves a node by a share of the error; the share adapts to how sure the node and its neighbour are. All
-nodes at once are a compiled loop over arrays; one new or moved node settles among its neighbours and moves nobody else.
+nodes at once are a compiled loop over arrays; one new or moved node settles among its neighbours and moves no other.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -33,11 +33,11 @@ class Vivaldi:
     dimensions: int = 2
     height: bool = True
     rounds: int = 1000
-    """How often every node looks at one neighbour."""
+    """Times that every node measures one neighbour."""
     cc: float = 0.25
     """Share of the error by which a node moves at most."""
     ce: float = 0.25
-    """How fast a node's opinion about its own error changes."""
+    """The rate at which a node's estimate of its own error changes."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ def beside(space: CostSpace, others: Sequence[tuple[CostSpace, float]]) -> CostS
 
 
 def per_node(space: CostSpace, price: Floats, weight: float) -> CostSpace:
-    """A price of using a node, whoever its neighbours are: it counts as height, half on the way in and half out."""
+    """A price of using a node, for all its neighbours alike: it counts as height, half on the way in and half out."""
     if len(price) != len(space.heights) or not (np.asarray(price) >= 0).all() or not weight >= 0:
         raise InputError("give every node a price that is not negative, and a weight that is not negative")
     heights = space.heights + weight * np.asarray(price) / 2

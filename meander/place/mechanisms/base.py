@@ -1,4 +1,5 @@
-"""What a placement mechanism is. Adding one: a new file with a subclass, and one line in the table beside it."""
+"""The interface of placement mechanisms. Adding one: a new file with a subclass, and one line in the table beside
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from meander.place.problem import Problem, Proposal
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What a mechanism is good for and what it needs; selection starts from this when nothing is known yet."""
+    """The strengths and needs of a mechanism; selection starts from this before there are measures."""
 
     optimises: tuple[Metric, ...]
     summary: str
@@ -42,4 +43,5 @@ class Mechanism(ABC):
 
     @abstractmethod
     def place(self, problem: Problem) -> Proposal:
-        """Chooses a node for every free operator, or says why it cannot. Takes from `problem.room` what it uses."""
+        """Chooses a node for every free operator, or says why it cannot. Takes the resources it uses from
+        `problem.room`."""

@@ -240,7 +240,7 @@ def _search(
         operator = order[k]
         above = parent[operator]
         if fresh:
-            # What choosing each candidate adds to the bound; the cheapest adds nothing unless cycles or room say so.
+            # The price of each candidate above the bound; the cheapest has none unless cycles or room say so.
             expected = subtree[operator].min() if above < 0 else from_parent[operator, choice[above]]
             for c in range(candidates):
                 cost = subtree[operator, c]

@@ -22,7 +22,7 @@ WORK = 200_000_000
 
 
 class GlobalOptimal(Mechanism):
-    """Searches all placements. Refuses what would take too long, and says what the limits are."""
+    """Searches all placements. Refuses problems that would take too long, and names the limits."""
 
     name = "global_optimal"
     metadata = Metadata(

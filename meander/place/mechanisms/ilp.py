@@ -25,7 +25,7 @@ from meander.place.mechanisms.objective import cost_at, weight
 from meander.place.mechanisms.one_by_one import Spot, downstream
 from meander.place.mechanisms.packing import packed
 from meander.place.mechanisms.question import (
-    Part,
+    FreePart,
     by_goal,
     chosen,
     connect,
@@ -39,7 +39,7 @@ from meander.place.problem import Problem, Proposal
 WORK = 200_000
 """Candidates looked at by branch and bound before HiGHS takes over: about as long as starting HiGHS takes."""
 WIDENED = 16
-"""How many nearby nodes with room join the candidates when the first ones are full."""
+"""Nearby nodes with room that join the candidates when the first ones are full."""
 
 
 class Ilp(Mechanism):
@@ -104,7 +104,7 @@ class Ilp(Mechanism):
     def _optimum(
         self,
         problem: Problem,
-        found: list[Part],
+        found: list[FreePart],
         candidates: list[list[NodeId]],
         latencies: Latencies,
         spent: Proposal,
@@ -162,7 +162,7 @@ class Ilp(Mechanism):
         return answer
 
     @staticmethod
-    def _more(problem: Problem, part: Part, latencies: Latencies) -> list[NodeId]:
+    def _more(problem: Problem, part: FreePart, latencies: Latencies) -> list[NodeId]:
         """Nodes with room around a part, for when its own candidates are full."""
         least = min((problem.free[o] for o in part.operators), key=lambda n: (n.slots, n.load_tps))
         found: dict[NodeId, None] = {}
@@ -178,7 +178,7 @@ def _takes(problem: Problem, operator: OperatorId, node: NodeId) -> bool:
 
 
 def gap_of(answer: Answer) -> str:
-    """How far the choice may be from the optimum, in words."""
+    """The possible distance of the choice from the optimum, in words."""
     if not len(answer.choice):
         return "found no placement"
     share = (answer.cost - answer.bound) / answer.cost if answer.cost > 0 else 0.0
@@ -188,7 +188,7 @@ def gap_of(answer: Answer) -> str:
 def _with_the_rest(
     problem: Problem, nodes: dict[OperatorId, NodeId], candidates: list[list[NodeId]], spent: Proposal
 ) -> Proposal:
-    """What cannot be placed as a whole: operator by operator on the cheapest candidate with room."""
+    """Places operators that do not fit as a whole: one by one, on the cheapest candidate with room."""
     on_paths = list(dict.fromkeys(n for places in candidates for n in places))
 
     def cheapest_first(spot: Spot) -> list[NodeId]:

@@ -25,7 +25,7 @@ FEW = 16
 
 
 class Latencies:
-    """What is known about latencies while one delta is placed."""
+    """The known latencies while one delta is placed."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology

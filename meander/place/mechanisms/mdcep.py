@@ -2,7 +2,7 @@
 
 No node knows more than its next hop towards the sink. An operator starts where its inputs' ways meet and is offered
 from hop to hop; the first node with room keeps it. Sensors and mobile nodes, which are weak or on the move, and the
-consumer only take an operator when no other node on the way does.
+consumer only take an operator when no other node on the route does.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from meander.model.demands import Metric
 from meander.model.ids import NodeId
 from meander.model.topology.graph import NodeKind
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.bottom_up import way_to_sink
+from meander.place.mechanisms.bottom_up import route_to_sink
 from meander.place.mechanisms.messages import Message
 from meander.place.mechanisms.one_by_one import Spot, downstream
 from meander.place.problem import Problem, Proposal
 
 
 class Mdcep(Mechanism):
-    """Takes the nearest node after the producers on the way to the consumer."""
+    """Takes the nearest node after the producers on the route to the consumer."""
 
     name = "mdcep"
     metadata = Metadata(
@@ -32,9 +32,10 @@ class Mdcep(Mechanism):
 
 
 def next_hops(spot: Spot) -> Iterator[NodeId]:
-    """Steady nodes on the way, nearest to the inputs first; then the consumer; then the others, nearest to it first."""
+    """Steady nodes on the route, nearest to the inputs first; then the consumer; then the others, nearest to it
+    first."""
     nodes = spot.problem.topology.nodes
-    way = list(way_to_sink(spot))
-    steady = [n for n in way[:-1] if nodes.kind[n] != NodeKind.SENSOR and not nodes.mobile[n]]
+    route = list(route_to_sink(spot))
+    steady = [n for n in route[:-1] if nodes.kind[n] != NodeKind.SENSOR and not nodes.mobile[n]]
     yield from steady
-    yield from (n for n in reversed(way) if n not in steady)
+    yield from (n for n in reversed(route) if n not in steady)

@@ -1,8 +1,8 @@
-"""What a control message is, so that mechanisms count alike.
+"""The definition of a control message, so that mechanisms count alike.
 
-A mechanism that runs on one machine still has to learn what it decides from, and to tell nodes what it decided. It
-counts every message it would exchange for that, once, with its payload. Keeping the cost space up to date is counted by
-the cost space and not by each placement. `docs/reference/mechanisms.md` lists who sends what.
+A mechanism that runs on one machine still has to learn its inputs, and to tell nodes its decisions. It counts every
+message that it would exchange for that, once, with its payload. Keeping the cost space up to date is counted by the
+cost space and not by each placement. `docs/reference/mechanisms.md` lists the messages of each mechanism.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Message(IntEnum):
     ASSIGN = 12
     """Run this operator: operator 8, node 4."""
     STATE = 16
-    """What is left on a node: node 4, slots 4, tuples/s 8."""
+    """Bytes of a node's remaining room: node 4, slots 4, tuples/s 8."""
     LATENCY = 20
-    """What a link or path measures: two nodes 8, latency 8, bandwidth 4."""
+    """Bytes of a measured link or path: two nodes 8, latency 8, bandwidth 4."""
     COORDINATE = 36
-    """Where a node is in the cost space: node 4, two coordinates 16, height 8, confidence 8."""
+    """Bytes of a node's coordinate in the cost space: node 4, two coordinates 16, height 8, confidence 8."""
 
 
 def count(proposal: Proposal, message: Message, times: int = 1) -> None:
-    """Adds messages of one kind to what the proposal cost."""
+    """Adds messages of one kind to the cost of the proposal."""
     proposal.messages += times
     proposal.bytes += times * message
 

@@ -21,11 +21,11 @@ REPLACED = 1 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When the solver may stop."""
+    """The conditions under which the solver may stop."""
 
     time_s: float = 10.0
     gap: float = 1e-6
-    """Relative distance between the best choice and what is proven to be possible."""
+    """Relative distance between the best choice and the proven bound."""
 
 
 def solve(question: Assignment, limits: Limits, start: Ints | None = None) -> Answer:
@@ -74,7 +74,7 @@ def network(latency_ms: Floats) -> tuple[Ints, Ints]:
     """Arcs between candidates whose shortest paths have the given latencies: those that no detour replaces.
 
     A detour counts only when both of its halves are shorter than the arc, so that arcs of no latency cannot replace
-    each other in a circle.
+    each other in a cycle.
     """
     count = len(latency_ms)
     needed = np.isfinite(latency_ms) & ~np.eye(count, dtype=bool)

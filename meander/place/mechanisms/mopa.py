@@ -2,8 +2,8 @@
 
 Least traffic x latency, where `relaxation` takes the square of latency: a heavy flow then keeps its operator close
 instead of giving way a little to every other flow (Rizou et al., ICCCN 2010). A point has no height, but nodes do, and
-running beside a neighbour spares both heights. So the nearest nodes and those of neighbours are compared by what the
-operator would cost there.
+running beside a neighbour spares both heights. So the nearest nodes and those of neighbours are compared by the
+operator's cost there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from meander.model.demands import Metric
 from meander.model.ids import NodeId, OperatorId
 from meander.place.costspace.space import CostSpace, Floats
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.bottom_up import way_to_sink
+from meander.place.mechanisms.bottom_up import route_to_sink
 from meander.place.mechanisms.messages import Message, count
 from meander.place.mechanisms.objective import weight
 from meander.place.mechanisms.one_by_one import Spot, downstream
@@ -44,7 +44,7 @@ class Mopa(Mechanism):
         def nearest(spot: Spot) -> list[NodeId]:
             nonlocal considered
             if spot.operator not in point:
-                return list(way_to_sink(spot))
+                return list(route_to_sink(spot))
             near = dict.fromkeys(islice(nearest_with_room(spot, space, point[spot.operator]), NEAREST))
             near.update(dict.fromkeys(n for n in _neighbours(spot) if spot.fits(n) and spot.connects(n)))
             considered += len(near)

@@ -1,4 +1,5 @@
-"""What the optimising mechanisms minimise: traffic times latency, summed over flows (the bandwidth-delay product)."""
+"""The objective of the optimising mechanisms: traffic times latency, summed over flows (the bandwidth-delay
+product)."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def somewhere(spot: Spot, proposal: Proposal, *, every: bool = True) -> NodeId |
 
 
 def _reason(spot: Spot, tried: list[NodeId], widen: bool) -> str:
-    """Why there is no node for it: no path, or no room."""
+    """The reason why there is no node for the operator: no path, or no room."""
     topology = spot.problem.topology
     for start in spot.starts:
         if not topology.is_alive(start):
@@ -222,7 +222,7 @@ def _memory_binds(spot: Spot, tried: list[NodeId]) -> bool:
 
 
 def _thin_link(spot: Spot, tried: list[NodeId]) -> str | None:
-    """The flow that the links around a node with room cannot carry beside the others, if that is what is wrong."""
+    """The flow that the links around a node with room cannot carry beside the others, if that is the reason."""
     problem, topology = spot.problem, spot.problem.topology
     for node in tried:
         if not spot.fits(node):

@@ -3,8 +3,8 @@
 A mixed-integer program over a part of the network (all of it when it is small). Binary x[i, n] says that operator i
 runs on node n. Every flow is a unit that enters the network where its upstream runs and leaves it where its reader
 runs; a link that could become full carries a flow as a whole or not at all. So room on nodes, memory and bandwidth are
-limits of one question, and what fits somehow is found. It is the last resort of all mechanisms, and takes the time of
-a solver.
+limits of one question, and any fitting solution is found. It is the last resort of all mechanisms, and takes the time
+of a solver.
 
 Operators that wait may be left out when not everything fits; operators that run may not. In this order: as many
 operators as possible run, as few as possible move, traffic x latency is least.
@@ -166,7 +166,7 @@ def _around(problem: Problem) -> Iterable[NodeId]:
 
 
 class _Program:
-    """Columns and rows. A term is a column with a coefficient; a constant stands for what is certain."""
+    """Columns and rows. A term is a column with a coefficient; a constant stands for a certain value."""
 
     def __init__(
         self, problem: Problem, network: _Network, only: Mapping[OperatorId, frozenset[NodeId]], *, stay: bool
@@ -271,7 +271,8 @@ class _Program:
         return 0.5 / max(longest * sum(weight(f) for f in self.problem.flows), 1e-12)
 
     def _conserve(self, flow: Flow, columns: dict[int, int]) -> None:
-        """What enters a node leaves it, but for where the upstream puts the flow in and the reader takes it out.
+        """Adds conservation of flow: a node sends on all that enters it, except where the upstream puts the flow in and
+        the reader takes it out.
 
         A reader that waits runs only if its input does; beside one that runs anyway, the upstream decides.
         """

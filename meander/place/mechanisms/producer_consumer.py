@@ -36,7 +36,7 @@ class ProducerConsumer(Mechanism):
 
 
 def _cost(spot: Spot, node: NodeId) -> float:
-    """What the operator costs here, as if its free readers ran on the first consumer's node."""
+    """The operator's cost here, as if its free readers ran on the first consumer's node."""
     problem = spot.problem
     onward = sum(weight(f) for f in problem.outputs[spot.operator] if f.reader not in spot.placed)
     ahead = problem.topology.latency_ms(node, spot.ends[0]) if onward and spot.ends else 0.0

@@ -18,7 +18,7 @@ MOST_PATHS = 512
 
 
 @dataclass(slots=True)
-class Part:
+class FreePart:
     """Free operators that hang together, and the nodes of pinned ones around them."""
 
     operators: list[OperatorId]
@@ -26,9 +26,9 @@ class Part:
     ends: list[NodeId]
 
 
-def parts(problem: Problem) -> list[Part]:
+def parts(problem: Problem) -> list[FreePart]:
     """The problem's parts: free operators in different ones only compete for room."""
-    found: list[Part] = []
+    found: list[FreePart] = []
     seen: set[OperatorId] = set()
     pinned, inputs, outputs = problem.pinned, problem.inputs, problem.outputs
     for first in problem.free:
@@ -56,11 +56,11 @@ def parts(problem: Problem) -> list[Part]:
         if len(members) > 1:
             inside = set(members)
             members = [o for o in problem.free if o in inside]
-        found.append(Part(members, list(starts), list(ends)))
+        found.append(FreePart(members, list(starts), list(ends)))
     return found
 
 
-def path_nodes(part: Part, latencies: Latencies) -> list[NodeId]:
+def path_nodes(part: FreePart, latencies: Latencies) -> list[NodeId]:
     """Nodes on cheapest paths between the pinned nodes around a part, and those nodes."""
     topology = latencies.topology
     if len(part.starts) * len(part.ends) <= MOST_PATHS:
@@ -80,7 +80,7 @@ def path_nodes(part: Part, latencies: Latencies) -> list[NodeId]:
     return list(found)
 
 
-def connect(part: Part, nodes: Iterable[NodeId], latencies: Latencies) -> None:
+def connect(part: FreePart, nodes: Iterable[NodeId], latencies: Latencies) -> None:
     """Learns the ways between a part and nodes that lie off its paths."""
     topology = latencies.topology
     for node in nodes:

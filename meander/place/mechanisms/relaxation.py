@@ -11,7 +11,7 @@ from itertools import islice
 from meander.model.demands import Metric
 from meander.model.ids import NodeId
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.bottom_up import way_to_sink
+from meander.place.mechanisms.bottom_up import route_to_sink
 from meander.place.mechanisms.messages import Message, count
 from meander.place.mechanisms.one_by_one import Spot, downstream
 from meander.place.mechanisms.snap import load_share, nearest_with_room, space_of
@@ -42,7 +42,7 @@ class Relaxation(Mechanism):
         def least_loaded(spot: Spot) -> list[NodeId]:
             nonlocal considered
             if spot.operator not in point:
-                return list(way_to_sink(spot))
+                return list(route_to_sink(spot))
             near = list(islice(nearest_with_room(spot, space, point[spot.operator]), NEAREST))
             considered += len(near)
             return sorted(near, key=lambda n: load_share(problem.room, n))

@@ -34,7 +34,7 @@ def _pinned_nodes(
     return found
 
 
-def common_way(topology: Topology, starts: Iterable[NodeId], goal: NodeId) -> list[NodeId] | None:
+def common_route(topology: Topology, starts: Iterable[NodeId], goal: NodeId) -> list[NodeId] | None:
     """Nodes that lie on the paths from every start to the goal, nearest to the starts first; None without a path.
 
     Where the paths only meet at the goal, the way is the goal alone.

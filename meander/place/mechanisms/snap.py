@@ -53,7 +53,7 @@ def _may_fit(room: Room, need: Need, nodes: NDArray[np.int64]) -> NDArray[np.boo
 
 
 def load_share(room: Room, node: NodeId) -> float:
-    """How full a node is: the largest share of its slots, tuples/s and memory."""
+    """The load of a node: the largest used share of its slots, tuples/s and memory."""
     slots, capacity = int(room.topology.nodes.slots[node]), float(room.topology.nodes.capacity_tps[node])
     memory = float(room.topology.nodes.memory_mb[node])
     used_slots = 1 - room.free_slots(node) / slots if slots else 1.0

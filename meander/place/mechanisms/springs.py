@@ -1,4 +1,4 @@
-"""Where operators would run if every point of the cost space were a node: two objectives over the same springs.
+"""Ideal points of operators, as if every point of the cost space were a node: two objectives over the same springs.
 
 Flows are springs between operators, as stiff as their traffic; pinned operators are nailed to their nodes' coordinates.
 

@@ -1,4 +1,5 @@
-"""How finely a join's streams are split: a scaling factor bounds it, and bandwidth decides that factor (Eqs. 7, 8)."""
+"""The number of partitions of a join's streams: a scaling factor bounds it, and bandwidth decides that factor (Eqs.
+7, 8)."""
 
 from __future__ import annotations
 

@@ -12,17 +12,17 @@ from meander.place.nova.improvement.improve import improve, tail_and_mean
 from meander.place.nova.placing import place_all
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.running.joins import Joins, taste_of, with_more_rows
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 
 
-def place(problem: JoinProblem, settings: Settings | None = None) -> Joins:
+def place(problem: JoinProblem, settings: NovaSettings | None = None) -> Joins:
     """Places, replicates and partitions all joins of a problem."""
-    settings = settings or Settings()
+    settings = settings or NovaSettings()
     joins = _placed(problem, settings)
     return _improved(joins, problem, settings) if settings.improve_s > 0 else joins
 
 
-def _placed(problem: JoinProblem, settings: Settings) -> Joins:
+def _placed(problem: JoinProblem, settings: NovaSettings) -> Joins:
     """Phases II and III."""
     start = time.perf_counter()
     virtual = median.of_joins(
@@ -44,7 +44,7 @@ def _placed(problem: JoinProblem, settings: Settings) -> Joins:
     return joins
 
 
-def _improved(joins: Joins, problem: JoinProblem, settings: Settings) -> Joins:
+def _improved(joins: Joins, problem: JoinProblem, settings: NovaSettings) -> Joins:
     """Improves the better of two starts: the sink's weight as chosen, and 1, which is the plain greedy."""
     start = time.perf_counter()
     seconds = dict(joins.seconds)

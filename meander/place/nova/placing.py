@@ -42,7 +42,7 @@ TINY = 1e-9
 
 
 class Rules(NamedTuple):
-    """What a placement must respect and how it chooses."""
+    """The constraints of a placement, and its order of preference."""
 
     least_free: float
     """A node with less free than this takes nothing more (Eq. 3)."""
@@ -66,7 +66,7 @@ def ends_of(board: PlacedColumns, join: int, taste: Taste) -> Ends:
 
 @njit(cache=True, nogil=True)
 def cost_at(board: PlacedColumns, join: int, node: int, taste: Taste) -> float:
-    """What a join costs at a node."""
+    """The cost of a join at a node."""
     left, right = board.sources[board.joins[join].ends[LEFT]].node, board.sources[board.joins[join].ends[RIGHT]].node
     onward = taste.sink_weight * latency(board, node, board.joins[join].sink)
     return float(
@@ -206,7 +206,7 @@ def place_cells(
 ) -> int:
     """Places a rectangle of cells, cut where it must be. `added` takes the new replicas, its first entry their number.
 
-    If a part fits nowhere, the replicas made so far are taken back, unless overload is to be spread.
+    If a part fits nowhere, the replicas made so far are removed, unless overload is to be spread.
     """
     waiting = np.empty((RECTANGLES, 4), dtype=np.int32)
     waiting[0], count = cells, 1
@@ -250,7 +250,7 @@ def place_cells(
 
 @njit(cache=True, nogil=True)
 def _least_overloaded(board: PlacedColumns, tree: Tree, join: int, cells: Ints32, virtual: Floats) -> int:
-    """Among the nearest nodes with anything free, then anybody: one that overload hits least."""
+    """The least overloaded node: among the nearest nodes with free capacity, then among all."""
     need, wanted = demand(board, join, cells), tree.box[0, ROOM]
     for _ in range(6):
         wanted = max(wanted, 0.0) / 2

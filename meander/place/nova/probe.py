@@ -2,9 +2,9 @@
 
 A placement by coordinates looks for pairs that seem fast, and so finds estimates that are too low. Therefore latencies
 of some candidates per join are measured before joins are placed: from all nodes to every sink, and from the sources of
-a join to the nodes that it might get. Those are not the nearest ones, which everybody wants: nodes have prices, which
+a join to the nodes that it might get. Those are not the nearest ones, which all joins want: nodes have prices, which
 rise until none is wanted by more than it can take, and a join's candidates are those with the least latency and price
-together. What was not measured counts as worse than estimated, as far as estimates have been too low.
+together. Latencies that were not measured count as worse than estimated, as far as estimates have been too low.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Measure = Callable[[NDArray[np.integer[Any]], NDArray[np.integer[Any]]], Floats]
 MOST_NODES = 5_000
 """Latencies are kept as a table of all pairs."""
 ROUNDS = 4
-"""Candidates are chosen in so many rounds, each by what was measured before."""
+"""Candidates are chosen in so many rounds, each by the measures so far."""
 STEPS = 300
 WARMTH = 0.05
-"""How far from the best candidate a join's wish spreads, as a share of the spread of all costs."""
+"""The width of a join's preferences around the best candidate, as a share of the spread of all costs."""
 CAUTION = 0.9
-"""What was not measured is taken to be as much slower than estimated as this share of what was measured stays below."""
+"""The quantile of measured errors by which unmeasured latencies are raised."""
 LEAST_SHARE = 0.15
 """Nodes that could not take this share of a join are no candidates for it, while there are others."""
 
@@ -87,7 +87,7 @@ def _shares(whole: int, rounds: int) -> list[int]:
 
 
 class _Table:
-    """Estimated latencies, and measured ones instead where somebody looked."""
+    """Estimated latencies, replaced by measured ones where there are any."""
 
     def __init__(self, estimated: Floats, measure: Measure) -> None:
         self.estimated, self._measure = estimated, measure
@@ -105,7 +105,7 @@ class _Table:
         self.count += len(pairs)
 
     def cautious(self) -> Floats:
-        """The table with what is not known taken to be rather worse than estimated."""
+        """The table with unmeasured latencies taken to be rather worse than estimated."""
         seen = np.triu(self.known, 1)
         slower = (self.latency_ms - self.estimated)[seen]
         margin = max(0.0, float(np.quantile(slower, CAUTION))) if slower.size else 0.0
@@ -129,9 +129,9 @@ def _prices(cost: Floats, demand: Floats, capacity: Floats, warmth: float) -> Fl
     prices = np.zeros(cost.shape[1])
     scale = np.maximum(capacity, demand.min(initial=np.inf))
     for _ in range(STEPS):
-        wish = cost + prices
-        wish = np.exp((wish.min(axis=1, keepdims=True) - wish) / warmth)
-        wish *= (demand / wish.sum(axis=1))[:, None]
-        over = np.clip((wish.sum(axis=0) - capacity) / scale, -1.0, 3.0)
+        preference = cost + prices
+        preference = np.exp((preference.min(axis=1, keepdims=True) - preference) / warmth)
+        preference *= (demand / preference.sum(axis=1))[:, None]
+        over = np.clip((preference.sum(axis=0) - capacity) / scale, -1.0, 3.0)
         prices = np.maximum(0.0, prices + 0.5 * warmth * over)
     return prices

@@ -1,4 +1,5 @@
-"""What Nova is asked: nodes with a place and a capacity, sources with a rate, which of them join, and where results go.
+"""The input of Nova: nodes with a place and a capacity, sources with a rate, the pairs that join, and the goals of
+results.
 
 Everything is a column. Latency comes from coordinates (with heights), from a measured matrix, or, through
 `from_topology`, from paths. Bad input is refused with the entries named; `repair` corrects what can be corrected.
@@ -25,7 +26,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a problem before anybody has looked at them.
+    """The columns of a problem before validation.
 
     Sources are rows of `source_*`, joins are rows of `join_*`; a node is its row in the cost space.
     """
@@ -78,7 +79,7 @@ class JoinProblem(Columns):
 
     @property
     def demand_tps(self) -> Floats:
-        """Per join what it takes in when it is not split."""
+        """The input of each join when it is not split."""
         return np.asarray(self.source_tps[self.join_left] + self.source_tps[self.join_right], dtype=np.float64)
 
     def name(self, node: int) -> str:

@@ -1,4 +1,4 @@
-"""Corrects what can be corrected in a problem with mistakes, and says what was done.
+"""Corrects mistakes in a problem where it can, and lists the corrections.
 
 Sources without a positive rate, a node or a place are left out; joins that lose a partner or have no sink as well;
 nodes without a usable capacity take nothing. In a matrix the mean of both directions counts; a gap takes the opposite

@@ -1,4 +1,4 @@
-"""How Nova may split, choose and deal with too little room."""
+"""The settings of Nova: partitioning, choice of nodes, and dealing with too little room."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from meander.place.nova.placing import EXPAND, REFUSE, SPREAD
 
 
 class Overload(Enum):
-    """What happens to a part of a join for which no node has room."""
+    """The treatment of a part of a join for which no node has room."""
 
     REFUSE = REFUSE
     """The join is not placed, and named."""
     SPREAD = SPREAD
     """It goes where overload hurts least; overloaded nodes are named."""
     EXPAND = EXPAND
-    """Streams are split finer than sigma allows, at the price of traffic; what then fits nowhere is refused."""
+    """Streams are split finer than sigma allows, at the price of traffic; parts that then fit nowhere are refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Defaults place joins near the latency bound and overload nobody."""
+class NovaSettings:
+    """The settings of Nova. The defaults place joins near the latency bound and overload no node."""
 
     sigma: float | None = SIGMA
     """Smaller splits finer; None takes it from the bandwidth threshold (Eq. 8)."""
     overload: Overload = Overload.EXPAND
     sink_weight: float | None = None
-    """How much the way from a join to its sink counts against the ways from its sources, per source.
+    """The weight of the way from a join to its sink against the ways from its sources, per source.
 
     1 is what tuples experience. Where room near the sink is short, 0.5 (Eq. 1: the sink counts once per join) leaves it
     to those who need it most and is better for all. None chooses: 1 if the sinks could take all, else 0.5.

@@ -28,10 +28,11 @@ from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
 from meander.run.execution.runner import Runner
 from meander.run.fragments.routing import Installed, Routing
 from meander.run.frames import BEGIN, WM
-from meander.run.step.idle_timeout import floor_note
 from meander.run.step.step import MOST_ROWS, Stepper
 from meander.run.store.commit import Commit, RemoveChannel, StateCopy, StateRename, transfer_writer
 from meander.run.store.journal import JournalError
+from meander.run.store.records.progress import FloorRecord
+from meander.run.store.records.record import forget_all
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class StateReplay:
                 retire=tuple({into, self._built}),
                 add=tuple(specs),
                 state_copies=() if given.base is None else (StateCopy(given.base, self._built),),
-                notes={} if given.floor is None else {floor_note(self._built): given.floor},
+                records=() if given.floor is None else (FloorRecord(self._built, given.floor),),
             )
         )
         if self._background:
@@ -314,7 +315,7 @@ def remove_scratch(store: Store, channels: Sequence[ChannelId], built: Sequence[
     known = store.views.channels.by_id
     remove = tuple(RemoveChannel(c, discard=True) for c in channels if c in known)
     if remove or built:
-        store.commit(Commit(remove=remove, retire=tuple(built), notes={floor_note(f): None for f in built}))
+        store.commit(Commit(remove=remove, retire=tuple(built), records=tuple(forget_all(FloorRecord, built))))
 
 
 def begin(job: Job, *, clock_ms: Callable[[], float] = monotonic_ms, background: bool = True) -> StateReplay:

@@ -20,11 +20,11 @@ import pyarrow as pa
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
 from meander.run.store.commit import Commit, StateAppend, StateDrop, Writer, transfer_writer
+from meander.run.store.encoding import schema_from, schema_text
 from meander.run.store.framing import Frame, Section, encode, scan, section
 from meander.run.store.gather import Gather, Gathered
 from meander.run.store.partitions import ALL_BUCKETS, WIDTH, FragmentState, PartitionKey
 from meander.run.store.payloads import Payloads, one_batch
-from meander.run.store.record import schema_from, schema_text
 from meander.run.store.store import Store
 
 CHUNK_BYTES = 1_000_000

@@ -1,8 +1,8 @@
-"""What an exchange is: ordered, durable, replayable, typed channels between fragments.
+"""The interface of exchanges: ordered, durable, replayable, typed channels between fragments.
 
 Every tuple, every watermark and every marker of a channel has its own sequence number, without gaps. A channel keeps
-what its receiver has not committed yet. Appends are given for many channels at once, as slices of one table, because
-a step runs all fragments of a template together.
+all records that its receiver has not committed yet. Appends are given for many channels at once, as slices of one
+table, because a step runs all fragments of a template together.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Reading:
     owners: Int64s
     """For each row the index of its channel in `channels`. Rows of one channel are in order."""
     rows: Int64s
-    """How many rows each channel has."""
+    """The number of rows of each channel."""
     stops: Int64s
     """Up to where each channel was read: the requested end, or just after the first marker."""
     watermarks: Int64s
@@ -126,7 +126,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class ChannelCounters:
-    """What went through a channel and what waits in it."""
+    """The counters of a channel: tuples that went through it, and tuples that wait in it."""
 
     appended_tuples: int
     consumed_tuples: int
@@ -193,13 +193,13 @@ class Exchange(Protocol):
         """The records of ranges of many channels with the same types, as one table under the names of the first."""
 
     def kept(self, channel: ChannelId) -> pa.Table:
-        """What the channel has kept although its receiver has consumed it."""
+        """The bytes that the channel has kept although its receiver has consumed them."""
 
     def truncate(self, channel: ChannelId, position: int) -> None:
         """Lets go of everything before a position that the receiver has committed."""
 
     def pressure(self) -> float:
-        """How full the exchange is, 0 to 1. At 1 sources must pause until it falls; nothing is ever dropped."""
+        """The fill level of the exchange, 0 to 1. At 1 sources must pause until it falls; nothing is ever dropped."""
 
     def counters(self, channel: ChannelId) -> ChannelCounters:
-        """What went through a channel and what waits in it."""
+        """The counters of a channel."""

@@ -155,7 +155,7 @@ class EmbeddedExchange:
             return np.array([self._channels[c].watermark for c in channels], np.int64)
 
     def next_ready_ms(self) -> int | None:
-        """When the emulated latency lets go of the next record; None if it holds nothing back."""
+        """The time at which the emulated latency releases the next record; None if it holds nothing back."""
         with self._store.lock:
             now = self._store.now_ms()
             waiting = [next(v.overlapping(v.end(now), v.tail)).ready_ms for v in self._held_back(now)]
@@ -218,7 +218,7 @@ class EmbeddedExchange:
         return gather.resolve(self._store.payloads), int64s(rows), int64s(watermarks)
 
     def kept(self, channel: ChannelId) -> pa.Table:
-        """What the channel has kept although its receiver has consumed it."""
+        """The bytes that the channel has kept although its receiver has consumed them."""
         gather = Gather()
         with self._store.lock:
             view = self._channels[channel]

@@ -58,20 +58,20 @@ def source_for(stream: Stream, surroundings: Surroundings) -> SourceConnector:
     return kind.make(stream, surroundings)
 
 
-def sink_for(outlet: SinkBinding, surroundings: Surroundings) -> SinkConnector:
-    """The sink of an outlet, not yet open. Raises InputError for a connector or an option that does not exist."""
-    target = outlet.target
+def sink_for(binding: SinkBinding, surroundings: Surroundings) -> SinkConnector:
+    """The sink of a sink binding, not yet open. Raises InputError for a connector or an option that does not exist."""
+    target = binding.target
     name = target.options.get("connector", DEFAULT_SINK)
     if name not in SINKS:
         raise InputError(f"sink {target.name!r}: {unknown('connector', name, SINKS).message}")
     kind = SINKS[name]
     if not kind.open_options:
         ConnectorOptions(target.options, f"sink {target.name!r}").check((*SINK_OPTIONS, *kind.options))
-    return kind.make(outlet, surroundings)
+    return kind.make(binding, surroundings)
 
 
 def check_connectors(streams: Iterable[Stream], sinks: Iterable[SinkTarget], surroundings: Surroundings) -> None:
-    """Raises for what no source or sink could be made of; nothing is opened. Spark takes far longer to start."""
+    """Raises for options of which no source or sink can be made; nothing is opened. Spark takes far longer to start."""
     for stream in streams:
         source_for(stream, surroundings)
     for sink in sinks:

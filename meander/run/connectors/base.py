@@ -1,8 +1,8 @@
-"""What a connector is: a source gives the tuples of a stream, a sink takes the results of a query.
+"""The interface of connectors: a source gives the tuples of a stream, a sink takes the results of a query.
 
 A source is polled, and every batch it gives comes with the position behind it. The position is committed together with
-the tuples; after a crash the source is opened at the committed position, so no tuple is missing and none comes twice.
-A sink is opened at the acknowledged position and removes what it holds beyond it.
+the tuples; after a crash the source is opened at the committed position, so no tuple is missing and none comes twice. A
+sink is opened at the acknowledged position and removes all rows beyond it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from meander.run.connectors.options import ConnectorOption
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a connector finds and keeps files."""
+    """The directories of a connector's files."""
 
     base: Path
-    """What relative paths in options start from."""
+    """The base of relative paths in options."""
     work: Path
-    """What connectors keep of their own, beside the store."""
+    """The directory of connectors' own files, beside the store."""
     durable: bool = False
     """Whether what a sink acknowledges must survive a power failure, not only the end of the process."""
 
@@ -38,7 +38,7 @@ class ConnectorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A row that is no tuple of the stream: why, and what it looked like."""
+    """A row that is no tuple of the stream: the reason, and its text."""
 
     reason: str
     row: str
@@ -68,18 +68,18 @@ class SourceConnector(Protocol):
         """Begins behind a committed offset, or at the beginning. Raises InputError if data and stream do not fit."""
 
     def poll(self, now_ms: int, most_rows: int) -> Polled | None:
-        """What has arrived up to now, about `most_rows` at most; None if nothing has."""
+        """The tuples that have arrived up to now, about `most_rows` at most; None if there are none."""
 
     def committed(self) -> None:
-        """The batch polled last is durable: it may be acknowledged to whoever sent it."""
+        """Tells the source that its last batch is durable: it may be acknowledged to its sender."""
 
     def close(self) -> None:
-        """Stops, without losing what was not polled."""
+        """Stops, without losing tuples that were not polled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkBinding:
-    """Where the results of one query leave for one sink: the channel they wait in, and their way out."""
+    """The binding of a query's results to one sink: the channel they wait in, and the sink that takes them."""
 
     query: str
     target: SinkTarget
@@ -92,20 +92,20 @@ class SinkBinding:
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """What a sink has acknowledged: how many rows, and the note it left with the last of them."""
+    """The acknowledged position of a sink: the number of rows, and the note it left with the last of them."""
 
     rows: int = 0
     note: Any = None
 
 
 class SinkConnector(Protocol):
-    """Takes the results of one outlet. All calls come from one thread."""
+    """Takes the results of one sink binding. All calls come from one thread."""
 
     fixed_ranges: bool
     """Whether a range of rows that was begun must be written again as exactly that range after a crash."""
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        """Begins behind an acknowledged position and removes whatever was written beyond it."""
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+        """Begins behind an acknowledged position and removes all rows beyond it."""
 
     def write(self, table: pa.Table, first: int) -> Any:
         """Writes rows, of which the first is number `first`; the note it returns comes back in `open`."""

@@ -23,7 +23,7 @@ from meander.run.connectors.schedule import Due
 from meander.run.frames import arrow_type
 
 DISTINCT = 10
-"""How many different texts a random string column has, unless told otherwise."""
+"""The number of different texts in a random string column, unless configured."""
 _RANGES = {Kind.INT: (0, 99), Kind.BIGINT: (0, 999), Kind.FLOAT: (0, 100), Kind.DOUBLE: (0, 100)}
 
 Fill = Callable[[Due], pa.Array]
@@ -36,7 +36,7 @@ class Label:
     index: Int64s
     names: pa.Array
     numbers: Int64s | None = None
-    """What a whole-number column gets for each name; 1, 2, ... without."""
+    """The value of a whole-number column for each name; 1, 2, ... without."""
 
 
 Value = NDArray[np.float64] | NDArray[np.int64] | Label
@@ -141,4 +141,4 @@ def _arrays(field: Field, salt: np.uint64) -> Fill:
 
 
 Gives = Mapping[str, str]
-"""Which columns a model has, and whether each is a `number` or a `name`."""
+"""The columns of a model, each a `number` or a `name`."""

@@ -18,13 +18,13 @@ class Console:
 
     fixed_ranges = False
 
-    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
-        options = ConnectorOptions(outlet.target.options, f"sink {outlet.target.name!r}")
+    def __init__(self, binding: SinkBinding, surroundings: Surroundings) -> None:
+        options = ConnectorOptions(binding.target.options, f"sink {binding.target.name!r}")
         self._most = options.whole("rows", 20, least=1)
-        self._query = outlet.query
+        self._query = binding.query
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        """Nothing can be taken back from a terminal."""
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+        """Goes on behind the position: lines on a terminal cannot be removed."""
 
     def write(self, table: pa.Table, first: int) -> Any:
         lines = [f"{self._query} {json.dumps(row, ensure_ascii=False)}\n" for row in json_rows(table[: self._most])]
@@ -38,8 +38,8 @@ class Console:
         """The terminal stays open."""
 
 
-def make(outlet: SinkBinding, surroundings: Surroundings) -> Console:
-    return Console(outlet, surroundings)
+def make(binding: SinkBinding, surroundings: Surroundings) -> Console:
+    return Console(binding, surroundings)
 
 
 KIND = SinkKind(make, (ConnectorOption("rows", "how many rows of one delivery are shown", "20"),))

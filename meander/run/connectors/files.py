@@ -80,7 +80,7 @@ class FileSource:
         return Polled(table, producers, offset, malformed, more=more, ended=self._ended)
 
     def committed(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing: files need no acknowledgement."""
 
     def close(self) -> None:
         """Files are open only while they are read."""

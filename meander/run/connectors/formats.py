@@ -54,7 +54,7 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Tuples in order of arrival; their producers if a column names them; what did not fit."""
+    """Tuples in order of arrival; their producers if a column names them; malformed rows."""
 
     table: pa.Table
     producers: Int64s | None = None
@@ -62,7 +62,7 @@ class Parsed:
 
 
 class Format:
-    """How the files of a stream are read."""
+    """The format of a stream's files."""
 
     def __init__(self, stream: Stream) -> None:
         options = ConnectorOptions(stream.options, f"stream {stream.name!r}")

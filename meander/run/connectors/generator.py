@@ -34,7 +34,7 @@ OPTIONS = (
 _DELAY, _LATE, _LATE_BY = noise.key("delay"), noise.key("late"), noise.key("late by")
 
 Model = Callable[[Due], Mapping[str, Value]]
-"""What a generator knows about each tuple that is due, by column name."""
+"""A generator's model: values for each tuple that is due, by column name."""
 
 
 class Generator:
@@ -91,7 +91,7 @@ class Generator:
         return None
 
     def committed(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing: generators need no acknowledgement."""
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -1,4 +1,5 @@
-"""`http`: results as POST requests, at least once. Rows are numbered, so that a receiver can leave out what it has.
+"""`http`: results as POST requests, at least once. Rows are numbered, so that a receiver can leave out rows that it
+has.
 
 A batch that was begun is sent again with exactly the same rows and numbers until it is answered with 2xx.
 """
@@ -23,17 +24,17 @@ class HttpCallback:
 
     fixed_ranges = True
 
-    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
-        options = ConnectorOptions(outlet.target.options, f"sink {outlet.target.name!r}")
+    def __init__(self, binding: SinkBinding, surroundings: Surroundings) -> None:
+        options = ConnectorOptions(binding.target.options, f"sink {binding.target.name!r}")
         self._url = options.required("url", "http://127.0.0.1:8000/results")
         if not self._url.startswith(("http://", "https://")):
             raise options.wrong("url", "an address that begins with http:// or https://")
         self._timeout_s = (options.duration("timeout", 10_000) or 0) / 1000
-        self._names = {QUERY: outlet.query, SINK: outlet.target.name}
+        self._names = {QUERY: binding.query, SINK: binding.target.name}
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        """What was sent cannot be taken back."""
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+        """Goes on behind the position: requests that were sent cannot be withdrawn."""
 
     def write(self, table: pa.Table, first: int) -> Any:
         numbers = {FIRST_ROW: str(first), ROWS: str(len(table)), "Content-Type": "application/x-ndjson"}
@@ -51,8 +52,8 @@ class HttpCallback:
         """Each batch is a request of its own."""
 
 
-def make(outlet: SinkBinding, surroundings: Surroundings) -> HttpCallback:
-    return HttpCallback(outlet, surroundings)
+def make(binding: SinkBinding, surroundings: Surroundings) -> HttpCallback:
+    return HttpCallback(binding, surroundings)
 
 
 KIND = SinkKind(

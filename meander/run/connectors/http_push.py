@@ -30,7 +30,7 @@ MOST_BYTES = 16_000_000
 
 @dataclass(slots=True)
 class Posted:
-    """A batch somebody sent, and what became of it."""
+    """A posted batch, and its outcome."""
 
     rows: list[dict[str, Any]]
     producer: int | None = None
@@ -62,7 +62,7 @@ class HttpPush:
 
     @property
     def port(self) -> int:
-        """Where the server listens while the source is open."""
+        """The port of the server while the source is open."""
         assert self._server is not None
         return int(self._server.server_address[1])
 

@@ -1,4 +1,4 @@
-"""`jsonl`: results as lines of JSON in one file, exactly once: a crash cuts the file back to what was acknowledged."""
+"""`jsonl`: results as lines of JSON in one file, exactly once: a crash cuts the file back to the acknowledged rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class JsonLinesSink:
 
     fixed_ranges = False
 
-    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
-        self.path = path_of(outlet, surroundings, "{query}-{sink}.jsonl")
+    def __init__(self, binding: SinkBinding, surroundings: Surroundings) -> None:
+        self.path = path_of(binding, surroundings, "{query}-{sink}.jsonl")
         self._durable = surroundings.durable
         self._file: CutFile | None = None
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         self._file = CutFile(self.path, int(position.note or 0))
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -39,17 +39,17 @@ class JsonLinesSink:
             self._file.close()
 
 
-def path_of(outlet: SinkBinding, surroundings: Surroundings, default: str) -> Path:
-    """The path of an outlet: `{query}` and `{sink}` in the option stand for their names."""
-    text = outlet.target.options.get("path", default)
-    names = {"{query}": outlet.query, "{sink}": outlet.target.name}
+def path_of(binding: SinkBinding, surroundings: Surroundings, default: str) -> Path:
+    """The path of a sink binding: `{query}` and `{sink}` in the option stand for their names."""
+    text = binding.target.options.get("path", default)
+    names = {"{query}": binding.query, "{sink}": binding.target.name}
     for sign, name in names.items():
         text = text.replace(sign, re.sub(r"[^\w.-]+", "_", name))
     return surroundings.base / Path(text).expanduser()
 
 
-def make(outlet: SinkBinding, surroundings: Surroundings) -> JsonLinesSink:
-    return JsonLinesSink(outlet, surroundings)
+def make(binding: SinkBinding, surroundings: Surroundings) -> JsonLinesSink:
+    return JsonLinesSink(binding, surroundings)
 
 
 KIND = SinkKind(

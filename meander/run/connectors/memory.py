@@ -10,7 +10,7 @@ from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, S
 
 
 class MemorySink:
-    """Implements `SinkConnector`. `tables` holds what was delivered since the process began."""
+    """Implements `SinkConnector`. `tables` holds the rows delivered since the process began."""
 
     fixed_ranges = False
 
@@ -19,7 +19,7 @@ class MemorySink:
         self._schema: pa.Schema | None = None
         self._firsts: list[int] = []
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         self._schema = schema
         while self._firsts and self._firsts[-1] >= position.rows:
             self._firsts.pop()
@@ -41,7 +41,7 @@ class MemorySink:
         return (self._schema or pa.schema([])).empty_table()
 
 
-def make(outlet: SinkBinding, surroundings: Surroundings) -> MemorySink:
+def make(binding: SinkBinding, surroundings: Surroundings) -> MemorySink:
     return MemorySink()
 
 

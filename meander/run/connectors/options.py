@@ -40,9 +40,9 @@ SINK_OPTIONS = (
     ConnectorOption(
         "event_time", "whether each row gets a column `_newest`: event time of its newest input, in ms", "false"
     ),
-    ConnectorOption("retries", "how often a write that failed is tried again before the outlet is paused", "5"),
+    ConnectorOption("retries", "how often a write that failed is tried again before the sink binding is paused", "5"),
     ConnectorOption("backoff", "how long the first of these waits; each one waits twice as long", "200 ms"),
-    ConnectorOption("late", "another sink, which gets the tuples that came too late for the query's windows", "nobody"),
+    ConnectorOption("late", "another sink, which gets the tuples that came too late for the query's windows", "none"),
 )
 """Options that every sink has."""
 
@@ -54,7 +54,7 @@ class ConnectorOptions:
         self.values, self.what = values, what
 
     def check(self, known: Iterable[ConnectorOption]) -> None:
-        """Refuses options that nobody reads."""
+        """Refuses options that no connector reads."""
         names = [o.name for o in known]
         exact = {n for n in names if not n.endswith(".")}
         prefixes = tuple(n for n in names if n.endswith("."))

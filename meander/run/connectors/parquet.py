@@ -1,8 +1,8 @@
 """`parquet`: results as parquet files in a directory, exactly once: one for each delivered range of rows, or, of many
 rows, one for each core.
 
-A file appears under its name only when it is complete. Its name says which rows it holds, so files beyond what was
-acknowledged are known after a crash, and removed.
+A file appears under its name only when it is complete. Its name says which rows it holds, so files beyond the
+acknowledged rows are known after a crash, and removed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Parquet:
 
     fixed_ranges = False
 
-    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
-        self.path: Path = path_of(outlet, surroundings, "{query}-{sink}")
+    def __init__(self, binding: SinkBinding, surroundings: Surroundings) -> None:
+        self.path: Path = path_of(binding, surroundings, "{query}-{sink}")
         self._durable = surroundings.durable
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         for path in self.path.iterdir():
             match = _NAME.match(path.name)
@@ -75,8 +75,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def make(outlet: SinkBinding, surroundings: Surroundings) -> Parquet:
-    return Parquet(outlet, surroundings)
+def make(binding: SinkBinding, surroundings: Surroundings) -> Parquet:
+    return Parquet(binding, surroundings)
 
 
 KIND = SinkKind(

@@ -72,7 +72,7 @@ class ReplaySource:
         return self._format.csv(rest, self._format.csv_columns(line, name))
 
     def _due(self, times: Int64s) -> Int64s:
-        """How long after the beginning each row comes; a row that is older than one before it comes with that one."""
+        """The time of each row after the beginning; a row that is older than one before it comes with that one."""
         if not len(times) or not self._speed:
             return np.zeros(len(times), np.int64)
         after: Int64s = np.floor((np.maximum.accumulate(times) - times[0]) / self._speed).astype(np.int64)
@@ -104,7 +104,7 @@ class ReplaySource:
         return table.set_column(field, self.stream.event_time, times)
 
     def committed(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing: recordings need no acknowledgement."""
 
     def close(self) -> None:
         """The file was closed when it had been read."""

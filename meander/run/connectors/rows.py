@@ -1,4 +1,5 @@
-"""Foreign rows made tuples of a stream: columns found by name, values typed, what does not fit put aside with a reason.
+"""Foreign rows made tuples of a stream: columns found by name, values typed, misfits become malformed rows with a
+reason.
 
 Whole columns are converted at once; only when a column does not convert are its bad values looked for. Data that has
 types of its own (parquet, Spark) is checked before the first row: one that does not widen to the stream's is refused.

@@ -1,4 +1,5 @@
-"""When generators emit: tuple k of a producer is due at a fixed time, so a moment says exactly what was emitted before.
+"""The schedule of generators: tuple k of a producer is due at a fixed time, so a moment determines all tuples emitted
+before.
 
 The whole position of a generator is therefore one time, however many producers it has. Producers are shifted against
 each other, so that slow ones do not all emit at once.
@@ -34,12 +35,12 @@ class Schedule:
     epoch_ms: int
     rate_tps: float
     phases: Floats
-    """Where in its period each producer emits, in [0, 1)."""
+    """The point in its period at which each producer emits, in [0, 1)."""
     keys: Keys
     tuples: int | None = None
 
     def due_before(self, time_ms: int) -> Int64s:
-        """How many tuples of each producer are due up to and including a time."""
+        """The number of tuples of each producer that are due up to and including a time."""
         periods = (time_ms - self.epoch_ms) * self.rate_tps / 1000 - self.phases
         counts = np.maximum(np.floor(periods).astype(np.int64) + 1, 0)
         return counts if self.tuples is None else np.minimum(counts, self.tuples)
@@ -62,7 +63,7 @@ class Schedule:
 
     @property
     def last_ms(self) -> int | None:
-        """When the last tuple has been emitted."""
+        """The time of the last tuple."""
         if self.tuples is None:
             return None
         return self.epoch_ms + int(np.ceil(self.tuples * 1000 / self.rate_tps)) + 1

@@ -30,16 +30,16 @@ class SparkSink:
 
     fixed_ranges = True
 
-    def __init__(self, outlet: SinkBinding, surroundings: Surroundings) -> None:
-        options = ConnectorOptions(outlet.target.options, f"sink {outlet.target.name!r}")
+    def __init__(self, binding: SinkBinding, surroundings: Surroundings) -> None:
+        options = ConnectorOptions(binding.target.options, f"sink {binding.target.name!r}")
         self._format = options.required("format", "parquet")
         self._foreign = options.foreign((*SINK_OPTIONS, *OPTIONS))
         self._table = options.text("table")
         self._path = options.text("path")
-        self._application = outlet.name
+        self._application = binding.name
         if self._format in FILE_FORMATS and not self._table:
             self._path = options.required("path", "results/{query}")
-        self._path = self._path.replace("{query}", outlet.query).replace("{sink}", outlet.target.name)
+        self._path = self._path.replace("{query}", binding.query).replace("{sink}", binding.target.name)
         if self._path and "://" not in self._path:
             self._path = str(surroundings.base / self._path)
 
@@ -47,7 +47,7 @@ class SparkSink:
     def path(self) -> str | None:
         return self._path or None
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         """A range that was begun is written again as a whole."""
 
     def write(self, table: pa.Table, first: int) -> Any:
@@ -71,8 +71,8 @@ class SparkSink:
         """The session goes on."""
 
 
-def make(outlet: SinkBinding, surroundings: Surroundings) -> SparkSink:
-    return SparkSink(outlet, surroundings)
+def make(binding: SinkBinding, surroundings: Surroundings) -> SparkSink:
+    return SparkSink(binding, surroundings)
 
 
 KIND = SinkKind(make, OPTIONS, open_options=True)

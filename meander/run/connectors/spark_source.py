@@ -143,7 +143,7 @@ class SparkSource:
 
 
 def _first_line(error: BaseException) -> str:
-    """What Spark says is wrong, without the way it found out."""
+    """The first line of Spark's error message, without its stack trace."""
     text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
     return (str(text).strip().splitlines() or [type(error).__name__])[0]
 

@@ -97,7 +97,7 @@ class Ring:
         return way
 
     def _load(self, due: Due, leg: noise.Int64s) -> Floats:
-        """How full a train is on a stretch: trains are emptier on one side of the ring."""
+        """The load of a train on a stretch: trains are emptier on one side of the ring."""
         side = 0.35 + 0.25 * np.sin(2 * np.pi * (leg % self._stations) / self._stations)
         load: Floats = np.clip(side + 0.4 * (noise.uniform(due.keys, leg, _PASSENGERS) - 0.5), 0, 1)
         return load

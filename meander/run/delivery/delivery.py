@@ -1,9 +1,9 @@
 """Delivery: committed results out of their channels, into sinks, then acknowledged.
 
 Results stay in their channel until the sink has taken them and the acknowledgement is committed. A sink that fails is
-opened again at the acknowledged position and tried again with growing pauses; then its outlet is paused with the
+opened again at the acknowledged position and tried again with growing pauses; then its sink binding is paused with the
 reason, while the others go on. A sink that does not come back keeps the thread that called it; after a moment another
-thread goes on with all other outlets.
+thread goes on with all other sink bindings.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """How much at a time, and how long to sleep when there is nothing."""
+    """The size of a delivery, and the pauses when there is nothing to deliver."""
 
     most_rows: int = 250_000
     interval_ms: int = 100
-    patience_ms: int = 2_000
-    """How long the others wait for a sink that does not come back."""
+    sink_timeout_ms: int = 2_000
+    """The time for which other sinks wait for one that does not return."""
     given_up_ms: int = 20_000
-    """After how long nobody who stops or drains waits for such a sink any more."""
+    """The time after which stopping and draining do not wait for such a sink any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryMetrics:
-    """What went out, by outlet; and event-time latency, by query, since the process began."""
+    """The rows delivered, by sink binding; and event-time latency, by query, since the process began."""
 
     rows: int
-    outlets: Mapping[str, SinkTaskMetrics]
+    sink_bindings: Mapping[str, SinkTaskMetrics]
     latency: Mapping[str, Percentiles]
 
 
 class Delivery:
-    """The outlets of one site host. `tick` may be called by hand, or by the thread that `start` begins."""
+    """The sink bindings of one site host. `tick` may be called by hand, or by the thread that `start` begins."""
 
     def __init__(
         self,
         store: Store,
-        outlets: Iterable[SinkBinding] = (),
+        sink_bindings: Iterable[SinkBinding] = (),
         *,
         clock: Callable[[], int] = wall_clock_ms,
         options: DeliveryOptions | None = None,
@@ -64,80 +64,80 @@ class Delivery:
         self._store, self._clock = store, clock
         self.options = options or DeliveryOptions()
         self._around = surroundings or Surroundings(Path.cwd(), Path.cwd() / "work")
-        self._drains: dict[str, SinkTask] = {}
+        self._tasks: dict[str, SinkTask] = {}
         self._latency: dict[str, LatencyHistogram] = {}
         self._lock = threading.RLock()
-        """Of the table of outlets; never held while a sink is at work."""
+        """Of the table of sink bindings; never held while a sink is at work."""
         self._stopping = threading.Event()
         self._carrier: threading.Thread | None = None
         """The thread that delivers. Another one that is still in a sink ends when that comes back."""
         self._watcher: threading.Thread | None = None
         self._looked = time.monotonic()
-        """When the carrier last began with an outlet, or had nothing to do."""
-        for outlet in outlets:
-            self.add(outlet)
+        """The time at which the delivery thread last began with a sink binding, or had nothing to do."""
+        for binding in sink_bindings:
+            self.add(binding)
 
     # Outlets
 
-    def add(self, outlet: SinkBinding, sink: SinkConnector | None = None) -> SinkConnector:
-        """Begins to deliver an outlet, behind what was acknowledged under its name. Gives its sink."""
+    def add(self, binding: SinkBinding, sink: SinkConnector | None = None) -> SinkConnector:
+        """Begins to deliver a sink binding, behind the rows acknowledged under its name. Gives its sink."""
         with self._lock:
-            if outlet.name in self._drains:
-                raise InputError(f"outlet {outlet.name!r} exists already; remove it first")
-            sink = sink or sink_for(outlet, self._around)
-            self._check_path(outlet, sink)
-            latency = self._latency.setdefault(outlet.query, LatencyHistogram())
-            self._drains[outlet.name] = SinkTask(self._store, outlet, sink, self._clock, latency)
+            if binding.name in self._tasks:
+                raise InputError(f"sink binding {binding.name!r} exists already; remove it first")
+            sink = sink or sink_for(binding, self._around)
+            self._check_path(binding, sink)
+            latency = self._latency.setdefault(binding.query, LatencyHistogram())
+            self._tasks[binding.name] = SinkTask(self._store, binding, sink, self._clock, latency)
             return sink
 
-    def _check_path(self, outlet: SinkBinding, sink: SinkConnector) -> None:
+    def _check_path(self, binding: SinkBinding, sink: SinkConnector) -> None:
         path = getattr(sink, "path", None)
-        for other in self._drains.values():
+        for other in self._tasks.values():
             if path is not None and getattr(other.sink, "path", None) == path:
                 raise InputError(
-                    f"sink {outlet.target.name!r}: {outlet.name!r} and {other.outlet.name!r} both write to {path}; "
+                    f"sink {binding.target.name!r}: {binding.name!r} and {other.binding.name!r} both write to {path}; "
                     "put {query} into option 'path'"
                 )
 
     def remove(self, name: str) -> None:
-        """Stops delivering an outlet; what waits in its channel stays there."""
+        """Stops delivering a sink binding; tuples in its channel stay there."""
         with self._lock:
-            self._drain(name).close()
-            del self._drains[name]
+            self._task(name).close()
+            del self._tasks[name]
 
-    def rewire(self, outlet: SinkBinding) -> None:
-        """Lets an outlet read from another channel; numbers and files go on."""
-        self._drain(outlet.name).rewire(outlet)
+    def rewire(self, binding: SinkBinding) -> None:
+        """Lets a sink binding read from another channel; numbers and files go on."""
+        self._task(binding.name).rewire(binding)
 
     def sink(self, name: str) -> SinkConnector:
-        return self._drain(name).sink
+        return self._task(name).sink
 
     def paused(self) -> list[str]:
-        """Outlets that wait for `resume`."""
-        return [drain.outlet.name for drain in self._all() if drain.paused]
+        """Sink bindings that wait for `resume`."""
+        return [task.binding.name for task in self._all() if task.paused]
 
     def resume(self, name: str) -> None:
-        """Tries a paused outlet again, at once."""
-        self._drain(name).resume()
+        """Tries a paused sink binding again, at once."""
+        self._task(name).resume()
 
-    def _drain(self, name: str) -> SinkTask:
+    def _task(self, name: str) -> SinkTask:
         with self._lock:
-            if name not in self._drains:
-                raise unknown("outlet", name, self._drains)
-            return self._drains[name]
+            if name not in self._tasks:
+                raise unknown("sink binding", name, self._tasks)
+            return self._tasks[name]
 
     def _all(self) -> list[SinkTask]:
         with self._lock:
-            return list(self._drains.values())
+            return list(self._tasks.values())
 
     # Ticks
 
     def tick(self) -> int:
-        """Delivers what has been committed; says how many rows were acknowledged."""
+        """Delivers committed results; returns the number of acknowledged rows."""
         rows = 0
-        for drain in self._all():
+        for task in self._all():
             self._looked = time.monotonic()
-            rows += drain.deliver(self.options.most_rows)
+            rows += task.deliver(self.options.most_rows)
             if self._is_relieved():
                 break
         return rows
@@ -174,10 +174,10 @@ class Delivery:
 
     def _watch(self) -> None:
         """Lets another thread go on when a sink does not come back."""
-        patience_s = self.options.patience_ms / 1000
-        while not self._stopping.wait(patience_s / 4):
-            if time.monotonic() - self._looked > patience_s + self.options.interval_ms / 1000:
-                names = [d.outlet.name for d in self._all() if d.overdue_s > patience_s]
+        timeout_s = self.options.sink_timeout_ms / 1000
+        while not self._stopping.wait(timeout_s / 4):
+            if time.monotonic() - self._looked > timeout_s + self.options.interval_ms / 1000:
+                names = [d.binding.name for d in self._all() if d.overdue_s > timeout_s]
                 if names:
                     _log.warning("the sink of %s does not come back; the others go on", ", ".join(names))
                     self._begin()
@@ -185,14 +185,14 @@ class Delivery:
     def stop(self) -> None:
         """Ends the thread after its tick and closes all sinks but those that do not come back."""
         self._stopping.set()
-        patience_s = self.options.patience_ms / 1000
+        timeout_s = self.options.sink_timeout_ms / 1000
         for thread in (self._watcher, self._carrier):
-            while thread is not None and thread.is_alive() and time.monotonic() - self._looked < 5 * patience_s:
-                thread.join(patience_s / 4)
+            while thread is not None and thread.is_alive() and time.monotonic() - self._looked < 5 * timeout_s:
+                thread.join(timeout_s / 4)
         self._carrier = self._watcher = None
         with self._lock:
-            for drain in self._drains.values():
-                drain.close()
+            for task in self._tasks.values():
+                task.close()
 
     def __enter__(self) -> Delivery:
         return self
@@ -205,15 +205,15 @@ class Delivery:
     # Asking
 
     def paused_channels(self) -> set[ChannelId]:
-        """Channels whose outlets are paused, or whose sinks are given up: what is in them will not leave for now."""
-        return {drain.outlet.channel for drain in self._all() if self._trouble(drain, self.options.given_up_ms)}
+        """Channels whose sink bindings are paused, or whose sinks are given up: their tuples will not leave for now."""
+        return {task.binding.channel for task in self._all() if self._trouble(task, self.options.given_up_ms)}
 
     @staticmethod
-    def _trouble(drain: SinkTask, patience_ms: int) -> str | None:
-        overdue_s = drain.overdue_s
-        if overdue_s * 1000 > patience_ms:
+    def _trouble(task: SinkTask, sink_timeout_ms: int) -> str | None:
+        overdue_s = task.overdue_s
+        if overdue_s * 1000 > sink_timeout_ms:
             return f"its sink has not come back for {overdue_s:.0f} s"
-        return drain.paused
+        return task.paused
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """Event-time latency by query, as of now."""
@@ -227,11 +227,12 @@ class Delivery:
         return self._latency[query].percentiles()
 
     def metrics(self) -> DeliveryMetrics:
-        outlets = {
-            d.outlet.name: replace(d.metrics(), paused=self._trouble(d, self.options.patience_ms)) for d in self._all()
+        sink_bindings = {
+            d.binding.name: replace(d.metrics(), paused=self._trouble(d, self.options.sink_timeout_ms))
+            for d in self._all()
         }
         return DeliveryMetrics(
-            sum(o.rows for o in outlets.values()),
-            outlets,
+            sum(o.rows for o in sink_bindings.values()),
+            sink_bindings,
             {query: latency.percentiles() for query, latency in self.latencies().items()},
         )

@@ -47,7 +47,7 @@ class LatencyHistogram:
         return found
 
     def since(self, earlier: LatencyHistogram) -> LatencyHistogram:
-        """What was added after a copy was made."""
+        """The latencies that were added after a copy was made."""
         found = self.copy()
         found._counts -= earlier._counts
         return found

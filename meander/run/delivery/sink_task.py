@@ -1,4 +1,5 @@
-"""A drain: one outlet on its way from its channel into its sink, with retries and a pause when they do not help."""
+"""A sink task: delivers one sink binding's results from its channel into its sink, with retries and a pause when
+they do not help."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from meander.run.delivery.latency import LatencyHistogram
 from meander.run.frames import HIDDEN, NEWEST
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError, is_full
+from meander.run.store.records.progress import DeliveryRecord
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ SLOWEST_TPS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SinkTaskMetrics:
-    """What went out through one outlet, since the store was made."""
+    """The totals of one sink binding, since the store was made."""
 
     rows: int
     pending: int
@@ -39,26 +41,26 @@ class SinkTaskMetrics:
     """Writes that failed since the process began."""
     retrying: bool
     paused: str | None
-    """Why the outlet is paused, if it is."""
+    """The reason why the sink binding is paused, if it is."""
 
 
 class SinkTask:
-    """One outlet. One thread at a time delivers; others need not wait for it to ask, rewire or close."""
+    """One sink binding. One thread at a time delivers; others need not wait for it to ask, rewire or close."""
 
     def __init__(
         self,
         store: Store,
-        outlet: SinkBinding,
+        binding: SinkBinding,
         sink: SinkConnector,
         clock: Callable[[], int],
         latency: LatencyHistogram,
     ) -> None:
-        options = ConnectorOptions(outlet.target.options, f"sink {outlet.target.name!r}")
-        self._store, self.outlet, self.sink, self._clock, self._latency = store, outlet, sink, clock, latency
+        options = ConnectorOptions(binding.target.options, f"sink {binding.target.name!r}")
+        self._store, self.binding, self.sink, self._clock, self._latency = store, binding, sink, clock, latency
         self._event_time = options.truth("event_time")
         self._retries = options.whole("retries", 5)
         self._backoff_ms = options.duration("backoff", 200) or 0
-        self._key = f"delivery {outlet.name}"
+        self._name = binding.name
         self._open = False
         self._attempts = self._failures = 0
         self._retry_ms = 0
@@ -76,11 +78,11 @@ class SinkTask:
         return 0.0 if began is None else max(0.0, time.monotonic() - began - self._rows_at_work / SLOWEST_TPS)
 
     @property
-    def _saved(self) -> dict[str, object]:
-        return self._store.note(self._key) or {"rows": 0, "note": None}
+    def _saved(self) -> DeliveryRecord:
+        return self._store.record(DeliveryRecord, self._name) or DeliveryRecord(self._name)
 
     def deliver(self, most_rows: int) -> int:
-        """Hands over what waits, up to `most_rows` records; says how many rows were acknowledged.
+        """Hands over waiting results, up to `most_rows` records; returns the number of acknowledged rows.
 
         While another thread is at it there is nothing to do here.
         """
@@ -92,11 +94,11 @@ class SinkTask:
         finally:
             self._began = None
             self._turn.release()
-            if self._closed:  # meanwhile, and nobody could close the sink
+            if self._closed:  # meanwhile, and the sink could not be closed
                 self.close()
 
     def _deliver(self, most_rows: int) -> int:
-        channel, exchange = self.outlet.channel, self._store.exchange
+        channel, exchange = self.binding.channel, self._store.exchange
         now_ms = self._clock()
         if self.paused or now_ms < self._retry_ms:
             return 0
@@ -122,27 +124,26 @@ class SinkTask:
         if not self.sink.fixed_ranges:
             return stop
         saved = self._saved
-        if saved.get("begun") == [self.outlet.channel, start]:
-            return int(str(saved["stop"]))
-        begun = {**saved, "begun": [self.outlet.channel, start], "stop": stop}
-        self._store.commit(Commit(notes={self._key: begun}))
+        if saved.begun is not None and saved.begun[:2] == (self.binding.channel, start):
+            return saved.begun[2]
+        self._store.commit(Commit(records=(replace(saved, begun=(self.binding.channel, start, stop)),)))
         return stop
 
     def _hand_over(self, chunk: Chunk) -> None:
         saved = self._saved
-        rows, note = int(str(saved["rows"])), saved["note"]
+        rows, note = saved.rows, saved.note
         if len(chunk.table):
             if not self._open:
-                self.sink.open(self.outlet, self._visible(chunk.table.slice(0, 0)).schema, SourcePosition(rows, note))
+                self.sink.open(self.binding, self._visible(chunk.table.slice(0, 0)).schema, SourcePosition(rows, note))
                 self._open = True
             note = self.sink.write(self._visible(chunk.table), rows)
-        if self._closed:  # meanwhile: whoever goes on with this outlet writes it again from here
-            raise InputError(f"outlet {self.outlet.name!r} was closed before its sink came back")
+        if self._closed:  # meanwhile: the next task of this sink binding writes it again from here
+            raise InputError(f"sink binding {self.binding.name!r} was closed before its sink came back")
         self._store.commit(
             Commit(
                 consumed={chunk.channel: chunk.stop},
-                acknowledged={self.outlet.name: rows + len(chunk.table)},
-                notes={self._key: {"rows": rows + len(chunk.table), "note": note}},
+                acknowledged={self.binding.name: rows + len(chunk.table)},
+                records=(DeliveryRecord(self._name, rows + len(chunk.table), note),),
             )
         )
         if NEWEST in chunk.table.column_names:
@@ -162,7 +163,7 @@ class SinkTask:
             self._retry_ms = now_ms + self._backoff_ms
         elif isinstance(error, InputError) or self._attempts >= self._retries:
             self.paused = reason
-            _log.warning("outlet %s is paused: %s", self.outlet.name, reason)
+            _log.warning("sink binding %s is paused: %s", self.binding.name, reason)
         else:
             self._retry_ms = now_ms + self._backoff_ms * 2**self._attempts
             self._attempts += 1
@@ -171,20 +172,20 @@ class SinkTask:
         self.paused = None
         self._attempts = self._retry_ms = 0
 
-    def rewire(self, outlet: SinkBinding) -> None:
+    def rewire(self, binding: SinkBinding) -> None:
         """Reads from another channel from the next time on."""
         with self._turn:
-            self.outlet = outlet
+            self.binding = binding
 
     def _close(self) -> None:
         try:
             self.sink.close()
         except Exception as error:
-            _log.warning("sink of %s did not close: %s", self.outlet.name, error)
+            _log.warning("sink of %s did not close: %s", self.binding.name, error)
         self._open = False
 
     def close(self) -> None:
-        """Delivers nothing any more. A sink that is at work is closed when it comes back; nobody waits for that."""
+        """Stops delivering. A sink that is at work is closed when it returns; the caller does not wait for that."""
         self._closed = True
         if self._turn.acquire(blocking=False):
             try:
@@ -196,6 +197,6 @@ class SinkTask:
     def metrics(self) -> SinkTaskMetrics:
         pending = 0
         with suppress(InputError):  # its channel may be gone
-            pending = self._store.exchange.counters(self.outlet.channel).pending_tuples
-        rows = self._store.acknowledged(self.outlet.name)
+            pending = self._store.exchange.counters(self.binding.channel).pending_tuples
+        rows = self._store.acknowledged(self.binding.name)
         return SinkTaskMetrics(rows, pending, self._failures, self._attempts > 0, self.paused)

@@ -1,6 +1,6 @@
 """How stages run: with a plan that is prepared, operator by operator, or planned anew for each batch, and why.
 
-A stage that goes the slow way gives the same results, so nobody would notice. `meander status` and the metrics say it.
+Results are the same, so a slow stage is not seen in them: `meander status` and the metrics tell.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ExecutionMode(StrEnum):
 
     PREPARED = "prepared"
     """A plan is ready."""
-    IN_PIECES = "in_pieces"
+    OPERATOR_AT_A_TIME = "operator_at_a_time"
     """The plans of its operators are ready; its own one follows if it runs often."""
     PLAIN = "plain"
     """No plan is ready: it has not run yet, or the last batch failed with one."""
@@ -31,7 +31,7 @@ class StageUse:
     """The stages of all fragments that are installed, each once, and what was run since the host began."""
 
     stages: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(ExecutionMode, 0))
-    """By the way that their next batch goes."""
+    """By how their next batch runs."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """Those that are refused, by reason."""
     runs: Mapping[str, int] = field(default_factory=dict)
@@ -40,12 +40,12 @@ class StageUse:
     """Plans that were given up because nothing used them any more."""
 
     @staticmethod
-    def of(ways: Iterable[tuple[ExecutionMode, str | None]], runs: Mapping[str, int], evicted: int) -> StageUse:
-        """Of each stage's way, with the reason why it is refused if it is."""
-        stages, refused = dict.fromkeys((w.value for w in ExecutionMode), 0), Counter[str]()
-        for way, reason in ways:
-            stages[way.value] += 1
-            if way is ExecutionMode.REFUSED:
+    def of(modes: Iterable[tuple[ExecutionMode, str | None]], runs: Mapping[str, int], evicted: int) -> StageUse:
+        """Of each stage's mode, with the reason why it is refused if it is."""
+        stages, refused = dict.fromkeys((m.value for m in ExecutionMode), 0), Counter[str]()
+        for mode, reason in modes:
+            stages[mode.value] += 1
+            if mode is ExecutionMode.REFUSED:
                 refused[(reason or "unknown")[:LONGEST_REASON]] += 1
         return StageUse(stages, dict(refused), dict(runs), evicted)
 
@@ -53,13 +53,13 @@ class StageUse:
 def in_words(stages: Mapping[str, int], refused: Mapping[str, int]) -> str:
     """For people, from what `StageUse` has as JSON too.
 
-    >>> in_words({"prepared": 3, "in_pieces": 0, "plain": 0, "refused": 1}, {"its physical plan has Python": 1})
-    'stages: 3 prepared, 1 refused (its physical plan has Python)'
+    >>> in_words({"prepared": 3, "operator_at_a_time": 2, "refused": 1}, {"its physical plan has Python": 1})
+    'stages: 3 prepared, 2 operator at a time, 1 refused (its physical plan has Python)'
     >>> in_words({}, {})
     'stages: none'
     """
     shown = [
-        f"{count} {way.replace('_', ' ')}" for way, count in stages.items() if count and way != ExecutionMode.REFUSED
+        f"{count} {mode.replace('_', ' ')}" for mode, count in stages.items() if count and mode != ExecutionMode.REFUSED
     ]
     shown += [f"{count} refused ({reason})" for reason, count in refused.items()]
     return f"stages: {', '.join(shown) or 'none'}"

@@ -1,1 +1,1 @@
-"""Fragments on a host: templates, how they are bound, and the routing table."""
+"""Fragments on a host: templates, bindings, and the routing table."""

@@ -1,8 +1,8 @@
-"""Bindings that outlive the process: which fragment was in which slot, as the store remembers it.
+"""Durable bindings: the slot of each fragment, as the store keeps it.
 
-A note for each fragment; notes end with their fragments. Whoever changes the routing table need not know: the next
-step, of any slot, sees that the table has changed and writes down the difference before it works. A host with another
-number of slots than before deals its fragments out anew.
+A record for each fragment; records end with their fragments. Code that changes the routing table need not know: the
+next step, of any slot, sees that the table has changed and writes down the difference before it works. A host with
+another number of slots than before deals its fragments out anew.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from dataclasses import replace
 
 from meander.model.ids import FragmentId
 from meander.run.fragments.routing import Installed, Routing
-from meander.run.store.commit import Commit, slot_note
+from meander.run.store.commit import Commit
+from meander.run.store.records.deployment import SlotCountRecord, SlotRecord
 from meander.run.store.store import Store
-
-SLOTS = "slots"
-"""The note that says how many slots there were."""
 
 
 def first_slot(fragment: FragmentId, slots: int) -> int:
-    """Where a fragment is put that nobody has moved yet: they are dealt out in the order of their numbers."""
+    """The initial slot of a fragment: fragments are dealt out in the order of their numbers."""
     return fragment % slots
 
 
 class Bindings:
-    """What the store remembers of one routing table."""
+    """The stored bindings of one routing table."""
 
     def __init__(self, store: Store, routing: Routing) -> None:
         self.store, self.routing = store, routing
@@ -34,12 +32,12 @@ class Bindings:
         """Whether anything is written down: not where slots take fragments from each other before every step."""
         self._lock = threading.Lock()
         self._seen = 0
-        self._fits = store.note(SLOTS) == routing.slots
+        self._fits = _slot_count(store) == routing.slots
 
     def of(self, fragment: FragmentId) -> int | None:
         """The slot that a fragment was in when that was last written down; None if it is not known."""
-        slot = self.store.note(slot_note(fragment)) if self.is_kept and self._fits else None
-        return int(slot) if slot is not None and slot < self.routing.slots else None
+        found = self.store.record(SlotRecord, fragment) if self.is_kept and self._fits else None
+        return found.slot if found is not None and found.slot < self.routing.slots else None
 
     def applied(self, fragments: Iterable[Installed]) -> list[Installed]:
         """Fragments in the slots that they had before."""
@@ -50,15 +48,19 @@ class Bindings:
         return found
 
     def keep(self) -> None:
-        """Writes down what has changed since the last time; costs a comparison of two numbers if nothing has."""
+        """Writes down changes since the last time; costs a comparison of two numbers if nothing has."""
         if not self.is_kept or self.routing.version == self._seen:
             return
         with self._lock:
             version, fragments = self.routing.version, self.routing.fragments
-            slots = {slot_note(f): each.slot for f, each in fragments.items()}
-            with self.store.lock:
-                known = self.store.views.notes
-                changed = {key: slot for key, slot in slots.items() if known.get(key) != slot}
+            known = self.store.records(SlotRecord)
+            slots = [SlotRecord(f, each.slot) for f, each in fragments.items()]
+            changed = [slot for slot in slots if known.get(slot.fragment) != slot]
             if changed or not self._fits:
-                self.store.commit(Commit(notes={**changed, SLOTS: self.routing.slots}))
+                self.store.commit(Commit(records=(*changed, SlotCountRecord(self.routing.slots))))
             self._seen, self._fits = version, True
+
+
+def _slot_count(store: Store) -> int | None:
+    found = store.record(SlotCountRecord)
+    return None if found is None else found.slots

@@ -14,11 +14,11 @@ from meander.run.channels.base import Int64s
 Floats = NDArray[np.float64]
 
 FADING = 0.5
-"""What an earlier look counts beside a later one."""
+"""The weight of an earlier reading beside a later one."""
 
 
 def faded(before: Floats, now: Floats) -> Floats:
-    """Tuples that come from look to look, where `before` is what was known (nan for nothing)."""
+    """Tuples that come from reading to reading, where `before` is the earlier value (nan for none)."""
     return np.where(np.isnan(before), now, FADING * before + (1 - FADING) * now)
 
 
@@ -32,8 +32,7 @@ class Loads:
     pending: Int64s
     """Tuples that wait for it: received and not processed yet (eq. 1)."""
     arrived: Floats | Int64s
-    """Tuples that come from one look to the next, as the last few looks have it: what one step hands to the next comes
-    in gusts."""
+    """Tuples that come from one look to the next, as the last few looks have it: tuples between steps come in gusts."""
     tuple_s: Floats
     """Time per tuple over its last tuples (eq. 2)."""
     templates: Int64s
@@ -41,21 +40,22 @@ class Loads:
     below: Int64s | None = None
     """The row of the fragment that reads a fragment's results, -1 for none here."""
     backlog: Floats | None = None
-    """Of what waits, the tuples that did so two looks before; all that wait if that is not known. Of a slot that keeps
-    up some always wait, more or fewer as it is about to begin a step or has just done so: that is no load."""
+    """The waiting tuples that waited already two readings before; all that wait if that is not known. Of a slot that
+    keeps up some always wait, more or fewer as it is about to begin a step or has just done so: that is no load."""
 
     @property
     def waiting_s(self) -> Floats:
-        """The time that what waits will take (the terms of eq. 3)."""
+        """The time that waiting tuples will take (the terms of eq. 3)."""
         return self.tuple_s * self.pending
 
     @property
     def coming_s(self) -> Floats:
-        """The time that the backlog will take, and what comes until the next look if that is as much as until this."""
+        """The time that the backlog will take, and the arrivals until the next reading, if they are as many as until
+        this one."""
         return self.tuple_s * (self.arrived + (self.pending if self.backlog is None else self.backlog))
 
     def with_moves(self, moves: Mapping[FragmentId, int]) -> Loads:
-        """The same with moves that have been decided and are not made yet: nobody should decide them again."""
+        """The same with moves that have been decided and are not made yet: they must not be decided again."""
         if not moves:
             return self
         asked = [moves.get(FragmentId(f), slot) for f, slot in zip(self.fragments.tolist(), self.bound, strict=True)]

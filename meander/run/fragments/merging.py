@@ -37,7 +37,7 @@ _Tree = _Leaf | _Inner
 
 
 def merged(reads: Sequence[StageEdge], schemas: Sequence[Schema], nodes: Sequence[StageNode]) -> Graph:
-    """The same stage with what can be one made one. A stage that uses something twice stays as it is."""
+    """The same stage with equal parts merged. A stage that uses something twice stays as it is."""
     used = Counter(i for node in nodes for i in node.inputs)
     if not nodes or max(used.values()) > 1 or not any(isinstance(n.operator, Union) for n in nodes):
         return tuple(reads), tuple(schemas), tuple(nodes)

@@ -1,7 +1,7 @@
-"""Requests: how a binding changes without anybody waiting for anybody else.
+"""Requests: bindings change without any slot waiting for another.
 
-A request lies in the mail of the slot that has the fragment. The slot itself gives the fragment away, before its next
-step; the new slot finds it in the routing table before a step of its own. Nothing is copied: tuples wait in the
+A request lies in the mailbox of the slot that has the fragment. The slot itself gives the fragment away, before its
+next step; the new slot finds it in the routing table before a step of its own. Nothing is copied: tuples wait in the
 fragment's channels, which number them, and its state is where it was. A request that comes late, when its fragment is
 with another slot already, is sent on; one that has been overtaken by a newer one for the same fragment is dropped.
 """
@@ -29,14 +29,14 @@ class Request:
 
 
 class Requests:
-    """The mail of all slots. Appending and taking are atomic; no lock is held while a slot works."""
+    """The mailboxes of all slots. Appending and taking are atomic; no lock is held while a slot works."""
 
     def __init__(self, routing: Routing) -> None:
         self.routing = routing
         self.made = self.forwarded = 0
         self._mail: tuple[deque[Request], ...] = tuple(deque() for _ in range(routing.slots))
         self._newest: dict[FragmentId, Request] = {}
-        """Of each fragment for which a request is under way."""
+        """Of each fragment for which a request is open."""
         self._asking = threading.Lock()
         self._numbers = itertools.count(1)
 
@@ -59,11 +59,11 @@ class Requests:
             return {fragment: request.target for fragment, request in self._newest.items()}
 
     def are_waiting(self, slot: int) -> bool:
-        """Whether the slot should take a step because of its mail."""
+        """Whether the slot should take a step because of its mailbox."""
         return bool(self._mail[slot])
 
     def hand_over(self, slot: int) -> None:
-        """Reads the slot's mail. To be called by the slot itself, between two steps."""
+        """Reads the slot's mailbox. To be called by the slot itself, between two steps."""
         mail = self._mail[slot]
         due: dict[FragmentId, int] = {}
         answered: list[Request] = []

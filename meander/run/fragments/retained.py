@@ -1,11 +1,12 @@
-"""What running fragments were made of, for as long as they run: the global query plan may have moved on.
+"""Retained bindings: the operators of running fragments, for as long as they run, because the global query plan may
+have moved on.
 
-A plan changes at once, what runs follows later. When a host comes back in between, it needs the operators of the
+A plan changes at once, running fragments follow later. When a host comes back in between, it needs the operators of the
 fragments that still run, also those that the plan has dropped or reads by other inputs by now. They are kept with the
-plan, by fragment and version; nothing is copied, because what an operator does never changes.
+plan, by fragment and version; nothing is copied, because an operator never changes.
 
 Memory is enough for that: a process that ends takes its plan along, and the next one makes a plan in which everything
-is that the store's notes name (`coordinator/ledger/recovery.py` follows the log of queries, and keeps operators of
+is that the store's records name (`coordinator/ledger/recovery.py` follows the log of queries, and keeps operators of
 stopped queries for as long as the store runs them). A coordinator's operators never change what they read; parts of
 joins, which do, are only used where plan and host live and end together.
 """
@@ -41,19 +42,19 @@ def remember(plan: GlobalPlan, installed: Iterable[Installed], fragments: Mappin
 
 
 def forget(plan: GlobalPlan, fragments: Iterable[Fragment]) -> None:
-    """Lets go of what will not run any more."""
+    """Releases bindings of fragments that will not run any more."""
     for fragment in fragments:
         plan.former.pop((fragment.id, fragment.version), None)
 
 
 def keep_only(plan: GlobalPlan, versions: Collection[Version]) -> None:
-    """Lets go of what the end of a host kept from beginning."""
+    """Releases bindings of fragments that never began because the host ended."""
     for version in plan.former.keys() - versions:
         del plan.former[version]
 
 
 def bounds_of(plan: GlobalPlan) -> dict[Version, BoundFragment]:
-    """How fragments were bound."""
+    """The retained bindings of fragments."""
     return {version: cast(RetainedBinding, former).bound for version, former in plan.former.items()}
 
 

@@ -31,7 +31,7 @@ class Wire:
     columns: tuple[str, ...] | None = None
     before_ms: int | None = None
     since_ms: int | None = None
-    """While two fragments feed it, one sends what is before a time and the watermark, the other what is not."""
+    """While two fragments feed it, one sends the tuples before a time and the watermark, the other the later tuples."""
 
     @property
     def is_shared(self) -> bool:
@@ -44,7 +44,7 @@ class LateWire:
 
     channel: ChannelId
     operator: str
-    """What the operator does, for people."""
+    """A description of the operator, for people."""
     schema: pa.Schema
 
 
@@ -61,26 +61,26 @@ class Installed:
     outputs: tuple[tuple[Wire, ...], ...]
     """The channels of each output."""
     late: Mapping[tuple[int, int], tuple[LateWire, ...]] = field(default_factory=dict)
-    """Who wants late tuples, by stage and by input of its operator with memory. Mostly nobody."""
+    """The channels for late tuples, by stage and by input of its operator with memory. Mostly empty."""
     is_beside: bool = False
-    """Whether it runs beside the fragments that it will replace: they count what is late."""
+    """Whether it runs beside the fragments that it will replace: they count late tuples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why a fragment does not run for the time being."""
+    """The reason why a fragment does not run for the time being."""
 
     reason: str
     cause: Cause | None = None
-    """Whose failure it is; None if nothing failed here, such as for a fragment of a node that is gone."""
+    """The cause of the failure; None if nothing failed here, such as for a fragment of a node that is gone."""
     operators: frozenset[OperatorId] = frozenset()
-    """The operators that failed; empty if nobody could find out."""
+    """The operators that failed; empty if they could not be found."""
     until: float | None = None
-    """When it is tried again, in seconds of the stepper's clock; None if somebody has to resume it."""
+    """The time of the next try, in seconds of the stepper's clock; None if a user has to resume it."""
 
     @property
     def is_for_good(self) -> bool:
-        """Whether it goes on only when somebody resumes it: data broke an expression, or a function raised."""
+        """Whether it goes on only when a user resumes it: data broke an expression, or a function raised."""
         return self.cause is Cause.DATA
 
     @property
@@ -156,7 +156,7 @@ class Routing:
         self.awaiting: dict[FragmentId, Marker] = {}
         """Fragments that stop at the marker of a reconfiguration."""
         self.drained: dict[FragmentId, int] = {}
-        """Those that have reached it: they wait for what comes after them, or to go on."""
+        """Fragments that have reached the marker: they wait for their successors, or to go on."""
         self.fresh: frozenset[FragmentId] = frozenset()
         """Fragments that have to look at their state once, whether or not something arrives."""
 
@@ -212,7 +212,7 @@ class Routing:
         return any(number not in running for number in drained.values())
 
     def go_on(self, reconfiguration: int) -> None:
-        """Nobody waits for this reconfiguration any more: its fragments run as they did."""
+        """Ends the wait for this reconfiguration: its fragments run as they did."""
         with self._lock:
             back = {f for f, marker in self.awaiting.items() if marker.reconfiguration == reconfiguration}
             self.awaiting = {f: marker for f, marker in self.awaiting.items() if f not in back}
@@ -243,7 +243,7 @@ class Routing:
     def rebind(self, slots: Mapping[FragmentId, int], owner: int | None = None) -> tuple[FragmentId, ...]:
         """Gives fragments to other slots. The caller sees to it that the old slots are between two steps.
 
-        With an owner, only what is still bound to it is given away. Says what was.
+        With an owner, only fragments that are still bound to it are given away. Returns those that were.
         """
         with self._lock:
             mine = [f for f in slots if owner is None or (f in self._fragments and self._fragments[f].slot == owner)]
@@ -290,7 +290,7 @@ class Routing:
                 self.resume_all(due)
 
     def groups(self, slot: int) -> tuple[Group, ...]:
-        """What a slot runs in one step, in dataflow order."""
+        """The groups that a slot runs in one step, in dataflow order."""
         found = self._groups
         if found is None:
             with self._lock:

@@ -1,4 +1,4 @@
-"""What stages are made of: edges that tuples come from, and operators over columns by position."""
+"""The elements of stages: edges that tuples come from, and operators over columns by position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meander.model.schema import Schema
 
 @dataclass(frozen=True)
 class StageEdge:
-    """Where tuples come from: a port of the template, the output of one of its stages, or several of these at once."""
+    """The origin of tuples: a port of the template, the output of one of its stages, or several of these at once."""
 
     port: int | None = None
     stage: int | None = None

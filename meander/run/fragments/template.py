@@ -52,7 +52,7 @@ from meander.run.frames import (
     positions,
     sliced,
 )
-from meander.run.memoised import remembered
+from meander.run.memoised import memoised
 from meander.run.operators import STATEFUL, STATELESS, user_function
 from meander.run.operators.filter import predicate
 from meander.run.operators.state import Stateful, StateTable
@@ -75,7 +75,7 @@ class Stage:
     schemas: tuple[Schema, ...]
     nodes: tuple[StageNode, ...]
     lag_ms: int
-    """How far the watermark of this stage stays behind that of its ports, because of stages before it."""
+    """The lag of this stage's watermark behind that of its ports, because of stages before it."""
 
     @cached_property
     def key(self) -> str:
@@ -134,7 +134,7 @@ class Stage:
 
     @property
     def out_lag_ms(self) -> int:
-        """How far the watermark behind this stage stays behind that of its ports."""
+        """The lag of the watermark behind this stage, against that of its ports."""
         return self.lag_ms + (self.stateful.lag_ms if self.stateful else 0)
 
     @cached_property
@@ -257,14 +257,14 @@ class Template:
         return (edge.port,)
 
     def lag_of(self, output: int) -> int:
-        """How far the watermark of an output stays behind that of the ports that feed it, in ms."""
+        """The lag of an output's watermark behind that of its ports, in ms."""
         edge = self.outputs[output]
         return 0 if edge.stage is None else self.stages[edge.stage].out_lag_ms
 
 
 @dataclass(frozen=True)
 class FragmentMembers:
-    """The operators that a template was made of, in dataflow order, with their inputs and what they emit."""
+    """The operators that a template was made of, in dataflow order, with their inputs and outputs."""
 
     operators: Mapping[OperatorId, Operator]
     inputs: Mapping[OperatorId, tuple[OperatorId, ...]]
@@ -272,7 +272,7 @@ class FragmentMembers:
     """Of the inputs, too."""
 
     def alone(self, operator: OperatorId) -> BoundFragment:
-        """The template of one operator by itself, for somebody who reads it."""
+        """The template of one operator by itself, for a reader outside."""
         below = self.inputs[operator]
         inputs = {operator: below, OperatorId(-1): (operator,)}
         schemas = {o: self.schemas[o] for o in (operator, *below)}
@@ -296,7 +296,7 @@ def digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-@remembered
+@memoised
 def as_text(part: object) -> str:
     """An operator or a schema for a digest."""
     return repr(part)
@@ -409,7 +409,8 @@ class _Binder:
         return FragmentMembers({o: self.operators[o] for o in self.order}, inputs, {o: self.schema(o) for o in near})
 
     def schema(self, operator_id: OperatorId) -> Schema:
-        """What an operator emits, under the names of the plan; outside of the members too."""
+        """The schema of an operator's output, under the names of the plan; also of operators outside of the
+        fragment."""
         if operator_id not in self.schemas:
             below = tuple(self.schema(i) for i in self.inputs[operator_id])
             self.schemas[operator_id] = output_schema(self.operators[operator_id], below)
@@ -474,7 +475,7 @@ class _Binder:
         return StageNode(without_names(operator, *schemas), below, by_position(self.schema(operator_id)), names)
 
 
-@remembered
+@memoised
 def without_names(operator: Operator, *inputs: Schema) -> Operator:
     """The operator over columns by position; in a pair the right side's go on where the left side's end."""
     starts = [0, len(inputs[0])] if isinstance(operator, Binary) else [0] * len(inputs)

@@ -34,7 +34,7 @@ ChannelMap = Mapping[tuple[str, str], tuple[ChannelId, ...]]
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """How often and how much."""
+    """The interval and the size of ingestion."""
 
     interval_ms: int = 100
     most_rows: int = 50_000
@@ -45,7 +45,7 @@ class IngestOptions:
 
 @dataclass(frozen=True, slots=True)
 class IngestMetrics:
-    """What went in."""
+    """The totals of ingestion."""
 
     ticks: int
     paused_ticks: int
@@ -75,13 +75,13 @@ class Ingest:
         self.options = options or IngestOptions()
         around = surroundings or Surroundings(Path.cwd(), Path.cwd() / "work")
         given = sources or {}
-        self._feeds = {
-            s.name: SourceTask(s, given.get(s.name) or source_for(s, around), store.note, around.work) for s in streams
+        self._tasks = {
+            s.name: SourceTask(s, given.get(s.name) or source_for(s, around), store, around.work) for s in streams
         }
         self._lock = threading.RLock()
         self._ticks = self._paused_ticks = self._refused = 0
         self._told: set[str] = set()
-        """What was refused and told already."""
+        """Refusals that have been logged already."""
         self._batch = (store.last_batch(WRITER) or 0) + 1
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -91,40 +91,40 @@ class Ingest:
 
     def rewire(self, channels: ChannelMap) -> None:
         """Replaces the channel map between two ticks. A channel that is new gets its producer's watermark at once."""
-        by_stream: dict[str, dict[str, tuple[ChannelId, ...]]] = {name: {} for name in self._feeds}
+        by_stream: dict[str, dict[str, tuple[ChannelId, ...]]] = {name: {} for name in self._tasks}
         for (stream, node), readers in channels.items():
             if stream not in by_stream:
                 raise unknown("stream", stream, by_stream)
             by_stream[stream][node] = tuple(readers)
         with self._lock:
             for name, readers_of in by_stream.items():
-                self._feeds[name].check(readers_of)
+                self._tasks[name].check(readers_of)
             for name, readers_of in by_stream.items():
-                self._feeds[name].rewire(readers_of)
+                self._tasks[name].rewire(readers_of)
 
     def open(self) -> None:
         """Opens the sources of all streams that are read, so that what does not fit is raised before the first tick."""
         with self._lock:
-            for feed in self._feeds.values():
-                feed.open(self._clock())
+            for task in self._tasks.values():
+                task.open(self._clock())
 
     # Ticks
 
     def tick(self) -> int:
-        """Takes in what has arrived; says how many tuples were committed."""
+        """Takes in arrived tuples; returns the number of committed ones."""
         with self._lock:
             self._ticks += 1
             if self._store.pressure() >= self.options.pause_above:
                 self._paused_ticks += 1
                 return 0
             now_ms = self._clock()
-            for feed in self._feeds.values():
-                feed.poll(now_ms, self.options.most_rows)
+            for task in self._tasks.values():
+                task.poll(now_ms, self.options.most_rows)
             return self._commit()
 
     def _commit(self) -> int:
-        """Commits what the feeds hold. What is refused stays with them for the next tick."""
-        waiting = [f for f in self._feeds.values() if f.waiting]
+        """Commits what the feeds hold. Refused tuples stay with them for the next tick."""
+        waiting = [f for f in self._tasks.values() if f.waiting]
         if not waiting:
             return 0
         if (self._store.last_batch(WRITER) or 0) < self._batch:
@@ -140,24 +140,24 @@ class Ingest:
         self._batch += 1
         return sum(f.settle() for f in waiting)
 
-    def _whole(self, feeds: Iterable[SourceTask], known: Collection[ChannelId] | None = None) -> Commit:
-        found = list(feeds)
+    def _whole(self, tasks: Iterable[SourceTask], known: Collection[ChannelId] | None = None) -> Commit:
+        found = list(tasks)
         appends = [a for a in (f.append(known) for f in found) if a is not None]
-        notes = {key: value for f in found for key, value in f.notes().items()}
-        return Commit(WRITER, self._batch, appends=tuple(appends), notes=notes)
+        records = tuple(r for f in found for r in f.records())
+        return Commit(WRITER, self._batch, appends=tuple(appends), records=records)
 
-    def _commit_what_fits(self, feeds: Iterable[SourceTask], reason: str) -> list[SourceTask]:
+    def _commit_what_fits(self, tasks: Iterable[SourceTask], reason: str) -> list[SourceTask]:
         """Leaves out channels that do not exist, and streams that do not fit even so; says which streams did."""
         known, fitting = set(self._store.exchange.channels()), list[SourceTask]()
-        for feed in feeds:
+        for task in tasks:
             try:
-                self._store.check(self._whole([feed], known))
+                self._store.check(self._whole([task], known))
             except (CommitConflictError, InputError) as error:
                 reason = str(error)
             else:
-                fitting.append(feed)
+                fitting.append(task)
         if reason not in self._told:
-            _log.warning("some tuples wait or are for nobody, because a commit was refused: %s", reason)
+            _log.warning("some tuples wait or have no reader, because a commit was refused: %s", reason)
             self._told.add(reason)
         if fitting:
             try:
@@ -186,17 +186,17 @@ class Ingest:
 
     def _behind(self) -> bool:
         """Whether more was waiting at a source than the last tick took."""
-        return any(f.metrics().behind for f in self._feeds.values())
+        return any(f.metrics().behind for f in self._tasks.values())
 
     def stop(self) -> None:
-        """Ends the thread after its tick and closes all sources. What is committed stays, the rest is read again."""
+        """Ends the thread after its tick and closes all sources. Committed tuples stay, the rest is read again."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         with self._lock:
-            for feed in self._feeds.values():
-                feed.close()
+            for task in self._tasks.values():
+                task.close()
 
     def __enter__(self) -> Ingest:
         return self
@@ -210,20 +210,20 @@ class Ingest:
 
     def resume(self, stream: str) -> None:
         """Lets a stream go on that was paused; its malformed rows are counted anew."""
-        if stream not in self._feeds:
-            raise unknown("stream", stream, self._feeds)
+        if stream not in self._tasks:
+            raise unknown("stream", stream, self._tasks)
         with self._lock:
-            self._feeds[stream].resume()
+            self._tasks[stream].resume()
 
     @property
     def ended(self) -> bool:
         """Whether every stream has ended and all of it is committed."""
         with self._lock:
-            return all(f.ended and not f.waiting for f in self._feeds.values())
+            return all(f.ended and not f.waiting for f in self._tasks.values())
 
     def metrics(self) -> IngestMetrics:
         with self._lock:
-            streams = {name: feed.metrics() for name, feed in self._feeds.items()}
+            streams = {name: task.metrics() for name, task in self._tasks.items()}
             return IngestMetrics(
                 self._ticks,
                 self._paused_ticks,

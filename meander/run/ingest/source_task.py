@@ -1,13 +1,14 @@
-"""A feed: one stream on its way into channels. It knows the source, the producers' watermarks and who reads what.
+"""A source task: brings the tuples of one stream into channels. It knows the source, the producers' watermarks and the
+readers.
 
-A batch that was polled waits here until it is committed, so a refused commit loses nothing. What has to survive a crash
-is one small note: the source's offset, the producers' newest event times, and counts.
+A batch that was polled waits here until it is committed, so a refused commit loses nothing. Only one small record has
+to survive a crash: the source's offset, the producers' newest event times, and counts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from meander.run.connectors.options import ConnectorOptions
 from meander.run.frames import BEGIN, END, HIDDEN, channel_schema, event_times
 from meander.run.ingest.watermarks import newest_before, packed, unpacked, watermarks
 from meander.run.store.journal import is_full
+from meander.run.store.records.progress import IngestNodesRecord, IngestRecord
+from meander.run.store.records.record import Record
+from meander.run.store.store import Store
 
 _LONGEST_ROW = 10_000
 """Characters of a malformed row that are kept."""
@@ -32,19 +36,19 @@ _LONGEST_ROW = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskMetrics:
-    """What went in through one stream, since the store was made."""
+    """The totals of one stream, since the store was made."""
 
     rows: int
     unread: int
-    """Tuples of producers that nobody reads now; they were dropped. Since the process began."""
+    """Tuples of producers without readers; they were dropped. Since the process began."""
     malformed: int
     behind: bool
     """Whether more was waiting at the source than a tick takes."""
     ended: bool
     paused: str | None
-    """Why the stream is paused, if it is."""
+    """The reason why the stream is paused, if it is."""
     waits: str | None = None
-    """Why it does not go on now although it is not paused."""
+    """The reason why it does not go on now although it is not paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class _Batch:
 class SourceTask:
     """One stream. Not for several threads."""
 
-    def __init__(self, stream: Stream, source: SourceConnector, note: Callable[[str], Any], work: Path) -> None:
+    def __init__(self, stream: Stream, source: SourceConnector, store: Store, work: Path) -> None:
         options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self.stream, self._source, self._work = stream, source, work
         self._disorder_ms = options.duration("disorder", 0) or 0
@@ -68,35 +72,36 @@ class SourceTask:
         self._ahead_ms = options.duration("ahead")
         self._limit = options.whole("malformed", 0) if "malformed" in options.values else None
         self._schema = channel_schema(stream.schema)
-        self._key = f"ingest {stream.name}"
-        count = len(stream.nodes)
-        saved = note(self._key) or {}
-        self._offset = saved.get("offset")
-        self._rows, self._malformed = saved.get("rows", 0), saved.get("malformed", 0)
-        self._forgiven, self._aside_bytes = saved.get("forgiven", 0), saved.get("aside", 0)
-        self._newest = self._restored(saved, note(f"{self._key} nodes")) if saved else np.full(count, BEGIN, np.int64)
-        self._nodes_noted = note(f"{self._key} nodes") == list(stream.nodes)
+        saved, nodes = store.record(IngestRecord, stream.name), store.record(IngestNodesRecord, stream.name)
+        self._offset: Any = None
+        self._rows = self._malformed = self._forgiven = self._malformed_bytes = 0
+        self._newest = np.full(len(stream.nodes), BEGIN, np.int64)
+        if saved is not None:
+            self._offset, self._newest = saved.offset, self._restored(saved, nodes)
+            self._rows, self._malformed = saved.rows, saved.malformed
+            self._forgiven, self._malformed_bytes = saved.forgiven, saved.aside_bytes
+        self._has_saved_nodes = nodes is not None and nodes.nodes == tuple(stream.nodes)
         self._last_ms: Int64s | None = None
         self._entry_producer, self._entry_channel = np.empty(0, np.int64), np.empty(0, np.int64)
         self._sent = np.empty(0, np.int64)
         self._sending: tuple[Int64s, Int64s] = (self._entry_channel, self._sent)
         self._batch: _Batch | None = None
         self._polled: Polled | None = None
-        """What the source gave and could not be taken yet."""
+        """The batch of the source that could not be taken yet."""
         self._waits: str | None = None
         self._noted = False
         self._opened = self._behind = self.ended = False
         self._unread = 0
-        self._aside: CutFile | None = None
+        self._malformed_file: CutFile | None = None
         self.paused: str | None = None
         self._check_limit()
 
-    def _restored(self, saved: Mapping[str, Any], nodes: list[str] | None) -> Int64s:
+    def _restored(self, saved: IngestRecord, nodes: IngestNodesRecord | None) -> Int64s:
         """Newest event times by node, also when the stream has other nodes now."""
-        newest = unpacked(saved["newest"])
-        if nodes is None or nodes == list(self.stream.nodes):
+        newest = unpacked(saved.newest)
+        if nodes is None or nodes.nodes == tuple(self.stream.nodes):
             return newest
-        known = dict(zip(nodes, newest.tolist(), strict=True))
+        known = dict(zip(nodes.nodes, newest.tolist(), strict=True))
         return np.array([known.get(n, BEGIN) for n in self.stream.nodes], np.int64)
 
     # Channels
@@ -151,7 +156,7 @@ class SourceTask:
             self._batch = _Batch(self._schema.empty_table(), none, none, polled=False)
 
     def open(self, now_ms: int) -> None:
-        """Opens the source, when somebody reads the stream or has read it. Raises what the source raises."""
+        """Opens the source, when the stream has or had readers. Passes on the source's errors."""
         if not self._opened and (self._entry_channel.size or self._offset is not None):
             self._source.open(self.stream, self._offset, now_ms)
             self._opened = True
@@ -166,7 +171,7 @@ class SourceTask:
         columns = [*(pa.array(h, pa.int64()) for h in hidden), *polled.table.columns]
         table = pa.table(columns, [*HIDDEN, *polled.table.column_names])
         if polled.malformed:
-            self._put_aside(polled.malformed, now_ms)
+            self._write_malformed(polled.malformed, now_ms)
         self._batch = _Batch(table, np.cumsum(counts) - counts, counts, polled=True)
         self._offset, self.ended = polled.offset, polled.ended
         self._newest = np.full(count, END, np.int64) if polled.ended else newest
@@ -205,53 +210,47 @@ class SourceTask:
 
     # Committing
 
-    def _marks(self) -> Int64s:
+    def _watermarks(self) -> Int64s:
         """The watermark for each channel that has not had it yet."""
-        marks = watermarks(self._newest, self._disorder_ms)[self._entry_producer]
-        return np.where((marks > self._sent) & (marks > BEGIN), marks, NO_WATERMARK)
+        reached = watermarks(self._newest, self._disorder_ms)[self._entry_producer]
+        return np.where((reached > self._sent) & (reached > BEGIN), reached, NO_WATERMARK)
 
     def _unsent(self) -> bool:
-        return bool((self._marks() != NO_WATERMARK).any())
+        return bool((self._watermarks() != NO_WATERMARK).any())
 
     def append(self, known: Iterable[ChannelId] | None = None) -> ChannelAppend | None:
         """The waiting batch for all its channels, or only for those that are known: readers share its rows."""
         assert self._batch is not None
-        batch, marks = self._batch, self._marks()
-        self._sending = (self._entry_channel, marks)
+        batch, reached = self._batch, self._watermarks()
+        self._sending = (self._entry_channel, reached)
         lengths = batch.counts[self._entry_producer]
-        used = (lengths > 0) | (marks != NO_WATERMARK)
+        used = (lengths > 0) | (reached != NO_WATERMARK)
         if known is not None:
             used &= np.isin(self._entry_channel, np.fromiter(known, np.int64))
         if not used.any():
             return None
         producers = self._entry_producer[used]
         table = batch.table if len(batch.table) else None
-        return ChannelAppend(table, self._entry_channel[used], batch.starts[producers], lengths[used], marks[used])
+        return ChannelAppend(table, self._entry_channel[used], batch.starts[producers], lengths[used], reached[used])
 
-    def notes(self) -> dict[str, Any]:
-        """What must be known after a crash."""
-        saved = {
-            "offset": self._offset,
-            "newest": packed(self._newest),
-            "rows": self._rows,
-            "malformed": self._malformed,
-            "forgiven": self._forgiven,
-            "aside": self._aside_bytes,
-        }
-        return {self._key: saved} | ({} if self._nodes_noted else {f"{self._key} nodes": list(self.stream.nodes)})
+    def records(self) -> list[Record[str]]:
+        """The records that must survive a crash."""
+        name, counts = self.stream.name, (self._rows, self._malformed, self._forgiven, self._malformed_bytes)
+        saved = IngestRecord(name, self._offset, packed(self._newest), *counts)
+        return [saved] if self._has_saved_nodes else [saved, IngestNodesRecord(name, tuple(self.stream.nodes))]
 
     def settle(self) -> int:
         """The waiting batch is durable; says how many tuples it had."""
         assert self._batch is not None
         batch = self._batch
-        channels, marks = self._sending
+        channels, reached = self._sending
         if channels is self._entry_channel:
-            self._sent = np.maximum(self._sent, marks)
+            self._sent = np.maximum(self._sent, reached)
         else:  # rewired since: what is new has not had its watermark
-            sent = dict(zip(channels.tolist(), marks.tolist(), strict=True))
+            sent = dict(zip(channels.tolist(), reached.tolist(), strict=True))
             known = [sent.get(c, NO_WATERMARK) for c in self._entry_channel.tolist()]
             self._sent = np.maximum(self._sent, np.array(known, np.int64))
-        self._nodes_noted = True
+        self._has_saved_nodes = True
         self._batch = None
         unread = batch.counts.copy()
         unread[self._entry_producer] = 0
@@ -263,12 +262,12 @@ class SourceTask:
 
     # Malformed rows
 
-    def _put_aside(self, rows: tuple[Malformed, ...], now_ms: int) -> None:
+    def _write_malformed(self, rows: tuple[Malformed, ...], now_ms: int) -> None:
         """Into a file beside the store, cut back after a crash as sinks are."""
-        if self._aside is None:
-            self._aside = CutFile(self._work / f"malformed-{self.stream.name}.jsonl", self._aside_bytes)
+        if self._malformed_file is None:
+            self._malformed_file = CutFile(self._work / f"malformed-{self.stream.name}.jsonl", self._malformed_bytes)
         lines = [json.dumps({"at_ms": now_ms, "reason": m.reason, "row": m.row[:_LONGEST_ROW]}) + "\n" for m in rows]
-        self._aside_bytes = self._aside.append("".join(lines).encode())
+        self._malformed_bytes = self._malformed_file.append("".join(lines).encode())
         self._malformed += len(rows)
 
     def _check_limit(self) -> None:
@@ -294,9 +293,9 @@ class SourceTask:
         if self._opened:
             self._source.close()
             self._opened = False
-        if self._aside is not None:
-            self._aside.close()
-            self._aside = None
+        if self._malformed_file is not None:
+            self._malformed_file.close()
+            self._malformed_file = None
 
     def metrics(self) -> SourceTaskMetrics:
         return SourceTaskMetrics(

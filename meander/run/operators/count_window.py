@@ -3,7 +3,7 @@
 Tuples are counted in event-time order, ties by their values, and only once the watermark has passed them: so it does
 not matter in which order or in which step they came. State is the tuples that wait, and for each key the windows that
 are not full: how many tuples they have and their partial aggregates. A window is [first tuple's time, last tuple's time
-+ 1 ms); what never fills is never emitted.
++ 1 ms); a window that never fills is never emitted.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from meander.run.frames import AFTER, BEGIN, BUCKET, FRAGMENT, NEWEST, TAG, TS, 
 from meander.run.operators.partials import Aggregation, kept
 from meander.run.operators.state import (
     Cut,
-    Move,
     Post,
     Ranges,
     StateColumn,
     StateTable,
+    StepProgress,
     floor,
     npt_bool,
     nulls_for,
@@ -126,7 +126,7 @@ class CountWindow:
     def is_late(self, times: Longs, watermarks: Longs) -> npt_bool:
         return times + self.lag_ms < watermarks
 
-    def needed(self, table: int, move: Move) -> Ranges:
+    def needed(self, table: int, move: StepProgress) -> Ranges:
         """The tuples that the watermark has passed, and with them the windows of all keys."""
         first = np.full(len(move.after), BEGIN)
         last = floor(move.after - self.lag_ms - 1, BUCKET_MS) if table == 0 else np.zeros(len(first), np.int64)

@@ -1,8 +1,8 @@
 """Sums of doubles that do not depend on the order of additions.
 
 A double is added as whole numbers: its integer part in two halves, and two or three digits of 32 bits behind the point.
-Whole numbers add up the same in every order, and 2^31 of them fit. What is smaller than the last digit (2^-64) is cut
-off each value alone. Values from 2^63 on, infinities and NaN are added apart, as doubles.
+Whole numbers add up the same in every order, and 2^31 of them fit. A remainder smaller than the last digit (2^-64) is
+cut off each value alone. Values from 2^63 on, infinities and NaN are added apart, as doubles.
 
 A standard deviation needs more than doubles hold, because the sum of squares and the square of the sum cancel out.
 Squares are split into exact products (Dekker), and the difference is taken with twice the digits.
@@ -55,7 +55,8 @@ def whole_sum(columns: list[str]) -> str:
 
 
 def digits(lets: Lets, value: str, *, squared: bool = False) -> tuple[str, ...]:
-    """A double, or its square divided by 2^32, as summands of whole numbers, and apart what is too large for them."""
+    """A double, or its square divided by 2^32, as summands of whole numbers, and separately values that are too
+    large for them."""
     x = lets.let(value)
     limit = _LARGEST_SQUARED if squared else f"{_TWO_63}D"
     safe = lets.let(f"CASE WHEN abs({x}) < {limit} THEN {x} WHEN {x} IS NOT NULL THEN 0D END")
@@ -98,7 +99,7 @@ def deviation(count: str, total: list[str], squares: list[str]) -> str:
 
 
 def _folded(columns: list[str], scale: int) -> str:
-    """The sum of digits as a double `h` and what it lacks, `l`: each digit in two doubles, added with their errors."""
+    """The sum of digits as a double `h` and its error, `l`: each digit in two doubles, added with their errors."""
     terms = []
     for place, column in enumerate(columns):
         unit = f"{2.0 ** (scale + 32 - 32 * place)!r}D"

@@ -20,11 +20,11 @@ from meander.run.expressions import spark_sql, type_text
 from meander.run.frames import BUCKET, FRAGMENT, HIDDEN, NEWEST, TAG, TS, WM, Longs, arrow_type, positions
 from meander.run.operators.state import (
     Cut,
-    Move,
     Post,
     Ranges,
     StateColumn,
     StateTable,
+    StepProgress,
     floor,
     npt_bool,
     nulls_for,
@@ -34,7 +34,7 @@ from meander.run.operators.state import (
 
 @dataclass(frozen=True)
 class Matching:
-    """How two tuples must lie in time: the places of each side (SQL arrays), and a condition over `lt` and `rt`.
+    """The relation in time of two tuples: the places of each side (SQL arrays), and a condition over `lt` and `rt`.
 
     `width_ms` is the width of a place; `reach_ms` how far apart the tuples of a pair can be; `span_ms` how long a tuple
     can wait for its partner. In windows every place is one, and each has an end of its own; elsewhere a tuple is
@@ -51,7 +51,7 @@ class Matching:
 
 
 class Pairs:
-    """The step of every operator that makes pairs; subclasses say what matches."""
+    """The step of every operator that makes pairs; subclasses define the match."""
 
     watermark = False
 
@@ -142,7 +142,7 @@ class Pairs:
         )
 
     def _placed(self, new: DataFrame, old: DataFrame, places: str, side: str, marks: tuple[str, str]) -> DataFrame:
-        """New and old tuples of one side with their marks, a row for each place in time."""
+        """New and old tuples of one side with their positions, a row for each place in time."""
         names = self.left if side == "l" else self.right
         both = new.selectExpr("*", f"{marks[0]} AS {side}marks").unionAll(
             old.selectExpr("*", f"{marks[1]} AS {side}marks")
@@ -181,8 +181,8 @@ class Pairs:
         own = floor(times, self.matching.width_ms) if self.matching.windows else times
         return own + self.lag_ms <= watermarks
 
-    def needed(self, table: int, move: Move) -> Ranges:
-        """All that new tuples can reach."""
+    def needed(self, table: int, move: StepProgress) -> Ranges:
+        """The range of buckets that new tuples can reach."""
         reach, width = self.matching.reach_ms, self.matching.width_ms
         ranges = floor(move.oldest - reach, width), floor(move.newest + reach, width)
         return when(move.oldest <= move.newest, ranges)

@@ -19,7 +19,7 @@ from meander.model.operators import WindowAggregate
 from meander.model.windows import Session
 from meander.run.frames import AFTER, BEGIN, FRAGMENT, NEWEST, TS, WM, Longs
 from meander.run.operators.partials import Aggregation
-from meander.run.operators.state import Cut, Move, Post, Ranges, StateColumn, StateTable, floor, npt_bool, when
+from meander.run.operators.state import Cut, Post, Ranges, StateColumn, StateTable, StepProgress, floor, npt_bool, when
 from meander.run.operators.time_window import CARRIED, state_names, tagged
 
 
@@ -70,8 +70,9 @@ class SessionWindow:
     def is_late(self, times: Longs, watermarks: Longs) -> npt_bool:
         return times + self.lateness_ms < watermarks
 
-    def needed(self, table: int, move: Move) -> Ranges:
-        """All sessions that began before the watermark: those that close, and whatever may be one with them."""
+    def needed(self, table: int, move: StepProgress) -> Ranges:
+        """The range of all sessions that began before the watermark: those that close, and those that may merge with
+        them."""
         last = floor(move.after - self.lag_ms, self.gap_ms)
         return when(move.after > move.before, (np.full(len(last), BEGIN), last))
 

@@ -1,9 +1,10 @@
-"""What an operator with memory tells the driver: its state tables, which parts a step needs, when parts may go.
+"""The interface between an operator with memory and the driver: its state tables, the parts that a step needs, and the
+time when parts may go.
 
 A state table is partitioned by (fragment, bucket), a bucket being a start time in ms. Before a step the driver asks
 `needed` for the range of buckets, hands their rows in, and appends the rows that the step returns. Buckets of a table
-that is `consumed` are gone once they were handed in (what must stay is returned again); buckets of other tables stay
-until they are `expired`. All questions are asked for many fragments at once, as arrays.
+that is `consumed` are gone once they were handed in (rows that must stay are returned again); buckets of other tables
+stay until they are `expired`. All questions are asked for many fragments at once, as arrays.
 
 A step over nothing but rows of a mergeable table, with a watermark before everything, merges them: that is compaction.
 """
@@ -68,8 +69,8 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Move:
-    """What a step brings to each fragment: its watermark before and after, and the event times of its new tuples.
+class StepProgress:
+    """The progress of each fragment in a step: its watermark before and after, and the event times of its new tuples.
 
     A fragment without new tuples has `oldest` > `newest`. Watermarks are those that the operator sees.
     """
@@ -84,7 +85,7 @@ Ranges = tuple[Longs, Longs]
 """First and last bucket of each fragment, both included; nothing when the first is above the last."""
 
 Post = Callable[[DataFrame, Sequence[str]], DataFrame]
-"""What follows an operator in the same step: from the frame and the columns to carry along to a frame."""
+"""A projection behind an operator in the same step: from the frame and the columns to carry along to a frame."""
 
 
 class Stateful(Protocol):
@@ -99,7 +100,7 @@ class Stateful(Protocol):
 
     @property
     def lag_ms(self) -> int:
-        """How far the watermark behind the operator stays back, so that its results are never late."""
+        """The lag of the watermark behind the operator, so that its results are never late."""
 
     @property
     def cut_by(self) -> Cut | None:
@@ -112,7 +113,7 @@ class Stateful(Protocol):
 
     def is_late(self, times: Longs, watermarks: Longs) -> npt_bool: ...
 
-    def needed(self, table: int, move: Move) -> Ranges: ...
+    def needed(self, table: int, move: StepProgress) -> Ranges: ...
 
     def expired(self, table: int, after: Longs) -> Longs:
         """Buckets below this one are not needed any more."""

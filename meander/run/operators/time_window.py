@@ -18,7 +18,7 @@ from meander.model.operators import WindowAggregate
 from meander.model.windows import Sliding, Tumbling
 from meander.run.frames import AFTER, BEGIN, BUCKET, FRAGMENT, NEWEST, TAG, TS, WM, Longs
 from meander.run.operators.partials import Aggregation, kept
-from meander.run.operators.state import Cut, Move, Post, Ranges, StateColumn, StateTable, floor, npt_bool, when
+from meander.run.operators.state import Cut, Post, Ranges, StateColumn, StateTable, StepProgress, floor, npt_bool, when
 
 CARRIED = (TAG, FRAGMENT, BUCKET, TS, WM, NEWEST)
 
@@ -70,7 +70,7 @@ class TimeWindow:
     def is_late(self, times: Longs, watermarks: Longs) -> npt_bool:
         return floor(times, self.slide_ms) + (self.size_ms + self.lag_ms) <= watermarks
 
-    def needed(self, table: int, move: Move) -> Ranges:
+    def needed(self, table: int, move: StepProgress) -> Ranges:
         """The windows that this step closes."""
         last = floor(move.after - (self.size_ms + self.lag_ms), self.slide_ms)
         return when(move.after > move.before, (np.full(len(last), BEGIN), last))

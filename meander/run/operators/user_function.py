@@ -35,7 +35,7 @@ def apply(
 
 
 def load(function: str) -> Callable[[pa.RecordBatch], object]:
-    """The function that `module:function` names; the error says what is missing."""
+    """The function that `module:function` names; the error names the missing part."""
     module_name, _, name = function.partition(":")
     try:
         module = importlib.import_module(module_name)

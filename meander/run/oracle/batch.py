@@ -1,4 +1,4 @@
-"""The batch oracle: what a plan must emit, computed once over the whole input.
+"""The batch oracle: the correct output of a plan, computed once over the whole input.
 
 It runs the same operators as the data plane, in one step, with all of the input there and the watermark at the end of
 time, so that every window closes. Whatever a run does (cuts, moves, crashes), its output must be this multiset of rows.

@@ -1,4 +1,4 @@
-"""Compares results as multisets: what is missing, and what is there too often."""
+"""Compares results as multisets: missing rows, and superfluous ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Comparison:
 
 
 def compare(expected: pa.Table, actual: pa.Table) -> Comparison:
-    """Rows by value, whatever their order; hidden columns do not count."""
+    """Compares rows by value, in any order; hidden columns do not count."""
     want, have = _rows(expected), _rows(actual)
     lost, double = want - have, have - want
     example = next((str(row) for row in (*lost, *double)), None)

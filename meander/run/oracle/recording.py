@@ -1,4 +1,5 @@
-"""Records what sources gave and what sinks took, so that a run can be checked against the batch oracle afterwards."""
+"""Records the tuples of sources and the rows of sinks, so that a run can be checked against the batch oracle
+afterwards."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class Recording:
 
 
 class RecordedSink:
-    """A sink that keeps a copy of what it was given; after a failure the copy is cut back with the sink itself."""
+    """A sink that keeps a copy of its rows; after a failure the copy is cut back with the sink itself."""
 
     def __init__(self, sink: SinkConnector) -> None:
         self.sink = sink
@@ -63,9 +64,9 @@ class RecordedSink:
         self.path = getattr(sink, "path", None)
         self._kept = MemorySink()
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
-        self.sink.open(outlet, schema, position)
-        self._kept.open(outlet, schema, position)
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+        self.sink.open(binding, schema, position)
+        self._kept.open(binding, schema, position)
 
     def write(self, table: pa.Table, first: int) -> Any:
         note = self.sink.write(table, first)

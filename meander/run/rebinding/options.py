@@ -1,4 +1,4 @@
-"""How a host rebinds."""
+"""The options of a host's rebinding."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ OFF, USUAL = "off", "steady"
 
 
 class Installing(StrEnum):
-    """How a new binding gets into force."""
+    """The way in which a new binding takes effect."""
 
     BLOCKING = "blocking"
     """All slots meet at a barrier; then all fragments change slots at once."""
     NON_BLOCKING = "non-blocking"
-    """Each slot gives its fragments away before its next step; nobody waits."""
+    """Each slot gives its fragments away before its next step; no slot waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebindingOptions:
-    """Which policy decides, how often, and how its decisions get into force."""
+    """The policy of rebinding, its interval, and the way in which its decisions take effect."""
 
     policy: str = USUAL
     period_s: float = 2.0

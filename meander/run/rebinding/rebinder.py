@@ -27,13 +27,13 @@ class Rebinder:
     """`look` does it once; `start` does it every period until `stop`."""
 
     def __init__(
-        self, options: RebindingOptions, store: Store, routing: Routing, boundaries: Sequence[StepLock]
+        self, options: RebindingOptions, store: Store, routing: Routing, step_locks: Sequence[StepLock]
     ) -> None:
-        self.options, self.store, self.routing, self.boundaries = options, store, routing, boundaries
+        self.options, self.store, self.routing, self.step_locks = options, store, routing, step_locks
         self.policy = policy(options.policy)
         self.measures = StepMeasures(options.window)
         pulls = self.policy.pulls
-        self.requests = SharedQueue(routing, store.exchange, boundaries) if pulls else Requests(routing)
+        self.requests = SharedQueue(routing, store.exchange, step_locks) if pulls else Requests(routing)
         self.looks = self.moves = 0
         self.seconds = 0.0
         """Time spent on looking and deciding."""
@@ -42,7 +42,7 @@ class Rebinder:
         self._thread = threading.Thread(target=self._run, name="rebinder", daemon=True)
 
     def look(self) -> dict[FragmentId, int]:
-        """Decides, and installs what was decided. Gives the fragments that are to change slots."""
+        """Decides, and installs the decisions. Gives the fragments that are to change slots."""
         started = time.perf_counter()
         loads = self.measures.look(self.routing, self.store.exchange).with_moves(self.requests.under_way())
         wanted = self.policy.decide(loads, self.routing.slots, self._rng)
@@ -61,8 +61,8 @@ class Rebinder:
             self.requests.ask(moves)
         else:
             with ExitStack() as barrier:
-                for boundary in self.boundaries:
-                    barrier.enter_context(boundary)
+                for step_lock in self.step_locks:
+                    barrier.enter_context(step_lock)
                 known = self.routing.fragments
                 self.routing.rebind({f: slot for f, slot in moves.items() if f in known})
         self.store.nudge()

@@ -1,8 +1,8 @@
-"""A single queue for all slots: whoever is idle takes the next fragments that have something to read.
+"""A single queue for all slots: an idle slot takes the next fragments that have something to read.
 
-What waits longest (in event time) is taken first, as much as is fair among the slots that are idle. Fragments of a slot
-that works are its own until it is done. Taking needs a lock and changes the routing table before every step: that is
-the price of having no binding.
+The fragment whose input is oldest (in event time) is taken first, as many as is fair among the idle slots. Fragments of
+a slot that works are its own until it is done. Taking needs a lock and changes the routing table before every step:
+that is the price of having no binding.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from meander.run.step.step_lock import StepLock
 class SharedQueue(Requests):
     """Slots take fragments from each other before every step."""
 
-    def __init__(self, routing: Routing, exchange: Exchange, boundaries: Sequence[StepLock]) -> None:
+    def __init__(self, routing: Routing, exchange: Exchange, step_locks: Sequence[StepLock]) -> None:
         super().__init__(routing)
-        self.exchange, self.boundaries = exchange, boundaries
+        self.exchange, self.step_locks = exchange, step_locks
         self._taking = threading.Lock()
 
     def are_waiting(self, slot: int) -> bool:
         if super().are_waiting(slot):
             return True
-        idle = {n for n, b in enumerate(self.boundaries) if n != slot and not b.locked()}
+        idle = {n for n, b in enumerate(self.step_locks) if n != slot and not b.locked()}
         return len(self._waiting(idle)) > 1
 
     def hand_over(self, slot: int) -> None:
@@ -54,12 +54,12 @@ class SharedQueue(Requests):
     @contextmanager
     def _idle(self, slot: int) -> Iterator[list[int]]:
         """Other slots that are between two steps, and stay so inside."""
-        found = [n for n, b in enumerate(self.boundaries) if n != slot and b.try_enter()]
+        found = [n for n, b in enumerate(self.step_locks) if n != slot and b.try_enter()]
         try:
             yield found
         finally:
             for n in found:
-                self.boundaries[n].leave()
+                self.step_locks[n].leave()
 
     def _waiting(self, slots: set[int]) -> list[Installed]:
         routing = self.routing

@@ -1,7 +1,7 @@
-"""How long tuples have waited in channels, from counters that are read now and then.
+"""The waiting time of tuples in channels, from counters that are read now and then.
 
-A channel is taken in its order. So when more was taken at a moment than is consumed by now, the oldest tuple that waits
-was there at that moment at the latest: what comes out is never more than the truth, and exact to one reading.
+A channel is read in order. So when more was appended by a moment than is consumed by now, the oldest tuple that waits
+was there at that moment at the latest: the result is never more than the truth, and exact to one reading.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MOST_MOMENTS = 64
 
 @dataclass(frozen=True, slots=True)
 class ChannelFlow:
-    """What is known of one channel at one moment, all in milliseconds."""
+    """The flow of one channel at one moment, all in milliseconds."""
 
     waits_ms: int = 0
-    """The oldest tuple that nobody has consumed waits at least this long; 0 when none does."""
+    """The lower bound of the waiting time of the oldest tuple that is not consumed; 0 when there is none."""
     stuck_ms: int = 0
     """So long there was something to read, and nothing was consumed."""
     quiet_ms: int = 0
@@ -34,16 +34,16 @@ class ChannelFlow:
 
 @dataclass(slots=True)
 class _Track:
-    """What was seen of one channel."""
+    """The readings of one channel."""
 
     appended: int
     consumed: int
     fed_ms: int
-    """When something was last appended."""
+    """The time of the last append."""
     moved_ms: int
-    """When something was last consumed, or there was nothing to read."""
+    """The time at which something was last consumed, or there was nothing to read."""
     moments: list[tuple[int, int]] = field(default_factory=list)
-    """When it was looked at, and how much had been appended by then, of what is not consumed yet."""
+    """The times of readings, with the number of records appended by then, as far as they are not consumed yet."""
 
 
 class Backlog:

@@ -1,4 +1,5 @@
-"""What a host says of itself to whoever judges queries: the coordinator's own one directly, sites with heartbeats."""
+"""A host's report about itself, for judging queries: the coordinator's own one directly, those of sites with
+heartbeats."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ Channels = Mapping[tuple[str, str], tuple[ChannelId, ...]]
 class HostReport:
     problems: tuple[str, ...] = ()
     halted: str | None = None
-    """What keeps everything there from running, if something does."""
+    """The reason why nothing runs there, if nothing does."""
     fragments: Mapping[FragmentId, str] = field(default_factory=dict)
-    """Those that are paused, with the reason; likewise the next two."""
-    outlets: Mapping[str, str] = field(default_factory=dict)
+    """The paused fragments, with the reasons; likewise the next two."""
+    sink_bindings: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, str] = field(default_factory=dict)
     quiet_ms: Mapping[str, int] = field(default_factory=dict)
     """By stream that is read there: how long it has given nothing."""
@@ -32,7 +33,7 @@ class HostReport:
 
     @staticmethod
     def of(status: HostStatus, flows: Mapping[ChannelId, ChannelFlow], ingest: Channels) -> HostReport:
-        outlets = status.delivery.outlets.items() if status.delivery else ()
+        sink_bindings = status.delivery.sink_bindings.items() if status.delivery else ()
         streams = status.ingest.streams.items() if status.ingest else ()
         quiet: dict[str, int] = {}
         for (stream, _), channels in ingest.items():
@@ -43,7 +44,7 @@ class HostReport:
             tuple(status.problems),
             status.halted,
             {fragment: str(reason) for fragment, reason in status.paused.items()},
-            {name: outlet.paused for name, outlet in outlets if outlet.paused},
+            {name: binding.paused for name, binding in sink_bindings if binding.paused},
             {name: reason for name, stream in streams if (reason := stream.paused or stream.waits)},
             quiet,
             flows,
@@ -56,7 +57,7 @@ class HostReport:
             "halted": self.halted,
             "paused": {
                 "fragments": {str(f): reason for f, reason in list(self.fragments.items())[:MOST]},
-                "outlets": dict(list(self.outlets.items())[:MOST]),
+                "sink_bindings": dict(list(self.sink_bindings.items())[:MOST]),
                 "streams": dict(list(self.streams.items())[:MOST]),
             },
             "quiet_ms": dict(list(self.quiet_ms.items())[:MOST]),
@@ -65,14 +66,14 @@ class HostReport:
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> HostReport:
-        """What a site said. One of another version may say less; what makes no sense is left out."""
+        """The report in a message. One of another version may have fewer fields; malformed ones are left out."""
         try:
             paused = value.get("paused") or {}
             return HostReport(
                 tuple(str(p) for p in value.get("problems") or ()),
                 None if value.get("halted") is None else str(value["halted"]),
                 {FragmentId(int(f)): str(reason) for f, reason in (paused.get("fragments") or {}).items()},
-                {str(name): str(reason) for name, reason in (paused.get("outlets") or {}).items()},
+                {str(name): str(reason) for name, reason in (paused.get("sink_bindings") or {}).items()},
                 {str(name): str(reason) for name, reason in (paused.get("streams") or {}).items()},
                 {str(name): int(ms) for name, ms in (value.get("quiet_ms") or {}).items()},
                 {ChannelId(int(c)): ChannelFlow(*map(int, flow)) for c, flow in (value.get("flows") or {}).items()},

@@ -1,4 +1,4 @@
-"""What a host really has: fragments, channels and state, as plain values that can be compared or sent."""
+"""The inventory of a host: fragments, channels and state, as plain values that can be compared or sent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ChannelFacts:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All that a host has."""
+    """The inventory of a host."""
 
     fragments: Mapping[FragmentId, FragmentFacts] = field(default_factory=dict)
     channels: Mapping[ChannelId, ChannelFacts] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Inventory:
 
 
 def take_inventory(store: Store, routing: Routing) -> Inventory:
-    """What a host has at this moment."""
+    """Takes the inventory of a host at this moment."""
     with store.lock:
         exchange = store.exchange
         fragments = {

@@ -25,7 +25,7 @@ def failed_facts(host: Host) -> dict[str, Any]:
 
 
 def pauses_from(facts: Mapping[str, Any]) -> dict[tuple[FragmentId, int], Pause]:
-    """By fragment and version; what this program does not understand is left out."""
+    """By fragment and version; unknown entries are left out."""
     found: dict[tuple[FragmentId, int], Pause] = {}
     for fragment, told in facts.items():
         try:

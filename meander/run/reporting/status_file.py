@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 NAME = "status.json"
 STALE_S = 30.0
-"""A process that has not written for so long does not run any more, whatever its number says."""
+"""The age from which a status counts as that of an ended process, whatever its number says."""
 STARTING_S = 120.0
-"""How long it may take to start."""
+"""The time that starting may take."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class RunPhase(StrEnum):
 
 
 class StatusFile:
-    """Writes what `ask` says, now and then and at the end, into a directory. Whoever runs the host sets `phase`."""
+    """Writes the answer of `ask`, now and then and at the end, into a directory. The host's owner sets `phase`."""
 
     def __init__(self, directory: Path, ask: Callable[[], HostStatus], interval_s: float = 1.0) -> None:
         self.path, self.ask, self.interval_s = directory / NAME, ask, interval_s
@@ -82,7 +82,7 @@ def announce(directory: Path) -> None:
 
 
 def _write(path: Path, phase: RunPhase, started: float, status: dict[str, Any] | None) -> None:
-    """Writes beside the file and puts it in place. A disk that is full must not end what is running."""
+    """Writes beside the file and puts it in place. A full disk must not end the host."""
     content = {"process": os.getpid(), "phase": phase, "started": started, "written": time.time(), "status": status}
     partial = path.with_name(f".{NAME}.{os.getpid()}")
     try:
@@ -108,15 +108,15 @@ def _finite(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SeenStatus:
-    """What a status file says, and whether its writer still runs."""
+    """The content of a status file, and whether its writer still runs."""
 
     process: int
     phase: RunPhase
     running: bool
     seconds: float
-    """How long it has run, or ran."""
+    """The run time so far, or in all."""
     age_s: float
-    """How old this is."""
+    """The age of this status."""
     status: dict[str, Any] | None
     """None while it starts."""
 

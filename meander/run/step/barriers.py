@@ -1,8 +1,8 @@
-"""Marks: where the fragments of a group have to stop, because a reconfiguration waits for them.
+"""Barriers: the positions where fragments of a group have to stop, because a reconfiguration waits for them.
 
 A fragment reads each port up to the reconfiguration's marker. Ports that are there wait for the others; when all are,
 the fragment has done exactly what lies before the marker. A port whose channel is cut at the moment counts as there:
-what it holds waits at its sender for whoever comes next.
+its tuples wait at the sender for the fragment's successor.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Barriers:
                 ]
 
     def limit(self, bounds: Mapping[int, Bounds]) -> None:
-        """Lets nobody read a marker or beyond; `bounds` by port."""
+        """Ends every range before its marker; `bounds` by port."""
         for i, positions in self._positions.items():
             for port, position in enumerate(positions):
                 if position >= 0:

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from meander.model.ids import FragmentId
 from meander.run.fragments.routing import Installed
-from meander.run.step.idle_timeout import floor_note
 from meander.run.store.commit import Commit, StateCopy
+from meander.run.store.records.progress import FloorRecord
 from meander.run.store.store import Store
 
 BASES = 1 << 41
@@ -25,11 +25,11 @@ def base_of(fragment: FragmentId) -> FragmentId:
 
 
 def with_bases(commit: Commit, fragments: Mapping[FragmentId, Installed], store: Store) -> Commit:
-    """A step's commit with a new base for fragments whose floor it changes, where senders keep what they consume.
+    """A step's commit with a new base for fragments whose floor it changes, where senders keep consumed tuples.
 
-    Tuples before and after such a step are late by different floors: nobody could tell them apart later.
+    Tuples before and after such a step are late by different floors, and could not be told apart later.
     """
-    changed = [f for f in commit.versions if floor_note(f) in commit.notes and f in fragments]
+    changed = [f for f in commit.changed(FloorRecord) if f in commit.versions and f in fragments]
     kept = [f for f in changed if all(v.keeps for v in store.views.channels.many(fragments[f].ports))]
     if not kept:
         return commit

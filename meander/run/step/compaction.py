@@ -3,7 +3,8 @@
 Every step appends its rows as a piece of its own, so a window that stays open for long gathers very many. Partial
 aggregates are merged by the operator itself: its own step over nothing but state rows, with a watermark before
 everything, adds them up and closes nothing. Rows of other operators are laid side by side. A pass is bounded in rows;
-what a step drops meanwhile stays dropped, what it appends is kept, and a crash leaves either the old pieces or the new.
+rows that a step drops meanwhile stay dropped, appended ones are kept, and a crash leaves either the old pieces or the
+new.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """When a partition is crowded, and how much a pass does."""
+    """The conditions of a crowded partition, and the size of a pass."""
 
     merged_pieces: int = 16
     """Partial aggregates are merged from so many pieces on: what remains is as small as the groups are few."""
@@ -51,14 +52,14 @@ class CompactionOptions:
 
 @dataclass(slots=True)
 class CompactionMetrics:
-    """What was done since the process began."""
+    """The totals since the process began."""
 
     passes: int = 0
     partitions: int = 0
     rows: int = 0
     seconds: float = 0.0
     problem: str | None = None
-    """Why the last pass failed, if it did."""
+    """The reason why the last pass failed, if it did."""
 
 
 class _Task(NamedTuple):
@@ -80,12 +81,13 @@ class Compaction:
         self.metrics = CompactionMetrics()
         self._found: list[str] = []
         self._problems: list[str] = []
-        """What went wrong in this pass, and in the one before."""
+        """The failures of this pass, and of the one before."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def tick(self) -> int:
-        """One pass: merges what is crowded, the most crowded first; says how many partitions became one piece."""
+        """One pass: merges crowded partitions, the most crowded first; returns the number of partitions that became
+        one piece."""
         started = time.perf_counter()
         epoch = self.store.state.epoch
         self._problems, self._found = self._found, []
@@ -99,7 +101,7 @@ class Compaction:
         return done
 
     def _try(self, task: _Task, epoch: int) -> int:
-        """Merges what belongs to a task; what cannot be merged stays as it was, and keeps nobody else waiting."""
+        """Merges the parts of a task; parts that cannot be merged stay as they were, and hold up no others."""
         try:
             return self._run(task, epoch)
         except JournalError:

@@ -1,7 +1,7 @@
 """Diagnosis: which operators of a fragment fail, found by running them one by one over what the step had to run over.
 
 A step runs whole stages, and a stage that fails does not say which of its operators did. Here each operator is a
-template of its own, fed with what the ones before it gave. Nothing that comes out is kept. What follows an operator
+template of its own, fed with the output of the ones before it. Nothing that comes out is kept. What follows an operator
 that failed has nothing to run over, and is not blamed.
 """
 
@@ -23,9 +23,8 @@ from meander.run.store.state import StateTables
 
 
 def failing_operators(state: StateTables, runner: Runner, batch: GroupBatch) -> dict[OperatorId, Failure]:
-    """The operators of a batch's only fragment that fail, with what each fails of; none if each of them alone does
-    well. Raises what is no operator's fault.
-    """
+    """The operators of a batch's only fragment that fail, with the failure of each; none if each of them alone does
+    well. Passes on errors that are no operator's fault."""
     return _Diagnosis(state, runner, batch).failing()
 
 
@@ -37,7 +36,7 @@ class _Diagnosis:
         self._given: dict[OperatorId, pa.Table] = {
             operator: batch.edges[StageEdge(port=port)] for port, operator in enumerate(self.bound.ports)
         }
-        """What comes out of each operator that did well, and what enters by the ports."""
+        """The outputs of operators that did well, and the input of the ports."""
 
     def failing(self) -> dict[OperatorId, Failure]:
         found: dict[OperatorId, Failure] = {}

@@ -20,7 +20,7 @@ from meander.run.step.work import GroupBatch, GroupHandover, StepReport, Work
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """What an output of a batch gives, sorted by fragment; arrays run in the order of the batch's fragments."""
+    """The content of an output of a batch, sorted by fragment; arrays run in the order of the batch's fragments."""
 
     batch: GroupBatch
     number: int
@@ -61,7 +61,7 @@ def emit(
             report.tuples_out += len(output.table)
             output.append(row.channels[batch.places[at]], at, row.columns, work)
     for i, marker in batch.acting.items():
-        _act(batch.fragments[i], marker, work, exchange, downstream)
+        _drain_at(batch.fragments[i], marker, work, exchange, downstream)
 
 
 def _emit_one_by_one(
@@ -92,30 +92,32 @@ def _emit_one_by_one(
 
 
 def _share(table: pa.Table, wire: Wire, watermark: int) -> list[ChannelAppend]:
-    """What one of two fragments sends that feed a channel together: its side of a time.
+    """The appends of one of two fragments that feed a channel together: its side of a time.
 
     The watermark is the older one's, up to that time; the younger one tells its own when it is alone.
     """
     if wire.before_ms is not None:
         mine = table.filter(pc.less(table.column(TS), wire.before_ms))
-        mark = min(watermark, wire.before_ms)
+        own_watermark = min(watermark, wire.before_ms)
     else:
         mine = table.filter(pc.greater_equal(table.column(TS), wire.since_ms))
-        mark = NO_WATERMARK
-    if not len(mine) and mark == NO_WATERMARK:
+        own_watermark = NO_WATERMARK
+    if not len(mine) and own_watermark == NO_WATERMARK:
         return []
-    told = None if mark == NO_WATERMARK else mark
-    return [ChannelAppend.one(wire.channel, as_channel(mine, wire.columns), told)]
+    sent = None if own_watermark == NO_WATERMARK else own_watermark
+    return [ChannelAppend.one(wire.channel, as_channel(mine, wire.columns), sent)]
 
 
-def _act(fragment: Installed, marker: Marker, work: Work, exchange: Exchange, downstream: frozenset[ChannelId]) -> None:
+def _drain_at(
+    fragment: Installed, marker: Marker, work: Work, exchange: Exchange, downstream: frozenset[ChannelId]
+) -> None:
     """The fragment has done everything before the marker: it ends here and tells those behind it."""
-    told = {entry.fragment for entry in marker.entries}
+    readers = {entry.fragment for entry in marker.entries}
     for wires in fragment.outputs:
         for wire in wires:
-            if exchange.spec(wire.channel).receiver in told:
-                told_now = work.passing if _may_pass(exchange, wire, downstream) else work.markers
-                told_now[wire.channel] = marker
+            if exchange.spec(wire.channel).receiver in readers:
+                channel_markers = work.passing if _may_pass(exchange, wire, downstream) else work.markers
+                channel_markers[wire.channel] = marker
     work.drained[fragment.fragment] = marker.reconfiguration
 
 
@@ -151,13 +153,13 @@ def as_channel(table: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
 
 
 def append_waiting(work: Work) -> None:
-    """What was handed to a reader that came earlier in this step waits in its channel for the next one.
+    """Appends tuples for readers that came earlier in this step to their channels, for the next step.
 
     Markers come last, so that nothing of the step is behind them.
     """
     for channel, handed in work.handed.items():
-        mark = None if handed.watermark == NO_WATERMARK else handed.watermark
-        work.appends.append(ChannelAppend.one(channel, as_channel(handed.table, None), mark))
+        own_watermark = None if handed.watermark == NO_WATERMARK else handed.watermark
+        work.appends.append(ChannelAppend.one(channel, as_channel(handed.table, None), own_watermark))
     waiting = work.passing | work.markers
     if waiting:
         channels, markers = list(waiting), dict(enumerate(waiting.values()))

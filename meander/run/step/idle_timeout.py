@@ -1,4 +1,4 @@
-"""Patience: how long a fragment's time waits for an input that was cut off.
+"""The idle timeout: how long a fragment's time waits for an input that was cut off.
 
 By default it waits for as long as that takes: nothing is late because a device was away. With a limit, an input that
 has been cut off for longer does not hold the others back any more; windows close without it. The watermark that was
@@ -8,7 +8,6 @@ reached so is the fragment's floor: what the input brings when it is back, and b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +18,9 @@ from meander.run.channels.base import Int64s
 from meander.run.fragments.routing import Installed
 from meander.run.frames import BEGIN, END, WM
 from meander.run.operators.state import npt_bool
+from meander.run.store.records.progress import FloorRecord
+from meander.run.store.records.record import Change, forget
 from meander.run.store.store import Store
-
-
-def floor_note(fragment: FragmentId) -> str:
-    """Under which name the store remembers a fragment's floor."""
-    return f"floor {fragment}"
 
 
 class IdleTimeout:
@@ -44,7 +40,8 @@ class IdleTimeout:
         return self.store.exchange.cut_ms(channels) > self.limit_ms
 
     def floor(self, fragment: FragmentId) -> int:
-        return int(self.store.note(floor_note(fragment)) or BEGIN) if self.is_limited else BEGIN
+        found = self.store.record(FloorRecord, fragment) if self.is_limited else None
+        return BEGIN if found is None else found.watermark_ms
 
     def is_due(self, fragment: Installed) -> bool:
         """Whether an input that is missing for too long holds back what the others have reached."""
@@ -60,14 +57,14 @@ class IdleTimeout:
 class WatermarkFloors:
     """The floors of a batch's fragments, applied while its ports are read."""
 
-    def __init__(self, patience: IdleTimeout, fragments: Sequence[Installed], ports: int) -> None:
-        self.patience, self.fragments = patience, fragments
-        self.values = np.array([patience.floor(f.fragment) for f in fragments], np.int64)
+    def __init__(self, idle_timeout: IdleTimeout, fragments: Sequence[Installed], ports: int) -> None:
+        self.idle_timeout, self.fragments = idle_timeout, fragments
+        self.values = np.array([idle_timeout.floor(f.fragment) for f in fragments], np.int64)
         self._over = np.zeros((ports, len(fragments)), np.bool_)
 
     def read(self, port: int, channels: Sequence[ChannelId]) -> None:
         """Takes note of the fragments for which a port has been missing for too long."""
-        self._over[port] = self.patience.is_over(channels)
+        self._over[port] = self.idle_timeout.is_over(channels)
 
     def late(self, table: pa.Table, rows: Int64s) -> pa.Table:
         """Tuples of one port, whose own watermark is at least the floor; `rows` are their fragments."""
@@ -77,21 +74,21 @@ class WatermarkFloors:
         raised = np.maximum(table.column(WM).to_numpy(), self.values[rows])
         return table.set_column(at, table.field(at), pc.cast(pa.array(raised), table.field(at).type))
 
-    def settle(self, held: Int64s, reached: Int64s) -> tuple[Int64s, Int64s, dict[str, Any]]:
+    def settle(self, held: Int64s, reached: Int64s) -> tuple[Int64s, Int64s, list[Change]]:
         """The watermarks of all ports before and after, and the floors to remember or to forget.
 
-        A port that has been missing for too long goes along with what the others of its fragment have reached.
+        A port that has been missing for too long goes along with the watermark of the fragment's other ports.
         """
         over = self._over
         waits, missing = (~over).max(axis=0, initial=False), over.max(axis=0, initial=False)
         before, slowest = np.maximum(held.min(axis=0), self.values), reached.min(axis=0)
         others = np.where(over, END, reached).min(axis=0)
         after = np.maximum(np.where(waits, others, before), before)
-        notes: dict[str, Any] = {}
+        records: list[Change] = []
         for k, fragment in enumerate(self.fragments):
             if missing[k] and after[k] > slowest[k]:
-                notes[floor_note(fragment.fragment)] = int(after[k])
+                records.append(FloorRecord(fragment.fragment, int(after[k])))
             elif self.values[k] > BEGIN and slowest[k] >= self.values[k]:
-                notes[floor_note(fragment.fragment)] = None
+                records.append(forget(FloorRecord, fragment.fragment))
         held = np.maximum(held, self.values)
-        return held, np.maximum(np.where(over, np.maximum(reached, after), reached), held), notes
+        return held, np.maximum(np.where(over, np.maximum(reached, after), reached), held), records

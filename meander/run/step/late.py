@@ -1,8 +1,8 @@
-"""Late tuples: who they are, and their way aside.
+"""Late tuples: how they are found, and their channels.
 
 A tuple is late for an operator when no window takes it any more, by the watermark of its own producer. Late tuples are
-always counted. Where somebody wants them they are appended, in the commit of the step, to a channel of their own, with
-the columns that the operator reads; delivery hands that to a sink like any other result.
+always counted. Where a query asks for them they are appended, in the commit of the step, to a channel of their own,
+with the columns that the operator reads; delivery hands that to a sink like any other result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNTER = "late"
 """The counter of a fragment's late tuples."""
 
 OPERATOR, EVENT_TIME, WATERMARK = "_operator", "_event_time", "_watermark"
-"""What precedes the columns of a late tuple: what it was late for, its time and the watermark that it missed, in ms."""
+"""The columns before those of a late tuple: the operator, its event time and the watermark that it missed, in ms."""
 
 
 def late_schema(schema: Schema) -> pa.Schema:
@@ -43,8 +43,8 @@ def _free(name: str, schema: Schema) -> str:
 def late_tuples(runner: Runner, stage: Stage, tables: Sequence[pa.Table]) -> tuple[pa.Table, ...]:
     """Late tuples by the input of the stage's operator, as it reads them; nothing at all when there are none.
 
-    A look at times and watermarks finds them. Only where filters or maps lie below the operator, Spark has to say what
-    becomes of those that were found.
+    A look at times and watermarks finds them. Only where filters or maps lie below the operator, Spark has to process
+    those that were found.
     """
     if stage.stateful is None:
         return ()
@@ -62,7 +62,7 @@ def late_tuples(runner: Runner, stage: Stage, tables: Sequence[pa.Table]) -> tup
     )
 
 
-def put_aside(
+def emit_late(
     batch: GroupBatch, stage: Stage, runner: Runner, tables: Sequence[pa.Table], work: Work, report: StepReport
 ) -> None:
     """Counts the late tuples of a stage and appends them to the channels of those who want them."""

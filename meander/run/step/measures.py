@@ -1,10 +1,9 @@
-"""Measures: how long fragments take per tuple, cheap enough to stay on.
+"""Measures: the time of fragments per tuple, cheap enough to stay on.
 
-A group runs many fragments as one frame, so nobody knows what one of them took: each gets the share of the group's time
-that it has of the group's tuples. What the frame takes however few tuples there are belongs to none of them, and does
-not go away with any: it is estimated (a line through the last runs' times over their tuples) and left out. Only about
-the last w tuples of a fragment count: older ones fade as new ones come. What waits is not counted anew: channels know
-it.
+A group runs many fragments as one frame, so the time of a single one is not known: each gets the share of the group's
+time that it has of the group's tuples. The fixed cost of the frame belongs to none of them, and does not go away with
+any: it is estimated (a line through the last runs' times over their tuples) and left out. Only about the last w tuples
+of a fragment count: older ones fade as new ones come. Waiting tuples are not counted anew: channels know their number.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ WINDOW = 10_000
 
 
 MEMORY = 0.95
-"""What a run of a frame counts after the next one."""
+"""The weight of a run of a frame after the next one."""
 
 
 @dataclass(slots=True)
 class Line:
-    """What a frame takes, as a line over the tuples in it; older runs fade."""
+    """The run time of a frame, as a line over the tuples in it; older runs fade."""
 
     weight: float = 0.0
     tuples: float = 0.0
@@ -49,7 +48,7 @@ class Line:
 
     @property
     def fixed_s(self) -> float:
-        """Where the line is at no tuples; zero as long as all runs have been alike.
+        """The run time without tuples; zero as long as all runs have been alike.
 
         >>> line = Line()
         >>> for n in (10, 30, 20): line.add(n, 0.5 + 0.01 * n)
@@ -79,7 +78,7 @@ class StepMeasures:
         self._lines: dict[Hashable, Line] = {}
 
     def note(self, fragments: Int64s, tuples: Int64s, seconds: float, frame: Hashable = None) -> None:
-        """A group has taken so long for so many tuples of each of its fragments; `frame` says what they run as."""
+        """A group has taken so long for so many tuples of each of its fragments; `frame` is their common frame."""
         total = int(tuples.sum())
         with self._lock:
             if frame is not None:
@@ -94,7 +93,7 @@ class StepMeasures:
             self._processed[rows] += tuples
 
     def note_batch(self, batch: GroupBatch, seconds: float) -> None:
-        """As `note`, for what a group has read."""
+        """As `note`, for a group's input."""
         tuples = np.zeros(len(batch.fragments), np.int64)
         for edge, table in batch.edges.items():
             if edge.port is not None and len(table):
@@ -111,7 +110,7 @@ class StepMeasures:
         return np.where(known, seconds / np.maximum(tuples, 1.0), usual)
 
     def look(self, routing: Routing, exchange: Exchange) -> Loads:
-        """The loads of all fragments that run now; what has arrived is counted from look to look."""
+        """The loads of all fragments that run now; arrivals are counted from reading to reading."""
         running = [
             f for n, f in routing.fragments.items() if n not in routing.paused and n not in routing.drained and f.ports
         ]

@@ -1,9 +1,10 @@
-"""Setbacks: fragments whose last step failed through no fault of theirs, and how they are tried again.
+"""Retries: fragments whose last step failed through no fault of theirs, and the schedule of their next tries.
 
-A failure of the infrastructure is tried again after a pause that doubles each time, up to a limit; nobody has to resume
-anything. What did not fit into memory is read in smaller portions from then on, by the fragments of that template only.
-All other fragments go on meanwhile. A worker that ends again and again, or memory that never does, may be the doing of
-one operator: from the second time on it is looked for (see `step`), so that what shares a fragment with it goes on.
+A failure of the infrastructure is tried again after a pause that doubles each time, up to a limit; nothing has to be
+resumed by hand. Input that did not fit into memory is read in smaller portions from then on, by the fragments of that
+template only. All other fragments go on meanwhile. A worker that ends again and again, or memory that never suffices,
+may be the fault of one operator: from the second time on it is searched for (see `step`), so that the other operators
+of its fragment go on.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from meander.run.fragments.routing import Installed, Pause, Routing
 _log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_DOUBLINGS = 0.5, 30.0, 10
 PAUSE_PER_TRY = 9
-"""How many times as long as a try took the pause is at least, where an operator may be to blame: a function that never
+"""The least ratio of the pause to the time of a try, where an operator may be to blame: a function that never
 returns leaves most of its slot's time to others."""
 SMALLER = 4
-"""How many times fewer tuples a step reads after one that did not fit."""
+"""The divisor of the tuples that a step reads after one that did not fit."""
 
 
 class Retries:

@@ -1,4 +1,4 @@
-"""A wavefront: the groups of a step run as soon as those that they read are done, and what is ready runs together.
+"""The stage scheduler: the groups of a step run as soon as their inputs are done, and ready ones run together.
 
 A step's dataflow goes through groups of fragments, and in each through stages. However a placement cuts it into
 fragments, the longest way through it stays the same, and that is how many rounds a step takes.
@@ -19,8 +19,8 @@ from meander.run.fragments.routing import Group
 from meander.run.fragments.stage_nodes import StageEdge, rows_of
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS
-from meander.run.operators.state import Move
-from meander.run.step.late import put_aside
+from meander.run.operators.state import StepProgress
+from meander.run.step.late import emit_late
 from meander.run.step.work import GroupBatch, StepReport, Work
 from meander.run.store.commit import StateAppend, StateDrop
 from meander.run.store.state import StateTables
@@ -31,7 +31,7 @@ STATES_PER_STAGE = 16
 
 @dataclass(slots=True)
 class _Running:
-    """A group's batch, how many waves of its stages have begun, and what the last of them has to run."""
+    """A group's batch, the number of waves of its stages that have begun, and the tasks of the last one."""
 
     batch: GroupBatch
     waves: int = 0
@@ -39,7 +39,7 @@ class _Running:
 
 
 class StageScheduler:
-    """Runs groups over one state, with what a step reads and emits passed in."""
+    """Runs groups over one state, with the functions that read and emit passed in."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class StageScheduler:
             self._begin()
 
     def _begin(self) -> None:
-        """Reads for the groups that wait for nobody any more."""
+        """Reads for the groups that wait for no other group any more."""
         for place, group in list(self._waiting.items()):
             if any(before in self._waiting or before in self._running for before in group.after):
                 continue
@@ -100,7 +100,7 @@ class StageScheduler:
         for (batch, task), ran in zip(busy, self.runner.run_all([task for _, task in busy]), strict=True):
             started = time.perf_counter()
             self._keep(batch, task.stage, ran.result)
-            put_aside(batch, task.stage, self.runner, task.tables[: len(task.stage.reads)], self.work, self.report)
+            emit_late(batch, task.stage, self.runner, task.tables[: len(task.stage.reads)], self.work, self.report)
             batch.seconds += ran.seconds + time.perf_counter() - started
 
     def _keep(self, batch: GroupBatch, stage: Stage, result: pa.Table) -> None:
@@ -112,7 +112,7 @@ class StageScheduler:
                 self.work.states.append(_state_append(rows, stage.number * STATES_PER_STAGE + number))
 
     def task(self, batch: GroupBatch, stage: Stage) -> Task | None:
-        """What the stage has to run over; without anything its output is empty."""
+        """The input of a stage; without any its output is empty."""
         tables = [self._input(batch, stage, edge) for edge in stage.reads]
         task = Task(stage, [*tables, *self._states(batch, stage, tables)])
         if task.rows:
@@ -131,7 +131,7 @@ class StageScheduler:
         return table.add_column(at, AFTER, pa.array(after, pa.int64()))
 
     def _states(self, batch: GroupBatch, stage: Stage, tables: Sequence[pa.Table]) -> list[pa.Table]:
-        """The state rows that the stage asks for; what it consumes or has outlived is dropped."""
+        """The state rows that the stage asks for; consumed and expired rows are dropped."""
         stateful = stage.stateful
         if stateful is None:
             return []
@@ -162,7 +162,7 @@ class StageScheduler:
         return found
 
     @staticmethod
-    def _move(batch: GroupBatch, stage: Stage, tables: Sequence[pa.Table]) -> Move:
+    def _move(batch: GroupBatch, stage: Stage, tables: Sequence[pa.Table]) -> StepProgress:
         oldest = np.full(len(batch.numbers), END, np.int64)
         newest = np.full(len(batch.numbers), BEGIN, np.int64)
         for table in tables:
@@ -170,7 +170,7 @@ class StageScheduler:
             np.minimum.at(oldest, rows, times)
             np.maximum.at(newest, rows, times)
         before, after = batch.passed(batch.template.feeding[stage.number])
-        return Move(before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
+        return StepProgress(before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
 
 
 def _state_append(rows: pa.Table, key: int) -> StateAppend:

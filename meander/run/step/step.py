@@ -1,9 +1,9 @@
 """A step: one batch of one slot, as a plain function. Structured Streaming calls it; tests call it directly.
 
-For every group of fragments that have something to do: read what waits in their channels, run the template's stages on
-Spark, and collect what comes out. Everything a step changes (positions consumed, tuples appended, state) becomes one
-commit under (slot, batch id), so a step that is repeated after a crash has no second effect, and a step that failed
-half-way has none at all.
+For every group of fragments that have something to do: read their channels, run the template's stages on Spark, and
+collect the results. Everything a step changes (positions consumed, tuples appended, state) becomes one commit under
+(slot, batch id), so a step that is repeated after a crash has no second effect, and a step that failed half-way has
+none at all.
 
 Steps are bulkheads: an unexpected error of one group stops no other. Groups are run one by one, then halves of their
 fragments, until those are found that fail; they are paused with the reason, or tried again later if it was not their
@@ -67,17 +67,17 @@ class Stepper:
         routing: Routing,
         runner: Runner,
         most_rows: int = MOST_ROWS,
-        patience_ms: int | None = None,
+        idle_timeout_ms: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store, self.routing, self.runner, self.most_rows = store, routing, runner, most_rows
         self.setbacks = Retries(routing, clock)
-        self.patience = IdleTimeout(store, patience_ms)
+        self.idle_timeout = IdleTimeout(store, idle_timeout_ms)
         self.requests = Requests(routing)
         self.measures: StepMeasures | None = None
-        """Who wants to know how long fragments take, if anybody does."""
+        """The consumer of step times, if there is one."""
         self.bindings: Bindings | None = None
-        """Who remembers which fragments changed slots, if anybody does."""
+        """The store of bindings, if they are kept."""
 
     def step(self, slot: int, batch_id: int, writer: Writer | None = None) -> StepReport:
         """One batch. A batch id that its writer has committed before is recognised and not run again."""
@@ -118,7 +118,7 @@ class Stepper:
 
     def _commit(self, work: Work, writer: Writer, batch_id: int) -> None:
         commit = work.commit(writer, batch_id)
-        if self.patience.is_limited:
+        if self.idle_timeout.is_limited:
             commit = with_bases(commit, self.routing.fragments, self.store)
         self.store.commit(commit)
 
@@ -152,7 +152,7 @@ class Stepper:
             return True
         if self.routing.fresh and any(f.fragment in self.routing.fresh for g in groups for f in g.fragments):
             return True
-        if self.patience.is_limited and any(self.patience.is_due(f) for g in groups for f in g.fragments):
+        if self.idle_timeout.is_limited and any(self.idle_timeout.is_due(f) for g in groups for f in g.fragments):
             return True
         if not self.routing.awaiting:
             starts, ends = exchange.bounds([c for g in groups for channels in g.ports for c in channels])
@@ -160,11 +160,11 @@ class Stepper:
         for group in groups:
             ports = range(len(group.template.ports))
             bounds = {p: exchange.bounds(group.ports[p]) for p in ports}
-            marks = Barriers(group, self.routing, exchange)
-            marks.limit(bounds)
+            barriers = Barriers(group, self.routing, exchange)
+            barriers.limit(bounds)
             if any((bounds[p][1] > bounds[p][0]).any() for p in ports):
                 return True
-            if any(marks.are_reached(i, {p: int(bounds[p][0][i]) for p in ports}) for i in marks.markers):
+            if any(barriers.are_reached(i, {p: int(bounds[p][0][i]) for p in ports}) for i in barriers.markers):
                 return True
         return False
 
@@ -178,7 +178,7 @@ class Stepper:
         report: StepReport,
         check: Check | None = None,
     ) -> None:
-        """Runs groups; what fails is run in smaller and smaller parts, until it is known who does."""
+        """Runs groups; failing ones are run in smaller and smaller parts, until the failing fragments are known."""
         trial, counted, started = work.copy(), replace(report), self.setbacks.clock()
         front = StageScheduler(
             self.store.state,
@@ -212,7 +212,7 @@ class Stepper:
     def _parts(
         self, groups: Sequence[Group], work: Work, failure: Failure, report: StepReport, took_s: float
     ) -> list[list[Group]]:
-        """What to run instead of groups that failed; for fragments whose failure it is, nothing."""
+        """The parts to run instead of groups that failed; for fragments whose failure it is, nothing."""
         group, fragments = groups[0], groups[0].fragments
         if len(groups) > 1:
             return [[replace(each, after=())] for each in groups]
@@ -265,14 +265,14 @@ class Stepper:
     # ---------------------------------------------------------------- reading
 
     def _read(self, group: Group, work: Work, report: StepReport) -> GroupBatch | None:
-        """What waits for the group's fragments, up to a marker that they wait for; None when nothing does."""
+        """The input that waits for the group's fragments, up to a marker that they wait for; None without any."""
         exchange = self.store.exchange
         ports = range(len(group.template.ports))
         bounds = {p: exchange.bounds(group.ports[p]) for p in ports}
-        marks = Barriers(group, self.routing, exchange, work.passing)
-        marks.limit(bounds)
+        barriers = Barriers(group, self.routing, exchange, work.passing)
+        barriers.limit(bounds)
         fresh = self.routing.fresh
-        active = self._active(group, bounds, marks, work)
+        active = self._active(group, bounds, barriers, work)
         if not active.size:
             return None
         is_whole = active.size == len(group.fragments)
@@ -282,7 +282,7 @@ class Stepper:
         after = before.copy()
         edges: dict[StageEdge, pa.Table] = {}
         ends: dict[int, Int64s] = {}
-        floors = WatermarkFloors(self.patience, fragments, len(ports)) if self.patience.is_limited else None
+        floors = WatermarkFloors(self.idle_timeout, fragments, len(ports)) if self.idle_timeout.is_limited else None
         most_rows = self.setbacks.most_rows(group.template.key, self.most_rows)
         share = max(LEAST_ROWS, most_rows // (active.size * max(1, len(ports))))
         for p in ports:
@@ -306,14 +306,14 @@ class Stepper:
             after[p] = reached
             report.tuples_in += len(edges[StageEdge(port=p)])
         if floors is not None:
-            before, after, notes = floors.settle(before, after)
-            work.notes.update(notes)
+            before, after, changes = floors.settle(before, after)
+            work.records += changes
         acting: dict[int, Marker] = {}
-        for i in marks.markers:
+        for i in barriers.markers:
             k = int(np.searchsorted(active, i))
-            if k < active.size and active[k] == i and marks.are_reached(i, {p: int(ends[p][k]) for p in ports}):
-                acting[k] = marks.markers[i]
-                work.consumed.update(marks.behind(i, fragments[k].ports))
+            if k < active.size and active[k] == i and barriers.are_reached(i, {p: int(ends[p][k]) for p in ports}):
+                acting[k] = barriers.markers[i]
+                work.consumed.update(barriers.behind(i, fragments[k].ports))
                 for channel in fragments[k].ports:
                     work.passing.pop(channel, None)
         if fresh:
@@ -324,19 +324,21 @@ class Stepper:
         report.fragments += len(fragments)
         return GroupBatch(group, active, fragments, numbers, before, after, edges, acting)
 
-    def _active(self, group: Group, bounds: Mapping[int, tuple[Int64s, Int64s]], marks: Barriers, work: Work) -> Int64s:
+    def _active(
+        self, group: Group, bounds: Mapping[int, tuple[Int64s, Int64s]], barriers: Barriers, work: Work
+    ) -> Int64s:
         """Places of the fragments that have something to do."""
-        nothing = np.zeros(len(group.fragments), np.bool_)  # also of fragments that nobody reads, which have no ports
+        nothing = np.zeros(len(group.fragments), np.bool_)  # also of fragments without readers, which have no ports
         waits = np.any([nothing, *(ends > starts for starts, ends in bounds.values())], axis=0)
         fresh, handed = self.routing.fresh, work.handed
-        if not waits.all() and (fresh or handed or marks.markers or self.patience.is_limited):
+        if not waits.all() and (fresh or handed or barriers.markers or self.idle_timeout.is_limited):
             for i in np.flatnonzero(~waits).tolist():
                 f = group.fragments[i]
                 waits[i] = (
                     f.fragment in fresh
-                    or self.patience.is_due(f)
+                    or self.idle_timeout.is_due(f)
                     or any(c in handed for c in f.ports)
-                    or marks.are_reached(i, {p: int(starts[i]) for p, (starts, _) in bounds.items()})
+                    or barriers.are_reached(i, {p: int(starts[i]) for p, (starts, _) in bounds.items()})
                 )
         return np.flatnonzero(waits)
 

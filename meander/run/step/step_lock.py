@@ -1,4 +1,4 @@
-"""A slot's boundary: held while a step runs. Whoever waits for it gets it before the next step, in order of asking."""
+"""The lock of a slot: held while a step runs. A waiting thread gets it before the next step, in order of asking."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StepLock:
         self.leave()
 
     def try_enter(self) -> bool:
-        """Enters if nobody is there or waits; says whether it did. To be left with `leave`."""
+        """Enters if the lock is free and no thread waits; returns whether it did. To be left with `leave`."""
         with self._changed:
             free = self._next == self._serving
             self._next += free

@@ -1,11 +1,10 @@
-"""What a step has in hands: the batch of a group, and the commit as it grows."""
+"""The work in progress of a step: the batch of a group, and the commit as it grows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,19 +17,13 @@ from meander.run.fragments.stage_nodes import StageEdge
 from meander.run.fragments.template import Template
 from meander.run.frames import FRAGMENT
 from meander.run.store.commit import Commit, Passed, StateAppend, StateDrop, Writer
-
-DRAINED, FROZEN = 1, 2
-"""How a fragment has done its part: up to the marker, or by staying where it was because it is paused."""
-
-
-def drained_note(reconfiguration: int, fragment: FragmentId) -> str:
-    """Under which name the store remembers that a fragment has done its part."""
-    return f"drained {reconfiguration} {fragment}"
+from meander.run.store.records.reconfigurations import DrainedRecord
+from meander.run.store.records.record import Change
 
 
 @dataclass(slots=True)
 class StepReport:
-    """What a step did."""
+    """The result of a step."""
 
     batch_id: int
     repeated: bool = False
@@ -41,7 +34,7 @@ class StepReport:
     """Rounds of stages that ran on Spark: how long the longest way through the step was."""
     fragments: int = 0
     drained: int = 0
-    """Fragments that have reached a marker, and wait for what comes after them."""
+    """Fragments that have reached a marker, and wait for their successors."""
     searched: int = 0
     """Times that parts of a group were run alone to find out which of them fails."""
     seconds: float = 0.0
@@ -74,10 +67,10 @@ class Work:
     markers: dict[ChannelId, Marker] = field(default_factory=dict)
     """Markers that go out behind everything else."""
     passing: dict[ChannelId, Marker] = field(default_factory=dict)
-    """Markers that later groups of this step may meet right behind what was handed to them."""
+    """Markers that later groups of this step may meet right behind tuples that were handed to them."""
     drained: dict[FragmentId, int] = field(default_factory=dict)
     """Fragments that have done all that lies before a marker, by reconfiguration: this was their last step."""
-    notes: dict[str, Any] = field(default_factory=dict)
+    records: list[Change] = field(default_factory=list)
     looked: set[FragmentId] = field(default_factory=set)
     """Fragments that had to look at their state, and have."""
 
@@ -102,17 +95,17 @@ class Work:
             state_drops=tuple(self.drops),
             state_appends=tuple(self.states),
             counters=self.counters,
-            notes=self.notes | {drained_note(number, fragment): DRAINED for fragment, number in self.drained.items()},
+            records=(*self.records, *(DrainedRecord(number, fragment) for fragment, number in self.drained.items())),
         )
 
 
 @dataclass(slots=True)
 class GroupBatch:
-    """A group's active fragments with what they read. Arrays run in the order of `fragments`."""
+    """A group's active fragments with their input. Arrays run in the order of `fragments`."""
 
     group: Group
     places: Int64s
-    """Which of the group's fragments these are."""
+    """The places of these fragments in the group."""
     fragments: Sequence[Installed]
     numbers: Int64s
     held: Int64s
@@ -122,14 +115,14 @@ class GroupBatch:
     acting: Mapping[int, Marker] = field(default_factory=dict)
     """Fragments, by index, for which this batch ends at a marker in every port."""
     seconds: float = 0.0
-    """What it has taken so far."""
+    """The time that it has taken so far."""
 
     @property
     def template(self) -> Template:
         return self.group.template
 
     def passed(self, ports: Sequence[int]) -> tuple[Int64s, Int64s]:
-        """Each fragment's watermark before the step and after, for whoever is fed by these ports.
+        """Each fragment's watermark before the step and after, for the readers of these ports.
 
         Time is of those whom an input leads to: operators that have nothing to do with a port do not wait for it.
         """

@@ -1,16 +1,17 @@
 """Commits: everything one step changes, applied as a whole or not at all.
 
 A commit is plain data. Its parts take effect in this order: channels added or rewired, forked, positions consumed,
-tuples passed through, state dropped, state appended, channels appended to, counters and notes, state renamed, fragments
-retired, channels removed, state copied, what was consumed forgotten. So dropping and appending the same partition
-replaces it, a fragment can hand its state over and end, and a channel can be emptied and removed in one commit.
+tuples passed through, state dropped, state appended, channels appended to, counters and records, state renamed,
+fragments retired, channels removed, state copied, what was consumed forgotten. So dropping and appending the same
+partition replaces it, a fragment can hand its state over and end, and a channel can be emptied and removed in one
+commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NewType
+from typing import Any, NewType, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ from meander.deploy.freezing import Fork
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec, Int64s, int64s
+from meander.run.store.records.record import Change, Record, RecordType
+
+K = TypeVar("K")
 
 Writer = NewType("Writer", str)
 """Who numbers the batches of a commit. A batch id of a writer takes effect once."""
@@ -40,11 +44,6 @@ def fragment_writer(fragment: FragmentId, version: int) -> Writer:
 def transfer_writer(fragment: FragmentId, transfer: str) -> Writer:
     """For state that arrives from elsewhere; its chunks are the batches."""
     return Writer(f"fragment {fragment} transfer {transfer}")
-
-
-def slot_note(fragment: int) -> str:
-    """Under which name the store remembers the slot that a fragment is bound to; forgotten when it is retired."""
-    return f"slot of {fragment}"
 
 
 class CommitConflictError(Exception):
@@ -201,8 +200,12 @@ class Commit:
     """What to add, by fragment and name ('late', 'malformed')."""
     acknowledged: Mapping[str, int] = field(default_factory=dict)
     """Position up to which each sink has taken its results."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    """Small JSON values to remember, such as the offsets of a source; None forgets one."""
+    records: tuple[Change, ...] = ()
+    """Records to remember, each in the place of the one with its key, and records to forget, in this order."""
+
+    def changed(self, of: RecordType[K, Record[Any]]) -> set[K]:
+        """Keys of the records of one type that are remembered or forgotten."""
+        return {change.key for change in self.records if change.kind == of.kind}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import json
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -21,18 +23,26 @@ from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import Int64s
 from meander.run.store import channel_log as entries_of
 from meander.run.store.channel_log import ChannelLog
+from meander.run.store.encoding import schema_from, schema_text
 from meander.run.store.framing import Place, Section, section
 from meander.run.store.gather import resolve
 from meander.run.store.journal import Written
 from meander.run.store.partitions import WIDTH as PIECE_WIDTH
 from meander.run.store.payloads import NO_PAYLOAD, Payload, Sealed, one_batch
-from meander.run.store.record import schema_from, schema_text
-from meander.run.store.views import LastBatch, Views
+from meander.run.store.records.former import changes_of
+from meander.run.store.records.table import read_record
+from meander.run.store.views import UNKNOWN_PROGRAM, LastBatch, Views
 
 PACK_BYTES = 32_000_000
 ENTRY_WIDTH = entries_of.WIDTH
 _CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH = 15, 5, 6
 _NOBODY = -1
+
+
+@cache
+def program() -> str:
+    """The version of this program, so that stores can say which one knows their records."""
+    return version("meander")
 
 
 @dataclass(slots=True)
@@ -131,7 +141,8 @@ class SnapshotDraft:
                 "versions": list(views.versions.items()),
                 "counters": [[f, name, n] for (f, name), n in views.counters.items()],
                 "acknowledged": views.acknowledged,
-                "notes": views.notes,
+                "program": program(),
+                "records": views.records.to_plain(),
             },
             separators=(",", ":"),
         ).encode()
@@ -185,7 +196,9 @@ def load(views: Views, header: bytes, numbers: Int64s, places: Sequence[Place]) 
     views.versions.update(map(tuple, data["versions"]))
     views.counters.update(((f, name), n) for f, name, n in data["counters"])
     views.acknowledged.update(data["acknowledged"])
-    views.notes.update(data["notes"])
+    views.program = data.get("program", UNKNOWN_PROGRAM)
+    views.records.apply(changes_of(data.get("notes", {})))
+    views.records.apply(read_record(*row) for row in data.get("records", ()))
 
 
 def _count_uses(views: Views, payloads: Sequence[Payload], slices: NDArray[np.int64]) -> None:

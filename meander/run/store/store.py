@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -19,15 +19,18 @@ from meander.model.clock import wall_clock_ms
 from meander.model.ids import FragmentId
 from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
+from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Place
 from meander.run.store.journal import Durability, FrameKind, Journal, JournalError
 from meander.run.store.payloads import Payloads, Schemas
-from meander.run.store.record import Numbers, Prepared, decode, prepare
-from meander.run.store.snapshot import SnapshotDraft, load
+from meander.run.store.records.record import RecordType, UnknownRecordError
+from meander.run.store.snapshot import SnapshotDraft, load, program
 from meander.run.store.state import StateTables
 from meander.run.store.views import Views
 
+K = TypeVar("K")
+R = TypeVar("R")
 VACATE_BELOW = 0.5
 """A segment of which a smaller share is live is emptied by the next snapshot: it frees more than it copies."""
 SNAPSHOT_FACTOR = 4
@@ -111,15 +114,17 @@ class Store:
         return store
 
     def _recover(self) -> None:
-        for frame in self._journal.replay():
-            numbers = np.frombuffer(self._journal.read(frame.places[0], verify=False), dtype=np.int64)
-            if frame.kind == FrameKind.SNAPSHOT:
-                load(self.views, frame.header, numbers, frame.places[1:])
-            else:
-                envelope, content = decode(frame.header)
-                self.views.apply(frame.number, envelope, content, Numbers(numbers), frame.places[1:])
+        try:
+            self._replay()
+        except UnknownRecordError as problem:
+            raise UnknownRecordError(
+                f"{problem}; Meander {self.views.program} wrote {self._journal.directory}, and this is {program()}: "
+                "open it with that one or a newer one"
+            ) from problem
         if not self._journal.active_segment:
             self.snapshot()
+        elif self.views.program != program():
+            self._bring_up_to_date()
         missing = [s for s in self.payloads.live_bytes() if s not in self._journal.segments]
         if missing:
             self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do
@@ -127,6 +132,22 @@ class Store:
         for segment in self._journal.segments:
             if segment != self._journal.active_segment and not self.payloads.is_live(segment):
                 self._journal.delete(segment)
+
+    def _replay(self) -> None:
+        for frame in self._journal.replay():
+            numbers = np.frombuffer(self._journal.read(frame.places[0], verify=False), dtype=np.int64)
+            if frame.kind == FrameKind.SNAPSHOT:
+                load(self.views, frame.header, numbers, frame.places[1:])
+            else:
+                envelope, content = decode(frame.header)
+                self.views.apply(frame.number, envelope, content, Numbers(numbers), frame.places[1:])
+
+    def _bring_up_to_date(self) -> None:
+        """Begins a segment in which all records are of this program's versions."""
+        try:
+            self.snapshot()
+        except JournalError as problem:  # for want of room: it is read as it is, and written anew later
+            self._snapshot_problem = str(problem)
 
     @property
     def broken(self) -> str | None:
@@ -168,7 +189,7 @@ class Store:
             self._refused += 1
             raise
         numbers, places = Numbers(prepared.numbers), written.places[1:]
-        self.views.apply(written.number, envelope, prepared.content, numbers, places, prepared.tables)
+        self.views.apply(written.number, envelope, prepared.content, numbers, places, prepared.tables, prepared.records)
         self._commits += 1
         self.changed.notify_all()
         return written.number
@@ -239,15 +260,22 @@ class Store:
         with self.lock:
             return self.views.acknowledged.get(sink, 0)
 
-    def note(self, key: str) -> Any:
-        """A remembered value, or None."""
-        with self.lock:
-            return self.views.notes.get(key)
+    @overload
+    def record(self, of: RecordType[None, R]) -> R | None: ...
 
-    def notes(self, prefix: str) -> dict[str, Any]:
-        """All remembered values whose key begins so."""
+    @overload
+    def record(self, of: RecordType[K, R], key: K) -> R | None: ...
+
+    def record(self, of: RecordType[Any, Any], key: Any = None) -> Any:
+        """The record of a type that has this key, or None; types without a key have one record at most."""
         with self.lock:
-            return {key: value for key, value in self.views.notes.items() if key.startswith(prefix)}
+            return self.views.records.by_kind[of.kind].get(key)
+
+    def records(self, of: RecordType[K, R]) -> dict[K, R]:
+        """All records of a type by key, those with lower keys first."""
+        with self.lock:
+            found: dict[Any, Any] = dict(self.views.records.by_kind[of.kind])
+        return dict(sorted(found.items()))
 
     @property
     def commits(self) -> int:

@@ -6,7 +6,7 @@ for a new record and for one that is replayed, so that what is seen after a rest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -17,11 +17,17 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import NO_WATERMARK
 from meander.run.store.channel_log import ChannelLog, Channels
-from meander.run.store.commit import Commit, CommitConflictError, slot_note
+from meander.run.store.commit import Commit, CommitConflictError
+from meander.run.store.encoding import Content, Envelope, Numbers, Prepared, changes_in, schema_from, schema_text
 from meander.run.store.framing import Place
 from meander.run.store.partitions import PartitionKey, Partitions, Piece, packed
 from meander.run.store.payloads import NO_PAYLOAD, Payload, Payloads, Schemas, Sealed, fitted, plain_schema
-from meander.run.store.record import Content, Envelope, Numbers, Prepared, schema_from, schema_text
+from meander.run.store.records.deployment import SlotRecord
+from meander.run.store.records.record import Change, forget
+from meander.run.store.records.table import Records
+
+UNKNOWN_PROGRAM = "0.1.0, or one before it"
+"""Who wrote stores that do not say it."""
 
 
 class LastBatch(NamedTuple):
@@ -43,7 +49,9 @@ class Views:
         self.versions: dict[int, int] = {}
         self.counters: dict[tuple[int, str], int] = {}
         self.acknowledged: dict[str, int] = {}
-        self.notes: dict[str, object] = {}
+        self.records = Records()
+        self.program = UNKNOWN_PROGRAM
+        """Which version of the program wrote the newest segment."""
 
     # Checking
 
@@ -236,8 +244,9 @@ class Views:
         numbers: Numbers,
         places: Sequence[Place],
         tables: Sequence[Sealed] = (),
+        changes: Sequence[Change] | None = None,
     ) -> None:
-        """Takes a record over. `tables` are the batches of a new record, to be kept in memory."""
+        """Takes a commit over. `tables` are the batches of a new one, to be kept in memory, `changes` its records."""
         for schema, text in envelope["new"]:
             self.schemas.add(schema, schema_from(text))
         waiting = zip(envelope["schemas"], places, strict=True)
@@ -253,7 +262,7 @@ class Views:
         self._apply_progress(content, numbers)
         self._apply_state(number, content, numbers, payload)
         self._apply_appends(envelope["now"], content, numbers, payload)
-        self._apply_facts(number, envelope, content)
+        self._apply_facts(number, envelope, content, changes_in(content) if changes is None else changes)
         for index, added in enumerate(payloads):
             batch = fitted(tables[index].batch, self.schemas.by_number[added.schema], "payload") if tables else None
             self.payloads.settle(added, batch)
@@ -331,15 +340,11 @@ class Views:
                 elif watermark != NO_WATERMARK or marker is not None:
                     by_id[channel].append(0, NO_PAYLOAD, 0, watermark, marker, now)
 
-    def _apply_facts(self, number: int, envelope: Envelope, content: Content) -> None:
+    def _apply_facts(self, number: int, envelope: Envelope, content: Content, changes: Iterable[Change]) -> None:
         for fragment, name, count in content.get("counters", ()):
             self.counters[fragment, name] = self.counters.get((fragment, name), 0) + count
         self.acknowledged.update(content.get("acknowledged", {}))
-        for key, value in content.get("notes", {}).items():
-            if value is None:
-                self.notes.pop(key, None)
-            else:
-                self.notes[key] = value
+        self.records.apply(changes)
         if renames := content.get("renames"):
             self.state.rename(renames, self.payloads)
         for fragment in content.get("retire", ()):
@@ -356,7 +361,7 @@ class Views:
     def _retire(self, fragment: int) -> None:
         self.state.drop_fragment(fragment, self.payloads)
         self.versions.pop(fragment, None)
-        self.notes.pop(slot_note(fragment), None)
+        self.records.apply([forget(SlotRecord, FragmentId(fragment))])
         for key in [k for k in self.counters if k[0] == fragment]:
             del self.counters[key]
         for writer in [w for w in self.writers if w.startswith(f"fragment {fragment} ")]:

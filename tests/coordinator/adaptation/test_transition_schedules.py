@@ -17,6 +17,8 @@ from meander.model.errors import InputError
 from meander.model.ids import QueryId
 from meander.place.mechanisms import mechanism
 from meander.run.execution.prepared import PreparedRunner
+from meander.run.store.records.decisions import TransitionRecord
+from meander.run.store.records.reconfigurations import OverlapRecord
 from meander.run.store.store import Store
 from tests.reconfigure.moving import MovingPlane
 from tests.reconfigure.test_reconfigurator import Bomb, CrashError
@@ -92,7 +94,7 @@ class Schedule:
     def _restore(self, loop: PlacementLoop) -> Callable[[], None]:
         self.transitions = Transitions(loop, self.protocol)
         self.resumed += len(self.transitions.restore())
-        self.forks += len(loop.host.store.notes("overlap "))
+        self.forks += len(loop.host.store.records(OverlapRecord))
         return self.transitions.resume
 
     def poll(self) -> None:
@@ -175,7 +177,7 @@ def test_a_crash_at_any_commit_leaves_the_output_as_it_is(
     assert bomb.blasts
     assert schedule.forks
     assert schedule.resumed
-    assert not schedule.plane.host.store.notes("transition ")
+    assert not schedule.plane.host.store.records(TransitionRecord)
 
 
 def crash_anywhere(schedule: Schedule, bomb: Bomb) -> None:

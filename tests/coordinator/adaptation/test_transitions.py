@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.adapt.decisions import Outcome, Transition
+from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import PerQuery
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import MOST_RETRIES, PROTOCOLS, Transitions
-from meander.coordinator.condition.progress import Marks, marks_of
+from meander.coordinator.condition.progress import SourceWatermarks, source_watermarks
 from meander.deploy.protocols.mfgs import levels, one_by_one
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved
@@ -130,7 +130,7 @@ def test_what_waits_is_metered_until_it_is_processed(
     assert set(waits(12_000).values()) == {10_000.0}
     plane.finish()
     read = waits(13_000)
-    sinks = plane.loop.outlets()  # nobody delivers here: results wait for their sinks
+    sinks = plane.loop.sink_bindings()  # nobody delivers here: results wait for their sinks
     delivered = {o.query for o in sinks if not plane.host.store.exchange.counters(o.channel).pending_tuples}
     assert {q: ms for q, ms in read.items() if q in delivered} == dict.fromkeys(delivered, 0.0)
 
@@ -140,20 +140,20 @@ def test_the_time_of_a_window_aggregate_is_read_from_all_sources_that_lead_to_it
 ) -> None:
     plane = plane_at(tmp_path, spark, runner)
     plan, rng = plane.catalog.plan, np.random.default_rng(1)
-    seen: list[dict[QueryId, Marks]] = []
+    seen: list[dict[QueryId, SourceWatermarks]] = []
     for moment in range(3):
         plane.feed(rng, moment * 2_000)
         for _ in range(4):
             plane.step()
         counters = read_counters(plane.host.store.exchange)
-        seen.append({query: marks_of(plan, plan.serving(query), counters) for query in plan.queries})
+        seen.append({query: source_watermarks(plan, plan.serving(query), counters) for query in plan.queries})
     for query in plan.queries:
         aggregates = {o for o in plan.serving(query) if isinstance(plan[o].spec, WindowAggregate)}
         assert set(seen[0][query]) == set(seen[2][query]) == aggregates
-    marks = [next(iter(found[QueryId("load")].values())) for found in (seen[0], seen[2])]
-    read = [spec for o in marks[1] if isinstance(spec := plan[o].spec, Source)]
+    watermarks = [next(iter(found[QueryId("load")].values())) for found in (seen[0], seen[2])]
+    read = [spec for o in watermarks[1] if isinstance(spec := plan[o].spec, Source)]
     assert sorted((spec.stream, spec.node) for spec in read) == [("cars", "s0"), ("cars", "s1")]
-    assert min(marks[1].values()) > min(marks[0].values())
+    assert min(watermarks[1].values()) > min(watermarks[0].values())
 
 
 class Helpless(BottomUp):
@@ -199,7 +199,7 @@ def test_a_transition_that_is_taken_back_again_and_again_returns_to_the_old_mech
         (number, *_) = plane.loop.deployer.under_way
         plane.loop._take_note(abort(number, "out of luck"))
         plane.loop._begin()
-    ended: dict[QueryId, Outcome] = {}
+    ended: dict[QueryId, TransitionOutcome] = {}
     for moment in range(1, 12):
         plane.feed(rng, moment * 500)
         ended |= transitions.poll()

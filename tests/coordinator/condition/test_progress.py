@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meander.coordinator.condition.progress import QUIET_MS, EventTimeProgress, marks_of
+from meander.coordinator.condition.progress import QUIET_MS, EventTimeProgress, source_watermarks
 from meander.lang import sql
 from meander.model.events import QueryAdded
 from meander.model.ids import ChannelId, OperatorId, QueryId
@@ -62,8 +62,8 @@ def waiting(text: str, reached: dict[str, int]) -> list[set[str]]:
         for o, stream in streams.items()
         if stream in reached
     }
-    found = marks_of(world.plan, operators, counters)
-    return [{streams[o] for o in marks} for marks in found.values()]
+    found = source_watermarks(world.plan, operators, counters)
+    return [{streams[o] for o in watermarks} for watermarks in found.values()]
 
 
 BOTH = {"cars": 7, "rain": 5}

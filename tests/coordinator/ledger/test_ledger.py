@@ -90,14 +90,14 @@ def test_what_is_saved_about_queries_and_operators_is_there_again(tmp_path: Path
     ledger.save_demands("p", ["hops <= 2"])
     ledger.save_demands("p", None)
     ledger.save_mechanisms({"q": "mopa"})
-    ledger.save_outlet(ChannelId(7), "q", "out")
+    ledger.save_sink_binding(ChannelId(7), "q", "out")
     ledger.save_rates({("s", "n"): 2.5})
     ledger.close()
     again = Ledger(tmp_path / "ledger.db")
     assert again.placements() == {OperatorId(1): Placing(NodeId(2), True, "by hand")}
     assert again.demands() == {"q": ["latency < 1 s"]}
     assert again.mechanisms() == {"q": "mopa"}
-    assert again.outlets() == [(ChannelId(7), "q", "out")]
+    assert again.sink_bindings() == [(ChannelId(7), "q", "out")]
     assert again.rates() == {("s", "n"): 2.5}
 
 
@@ -113,7 +113,7 @@ def test_what_only_people_look_at_does_not_grow_without_end(tmp_path: Path, monk
     history = EventHistory(ledger.path)
     assert len(history.events(0, 1000)) <= 20
     assert [d["n"] for d in history.decisions(100)] == list(range(25, 30))
-    assert ledger.remembered("old") is None
+    assert ledger.answer_to("old") is None
 
 
 def test_a_ledger_of_a_newer_version_or_another_file_is_refused(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_coordinator_that_is_killed_loses_nothing_and_repeats_nothing(spark: S
     assert sorted((row["id"], row["value"]) for row in found) == expected_large()
     counted = rows_of(home.results / "counts-side.jsonl")
     assert sorted((row["n"], row["total"]) for row in counted) == expected_counts()
-    remembered = Ledger(home.ledger).remembered("back")
+    remembered = Ledger(home.ledger).answer_to("back")
     assert remembered is not None
     assert remembered.status == 200, json.dumps(remembered.body)
 

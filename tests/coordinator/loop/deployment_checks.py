@@ -11,17 +11,34 @@ from collections.abc import Iterator
 from typing import Any
 
 from meander.deploy.fragments import Channel
-from meander.deploy.records import channel_from_json, fragment_from_json
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import STATEFUL, Sink, Source
-from meander.reconfigure.reconfigurator import GONE, NUMBERS
-from meander.run.fragments.bindings import SLOTS
+from meander.reconfigure.reconfigurator import GONE
 from meander.run.installation import OUTSIDE
 from meander.run.step.bases import BASES, base_of
+from meander.run.store.records.deployment import (
+    ChannelRecord,
+    FragmentRecord,
+    GoneNodeRecord,
+    NumbersRecord,
+    SlotCountRecord,
+    SlotRecord,
+)
+from meander.run.store.records.progress import DeliveryRecord, LostStateRecord
 from tests.coordinator.loop.catalog_checks import is_live
 from tests.coordinator.loop.world import BY_HAND, LoopWorld
 
-PLAIN_NOTES = (NUMBERS, SLOTS)
+AT_REST = (
+    FragmentRecord,
+    ChannelRecord,
+    GoneNodeRecord,
+    SlotRecord,
+    SlotCountRecord,
+    NumbersRecord,
+    LostStateRecord,
+    DeliveryRecord,
+)
+"""Records that may be there while nothing is under way."""
 
 
 def step_faults(world: LoopWorld) -> list[str]:
@@ -52,7 +69,7 @@ def deployment_faults(world: LoopWorld) -> list[str]:
 
 
 def host_faults(world: LoopWorld) -> list[str]:
-    return [*_routing(world), *_store_channels(world), *_notes(world), *_state(world)]
+    return [*_routing(world), *_store_channels(world), *_records(world), *_state(world)]
 
 
 def _settled(world: LoopWorld) -> Iterator[str]:
@@ -217,35 +234,29 @@ def _store_channels(world: LoopWorld) -> Iterator[str]:
             yield f"channel {number} takes {spec.delay_ms} ms, but its path {delay} ms"
 
 
-def _notes(world: LoopWorld) -> Iterator[str]:
-    deployment, topology = world.loop.deployer.deployment, world.catalog.topology
-    known: dict[str, Any] = world.host.store.notes("")
-    fragments = {f"fragment {f.id}": f for f in deployment.fragments.values()}
-    channels = {f"channel {c.id}": c for c in deployment.channels.values()}
-    for key in [*fragments, *channels]:
-        if key not in known:
-            yield f"the store does not know {key}"
-    for key, value in known.items():
-        word, _, number = key.rpartition(" ")
-        match word:
-            case "fragment":
-                if fragment_from_json(value) != fragments.get(key):
-                    yield f"the store says {key} is {value}, but it is {fragments.get(key)}"
-            case "channel":
-                if channel_from_json(value) != channels.get(key):
-                    yield f"the store says {key} is {value}, but it is {channels.get(key)}"
-            case "gone":
-                if topology.is_alive(int(number)):  # type: ignore[arg-type]
-                    yield f"the store says node {number} is gone, but it is there"
-            case "slot of":
-                if int(number) not in deployment.fragments:
-                    yield f"the store knows the slot of fragment {number}, which does not run"
-            case "lost":
-                lost = deployment.fragments.get(FragmentId(int(number)))
-                if lost is None or topology.is_alive(lost.node):
-                    yield f"the store says the state of fragment {number} is lost, but that is {lost}"
-            case _ if key not in PLAIN_NOTES and not key.startswith("delivery "):
-                yield f"the store keeps a note that nobody needs: {key} = {value}"
+def _records(world: LoopWorld) -> Iterator[str]:
+    deployment, topology, store = world.loop.deployer.deployment, world.catalog.topology, world.host.store
+    fragments = {f: record.fragment for f, record in store.records(FragmentRecord).items()}
+    if fragments != deployment.fragments:
+        yield f"the store remembers {fragments}, but there are {deployment.fragments}"
+    channels = {c: record.channel for c, record in store.records(ChannelRecord).items()}
+    known = {c.id: c for c in deployment.channels.values()}
+    if channels != known:
+        yield f"the store remembers {channels}, but there are {known}"
+    for node in store.records(GoneNodeRecord):
+        if topology.is_alive(node):
+            yield f"the store says node {node} is gone, but it is there"
+    for fragment in store.records(SlotRecord):
+        if fragment not in deployment.fragments:
+            yield f"the store knows the slot of fragment {fragment}, which does not run"
+    for fragment in store.records(LostStateRecord):
+        lost = deployment.fragments.get(fragment)
+        if lost is None or topology.is_alive(lost.node):
+            yield f"the store says the state of fragment {fragment} is lost, but that is {lost}"
+    for found in store.views.records.by_kind.values():
+        for record in found.values():
+            if not isinstance(record, AT_REST):
+                yield f"the store keeps a record that nobody needs: {record}"
 
 
 def _state(world: LoopWorld) -> Iterator[str]:

@@ -20,6 +20,7 @@ from meander.model.plan import Query
 from meander.place.amenders.control import CONTROLS
 from meander.place.engine import WORTH_SHARING
 from meander.run.execution.runner import Runner
+from meander.run.store.records.deployment import ChannelRecord, FragmentRecord
 from tests.coordinator.loop.catalog_checks import catalog_faults
 from tests.coordinator.loop.deployment_checks import deployment_faults, host_faults, step_faults
 from tests.coordinator.loop.ground import BODIES, INTO, PASSING, Ground
@@ -337,8 +338,8 @@ def leftovers(world: LoopWorld) -> list[str]:
         "state": host.store.state.fragments(),
         "streams that are fed": host.ingest_channels,
         "what ran": catalog.plan.former,
-        "notes of fragments": host.store.notes("fragment "),
-        "notes of channels": host.store.notes("channel "),
+        "records of fragments": host.store.records(FragmentRecord),
+        "records of channels": host.store.records(ChannelRecord),
         "held": loop.deployer.placed.held,
         "looked after": loop.deployer._loose,
     }

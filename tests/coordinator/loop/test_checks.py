@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from meander.deploy.fragments import DeploymentChange
 from meander.model.events import LinkAdded, LinkRemoved, QueryAdded
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.operators import Filter
 from meander.model.topology.graph import Link
 from meander.model.topology.path_cache import Path as Route
 from meander.run.store.commit import Commit, RemoveChannel, Rewire
+from meander.run.store.records.deployment import ChannelRecord
+from meander.run.store.records.reconfigurations import ReconfigurationRecord
 from tests.coordinator.loop.catalog_checks import catalog_faults
 from tests.coordinator.loop.deployment_checks import deployment_faults, host_faults, step_faults
 from tests.coordinator.loop.ground import Ground, query
@@ -122,14 +125,13 @@ def a_fragment_that_went(world: LoopWorld) -> None:
     world.host.routing.remove([next(iter(world.host.routing.fragments))])
 
 
-def a_note_too_many(world: LoopWorld) -> None:
-    world.host.store.commit(Commit(notes={"reconfiguration 77": {}}))
+def a_record_too_many(world: LoopWorld) -> None:
+    world.host.store.commit(Commit(records=(ReconfigurationRecord(77, DeploymentChange()),)))
 
 
-def a_note_of_another_route(world: LoopWorld) -> None:
+def a_record_of_another_route(world: LoopWorld) -> None:
     channel = world.loop.deployer.deployment.channels[_channel_key(world)]
-    row = [channel.id, channel.upstream, channel.sender, channel.receiver, None, False]
-    world.host.store.commit(Commit(notes={f"channel {channel.id}": row}))
+    world.host.store.commit(Commit(records=(ChannelRecord(replace(channel, path=None, is_cut=False)),)))
 
 
 def a_source_that_nobody_feeds(world: LoopWorld) -> None:
@@ -158,8 +160,8 @@ DAMAGES: tuple[Callable[[LoopWorld], None], ...] = (
     a_channel_that_went,
     a_fragment_that_stopped,
     a_fragment_that_went,
-    a_note_too_many,
-    a_note_of_another_route,
+    a_record_too_many,
+    a_record_of_another_route,
     a_source_that_nobody_feeds,
     a_reason_that_is_not_true,
 )

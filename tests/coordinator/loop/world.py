@@ -156,7 +156,7 @@ class LoopWorld:
         self._free_results()
 
     def _free_results(self) -> None:
-        """Lets go of results of queries that are gone, as outlets do."""
+        """Lets go of results of queries that are gone, as sink bindings do."""
         deployer = self.loop.deployer
         busy = {o for r in deployer.under_way.values() for o in r.change.operators} | set(deployer.deployment.owner)
         wanted = {s for r in self.catalog.plan.queries.values() for s in r.sinks}
@@ -257,7 +257,7 @@ class LoopWorld:
             (o.query, o.target.name): rows_of(
                 exchange.read(o.channel, exchange.start(o.channel), exchange.end(o.channel)).table
             )
-            for o in self.loop.outlets()
+            for o in self.loop.sink_bindings()
             if o.channel in known
         }
 
@@ -268,7 +268,7 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 class ServiceWorld(LoopWorld):
-    """The service without its threads, its doors and Spark: core, ledger and outlets start again from disk."""
+    """The service without its threads, its doors and Spark: core, ledger and sink bindings start again from disk."""
 
     def _make(self) -> None:
         resilience = Resilience(replicas=self.setting.replicas)
@@ -296,8 +296,8 @@ class ServiceWorld(LoopWorld):
         loop.clock = loop.reconfigurator._clock = self.seconds
         loop.reconfigurator._background = False
 
-    def _sink(self, outlet: SinkBinding, around: Surroundings) -> MemorySink:
-        return self.sinks.setdefault(outlet.name, MemorySink())
+    def _sink(self, binding: SinkBinding, around: Surroundings) -> MemorySink:
+        return self.sinks.setdefault(binding.name, MemorySink())
 
     def close(self) -> None:
         self.parts.ledger.close()
@@ -322,22 +322,22 @@ class ServiceWorld(LoopWorld):
 
     def apply(self, *events: ChangeEvent) -> None:
         self.begin()
-        wish = Command(self._changes(events), Response(CommandKind.BATCH))
-        self.core.take([wish])
-        wish.answer.result(0)
+        command = Command(self._changes(events), Response(CommandKind.BATCH))
+        self.core.take([command])
+        command.answer.result(0)
 
     def decide(self, *events: ChangeEvent) -> None:
         """As the core does, up to where it has answered."""
         self.begin()
-        wish = Command(self._changes(events), Response(CommandKind.BATCH))
+        command = Command(self._changes(events), Response(CommandKind.BATCH))
         decided: list[CommandBatch] = []
         begin = self.core.begin
         self.core.begin = decided.append  # type: ignore[method-assign, assignment]
         try:
-            self.core.take([wish])
+            self.core.take([command])
         finally:
             self.core.begin = begin  # type: ignore[method-assign]
-        wish.answer.result(0)
+        command.answer.result(0)
         self.decided += [_beginning(begin, batch) for batch in decided]
 
     def _changes(self, events: Sequence[ChangeEvent]) -> Any:
@@ -353,15 +353,15 @@ class ServiceWorld(LoopWorld):
     def is_quiet(self) -> bool:
         """Also: all results are delivered, and queries that were stopped are gone."""
         pending = self.host.store.exchange.counters
-        results = [o.channel for o in self.core.outlets.known.values()]
+        results = [o.channel for o in self.core.sink_bindings.known.values()]
         known = set(self.host.store.exchange.channels())
         left = any(pending(c).pending_tuples for c in results if c in known)
-        return super().is_quiet and not left and not self.core.outlets.stopping
+        return super().is_quiet and not left and not self.core.sink_bindings.stopping
 
     def results(self) -> Mapping[tuple[str, str], list[tuple[Any, ...]]]:
         return {
             (o.query, o.target.name): [row for table in self.sinks[o.name].tables for row in rows_of(table)]
-            for o in self.loop.outlets()
+            for o in self.loop.sink_bindings()
             if o.name in self.sinks
         }
 

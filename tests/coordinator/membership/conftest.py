@@ -1,3 +1,3 @@
-"""The same patience as tests of the API have."""
+"""The same session timeout as tests of the API have."""
 
 from tests.api.conftest import until  # noqa: F401 - a fixture

@@ -39,11 +39,11 @@ def test_sites_stay_members_across_a_restart_and_the_newest_coordinator_is_the_o
     ca = tmp_path / "certificates" / "ca.pem"
     tls = Tls(files.certificate, files.key)
     tls.check()
-    options = CoordinatorOptions(port=free_port(), tls=tls, patience_ms=600_000)
+    options = CoordinatorOptions(port=free_port(), tls=tls, session_timeout_ms=600_000)
     home, topology, heard, fence = tmp_path / "home", write_world(tmp_path), Heard(), Fence(tmp_path / "fence.json")
     with running(home, topology, options, spark) as first:
         assert first.address.startswith("https://")
-        token = first.office.membership.make_token("gateway", ["e1"], "operator")
+        token = first.membership_service.membership.make_token("gateway", ["e1"], "operator")
         with pytest.raises(UnreachableError, match="is not trusted"):
             CoordinatorClient(first.address, token).ask("GET", "/health")
         description = Description("gateway", ({"name": "e1"},), "grpc://there:1", "one", "0.1.0", "hub:9092")
@@ -51,18 +51,20 @@ def test_sites_stay_members_across_a_restart_and_the_newest_coordinator_is_the_o
         client.start()
         session = client.wait_joined(90).session
         until(lambda: heard.beats)
-        assert fence.newest == first.office.epoch
+        assert fence.newest == first.membership_service.epoch
     until(lambda: heard.losses)
     with running(home, None, options, spark) as second:
-        until(lambda: fence.newest == second.office.epoch)
-        assert second.office.epoch.number == first.office.epoch.number + 1
+        until(lambda: fence.newest == second.membership_service.epoch)
+        assert second.membership_service.epoch.number == first.membership_service.epoch.number + 1
         beats = heard.beats
         until(lambda: heard.beats > beats)
         assert client.membership is not None
         assert (client.membership.session, heard.joins) == (session, [session])
-        assert second.office.membership.site("gateway")["state"] == "here"
-        assert second.office.membership.site("gateway")["broker"] == "hub:9092"
-        told = ClientPool(Members(second.office.membership), "key", home_broker="hub:9093").peers_of("another")
+        assert second.membership_service.membership.site("gateway")["state"] == "here"
+        assert second.membership_service.membership.site("gateway")["broker"] == "hub:9092"
+        told = ClientPool(Members(second.membership_service.membership), "key", home_broker="hub:9093").peers_of(
+            "another"
+        )
         assert {site: peer.get("broker") for site, peer in told.items()} == {"gateway": "hub:9092"}
         history = EventHistory(second.home.ledger)
         assert history.events(0, 100) == []

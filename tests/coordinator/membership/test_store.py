@@ -1,4 +1,5 @@
-"""The book of sites: tokens, epochs, and what a coordinator on a copy of the directory can and cannot do."""
+"""The membership store of sites: tokens, epochs, and what a coordinator on a copy of the directory can and cannot
+do."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from meander.model.topology.graph import Link
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[MembershipStore]:
+def store(tmp_path: Path) -> Iterator[MembershipStore]:
     found = MembershipStore(tmp_path / "ledger.db")
     yield found
     found.close()
@@ -34,51 +35,53 @@ def book(tmp_path: Path) -> Iterator[MembershipStore]:
 # ---------------------------------------------------------------- tokens
 
 
-def test_a_token_is_shown_once_and_good_for_its_site_until_it_is_revoked(book: MembershipStore, tmp_path: Path) -> None:
-    token = book.make_token("gateway", ["train-?", "bridge"], 5, "operator")
-    given = book.pass_of(token)
+def test_a_token_is_shown_once_and_good_for_its_site_until_it_is_revoked(
+    store: MembershipStore, tmp_path: Path
+) -> None:
+    token = store.make_token("gateway", ["train-?", "bridge"], 5, "operator")
+    given = store.pass_of(token)
     assert given is not None
     assert (given.site, given.nodes) == ("gateway", ("train-?", "bridge"))
     assert [n for n in ("train-7", "train-77", "bridge", "Bridge") if given.covers(n)] == ["train-7", "bridge"]
     assert token.encode() not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
     with pytest.raises(InputError, match="has a token already"):
-        book.make_token("gateway", ["train-1"], 6, "operator")
-    other = book.make_token("gateway", ["train-1"], 6, "operator", renew=True)
-    assert book.pass_of(token) is None
-    assert book.pass_of(other) is not None
-    book.revoke("gateway", 7, "operator")
-    assert book.pass_of(other) is None
+        store.make_token("gateway", ["train-1"], 6, "operator")
+    other = store.make_token("gateway", ["train-1"], 6, "operator", renew=True)
+    assert store.pass_of(token) is None
+    assert store.pass_of(other) is not None
+    store.revoke("gateway", 7, "operator")
+    assert store.pass_of(other) is None
     with pytest.raises(InputError, match="no site 'gateway'"):
-        book.revoke("gateway", 8, "operator")
-    did = [(e["did"], e["about"]) for e in book.audit(10)]
+        store.revoke("gateway", 8, "operator")
+    did = [(e["did"], e["about"]) for e in store.audit(10)]
     assert did == [("make token", "gateway"), ("make token", "gateway"), ("revoke token", "gateway")]
 
 
-def test_tokens_without_nodes_or_with_a_name_that_means_somebody_else_are_refused(book: MembershipStore) -> None:
+def test_tokens_without_nodes_or_with_a_name_that_means_somebody_else_are_refused(store: MembershipStore) -> None:
     with pytest.raises(InputError, match="name the nodes"):
-        book.make_token("gateway", [], 0, "operator")
+        store.make_token("gateway", [], 0, "operator")
     with pytest.raises(InputError, match="choose another name"):
-        book.make_token("home", ["a"], 0, "operator")
-    assert book.passes() == []
+        store.make_token("home", ["a"], 0, "operator")
+    assert store.passes() == []
 
 
 # ---------------------------------------------------------------- epochs
 
 
-def test_the_coordinator_that_started_last_is_the_only_one_that_writes(book: MembershipStore, tmp_path: Path) -> None:
-    first = book.begin_epoch(1)
+def test_the_coordinator_that_started_last_is_the_only_one_that_writes(store: MembershipStore, tmp_path: Path) -> None:
+    first = store.begin_epoch(1)
     old = Ledger(tmp_path / "ledger.db", first)
     with old.transaction():
         old.save_demands("q", ["latency < 1 s"])
-    second = book.begin_epoch(2)
+    second = store.begin_epoch(2)
     assert (first.number, second.number) == (1, 2)
     with pytest.raises(SteppedDownError, match="a coordinator of epoch 2 has taken over"), old.transaction():
         old.save_demands("q", ["latency < 2 s"])
-    with pytest.raises(SteppedDownError), book.transaction(first):
-        book.claim("site", ["a"])
+    with pytest.raises(SteppedDownError), store.transaction(first):
+        store.claim("site", ["a"])
     new = Ledger(tmp_path / "ledger.db", second)
     assert new.demands() == {"q": ["latency < 1 s"]}
-    assert book.claims() == {}
+    assert store.claims() == {}
     with new.transaction():
         new.save_demands("q", None)
     old.close()
@@ -107,8 +110,8 @@ def beat() -> Heartbeat:
 
 
 def membership_on(path: Path) -> Membership:
-    book = MembershipStore(path)
-    return Membership(book, book.begin_epoch(0), MembershipEvents(book, ChangeReader({}, {})), wall_ms=lambda: 0)
+    store = MembershipStore(path)
+    return Membership(store, store.begin_epoch(0), MembershipEvents(store, ChangeReader({}, {})), wall_ms=lambda: 0)
 
 
 def test_two_coordinators_on_copies_of_one_directory_are_told_apart_by_the_sites_they_share(tmp_path: Path) -> None:
@@ -134,7 +137,7 @@ def test_two_coordinators_on_copies_of_one_directory_are_told_apart_by_the_sites
         restarted.heartbeat(restarted.admit(token), "gateway", beat(), fence.newest)
     assert restarted.stepped_down is None
     for each in (first, restarted, copied):
-        each.book.close()
+        each.store.close()
 
 
 def test_a_site_cannot_make_up_an_epoch_to_stop_a_coordinator(tmp_path: Path) -> None:
@@ -144,27 +147,27 @@ def test_a_site_cannot_make_up_an_epoch_to_stop_a_coordinator(tmp_path: Path) ->
         with pytest.raises(SiteRefusedError, match="belongs to another coordinator"):
             membership.heartbeat(given, "gateway", beat(), made_up)
     assert membership.stepped_down is None
-    membership.book.close()
+    membership.store.close()
 
 
 # ---------------------------------------------------------------- links and audit
 
 
-def test_links_of_nodes_that_are_away_are_kept_by_both_ends(book: MembershipStore) -> None:
+def test_links_of_nodes_that_are_away_are_kept_by_both_ends(store: MembershipStore) -> None:
     there, back = Link("a", "b", 2.0, directed=True), Link("b", "a", 3.0, 10.0, directed=True)
-    book.keep_links([there, back])
-    assert set(book.kept_links("a")) == set(book.kept_links("b")) == {there, back}
-    book.drop_links([("a", "b")])
-    assert book.kept_links("a") == [back]
+    store.keep_links([there, back])
+    assert set(store.kept_links("a")) == set(store.kept_links("b")) == {there, back}
+    store.drop_links([("a", "b")])
+    assert store.kept_links("a") == [back]
 
 
-def test_the_audit_log_has_everything_in_its_order(book: MembershipStore) -> None:
-    auditor = Auditor(book)
+def test_the_audit_log_has_everything_in_its_order(store: MembershipStore) -> None:
+    auditor = Auditor(store)
     auditor.start()
     for number in range(30):
         auditor.note(AuditEntry(number, "operator", "POST", f"/events/{number}", "200"))
     auditor.stop()
-    found = book.audit(1000)
+    found = store.audit(1000)
     assert [e["about"] for e in found] == [f"/events/{n}" for n in range(30)]
-    assert book.audit(2) == found[-2:]
-    assert book.audit(1000, since=found[27]["number"]) == found[28:]
+    assert store.audit(2) == found[-2:]
+    assert store.audit(1000, since=found[27]["number"]) == found[28:]

@@ -30,14 +30,14 @@ Step = tuple[str, str]
 class Land:
     """A topology, and what the coordinator remembers of it."""
 
-    def __init__(self, book: MembershipStore, path: Path) -> None:
+    def __init__(self, store: MembershipStore, path: Path) -> None:
         found = load(path)
-        self.topology, self.book = found.topology, book
+        self.topology, self.store = found.topology, store
         self._applicator = Applicator(Catalog(self.topology, found.streams, found.sinks), ChangeLog())
         self._reader = ChangeReader(found.streams, found.sinks)
         for site, nodes in SITES.items():
-            book.claim(site, nodes)
-        book.drop_links([(k.source, k.target) for nodes in SITES.values() for n in nodes for k in book.kept_links(n)])
+            store.claim(site, nodes)
+        store.drop_links([(k.source, k.target) for nodes in SITES.values() for n in nodes for k in store.kept_links(n)])
 
     def apply(self, values: Sequence[Value]) -> None:
         self._applicator.apply(self._reader.read(values).events)
@@ -53,18 +53,18 @@ class Land:
 
         `given` are the neighbours of nodes whose sites say so when they come.
         """
-        sight = TopologyProjection(self.topology, self.book)
+        projection = TopologyProjection(self.topology, self.store)
         decided = []
         for step in steps:
             did, site = step
             nodes = SITES[site]
-            events = sight.come([described(n, given) for n in nodes]) if did == "come" else sight.go(nodes)
+            events = projection.come([described(n, given) for n in nodes]) if did == "come" else projection.go(nodes)
             decided += [events] if events and step not in refused else []
-        sight.before()
+        projection.before()
         for events in decided:
             with suppress(InputError):  # such as a link to a node that is away: it does not come
                 self.apply(events)
-        sight.after()
+        projection.after()
 
     def links(self) -> set[tuple[str, ...]]:
         return links_of(self.topology)
@@ -80,7 +80,7 @@ def links_of(topology: Topology) -> set[tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MembershipStore]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MembershipStore]:
     found = MembershipStore(tmp_path_factory.mktemp("book") / "ledger.db")
     yield found
     found.close()
@@ -94,12 +94,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("away", [(), ("west",), ("east",), ("west", "east"), ("east", "west")], ids="-".join)
 @pytest.mark.parametrize("sensor", ["e0", "e1"])
 def test_all_links_are_there_when_all_sites_are_back_whatever_was_decided_on_together(
-    book: MembershipStore, path: Path, away: Sequence[str], sensor: str
+    store: MembershipStore, path: Path, away: Sequence[str], sensor: str
 ) -> None:
     """Every three comings and goings of two sites in one batch, one of them being the other's only neighbour."""
     every = list(itertools.product(("come", "go"), SITES))
     for steps in itertools.product(every, repeat=3):
-        land = Land(book, path)
+        land = Land(store, path)
         if sensor == "e0":
             land.relink()
         for site in away:
@@ -108,16 +108,16 @@ def test_all_links_are_there_when_all_sites_are_back_whatever_was_decided_on_tog
         for site in SITES:
             land.together([("come", site)])
         assert land.links() == OWN | {(sensor, "s1")}, steps
-        assert not [k for nodes in SITES.values() for n in nodes for k in book.kept_links(n)], steps
+        assert not [k for nodes in SITES.values() for n in nodes for k in store.kept_links(n)], steps
 
 
 def test_links_that_a_site_gives_are_there_and_no_others_whatever_was_decided_on_together(
-    book: MembershipStore, path: Path
+    store: MembershipStore, path: Path
 ) -> None:
     """East says each time that its sensor is at the other site's edge, and that both edges are linked."""
     given = {"s1": ["e0"], "e1": ["cloud", "e0"]}
     for steps in itertools.product(itertools.product(("come", "go"), SITES), repeat=3):
-        land = Land(book, path)
+        land = Land(store, path)
         land.together([("go", "east")])
         land.together([("come", "east")], given=given)
         land.together(steps, given=given)
@@ -130,8 +130,8 @@ def test_links_that_a_site_gives_are_there_and_no_others_whatever_was_decided_on
         assert land.links() == OWN | {("e0", "s1"), ("e0", "e1")}, steps
 
 
-def test_a_coming_that_is_refused_forgets_no_link(book: MembershipStore, path: Path) -> None:
-    land = Land(book, path)
+def test_a_coming_that_is_refused_forgets_no_link(store: MembershipStore, path: Path) -> None:
+    land = Land(store, path)
     land.together([("go", "east")])
     land.together([("come", "east")], refused=[("come", "east")])
     assert land.links() == {("cloud", "e0"), ("e0", "s0")}
@@ -139,16 +139,16 @@ def test_a_coming_that_is_refused_forgets_no_link(book: MembershipStore, path: P
     assert land.links() == OWN | {("e1", "s1")}
 
 
-def test_links_that_a_site_gives_are_remembered_when_it_goes_at_once(book: MembershipStore, path: Path) -> None:
-    land = Land(book, path)
+def test_links_that_a_site_gives_are_remembered_when_it_goes_at_once(store: MembershipStore, path: Path) -> None:
+    land = Land(store, path)
     land.together([("go", "east")])
     land.together([("come", "east"), ("go", "east")], given={"s1": ["cloud"], "e1": ["cloud"]})
     land.together([("come", "east")])
     assert {("cloud", "s1"), ("cloud", "e1")} <= land.links()
 
 
-def test_links_that_a_site_gives_replace_those_it_had(book: MembershipStore, path: Path) -> None:
-    land = Land(book, path)
+def test_links_that_a_site_gives_replace_those_it_had(store: MembershipStore, path: Path) -> None:
+    land = Land(store, path)
     land.together([("go", "east")])
     land.together([("come", "east")], given={"s1": ["cloud"], "e1": ["cloud"]})
     land.together([("go", "east")])

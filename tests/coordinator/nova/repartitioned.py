@@ -60,8 +60,8 @@ class PartedPlane(MovingPlane):
         super().__init__(directory, spark, runner, OTHER, slots=1, disorder_ms=300)
         parted = query(text)
         self.wiring = Wiring(self.catalog, self.engine.log, shape_of(parted, STREAMS, SINKS))
-        self.parting = Repartitioning(self.loop, self.wiring)
-        self.parting.start(self.random_parts(rng))
+        self.repartitioning = Repartitioning(self.loop, self.wiring)
+        self.repartitioning.start(self.random_parts(rng))
         self.wanted.append(parted)
         while self.loop.deployer.has_open_changes:
             self.poll()
@@ -78,7 +78,7 @@ class PartedPlane(MovingPlane):
 
     def crash(self) -> None:
         super().crash()
-        self.parting = Repartitioning(self.loop, self.wiring)
+        self.repartitioning = Repartitioning(self.loop, self.wiring)
 
     def recut(self, rng: np.random.Generator, events: Sequence[ChangeEvent] = ()) -> None:
         """Another cut, or the same one on other nodes."""
@@ -91,12 +91,12 @@ class PartedPlane(MovingPlane):
                 parts = [replace(p, node=n) for p, n in zip(self.wiring.active, stay, strict=True)]
             case _:
                 parts = self.random_parts(rng)
-        self.parting.apply(events, parts, "random cut")
+        self.repartitioning.apply(events, parts, "random cut")
 
     def poll(self) -> None:
         super().poll()
-        if hasattr(self, "parting"):
-            self.parting.poll()
+        if hasattr(self, "repartitioning"):
+            self.repartitioning.poll()
 
     def mend(self, rng: np.random.Generator) -> None:
         super().mend(rng)

@@ -22,7 +22,7 @@ from meander.model.events import (
 )
 from meander.model.ids import QueryId
 from meander.model.topology.graph import Link, Node, NodeKind
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from meander.run.execution.prepared import PreparedRunner
 from tests.coordinator.nova.repartitioned import JOINS, OTHER, PartedPlane, query
 from tests.reconfigure.moving import MovingPlane
@@ -68,7 +68,7 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
     given = {"cloud": 25.0, "e0": 23.0, "e1": 24.0, "e2": 22.0, "s0": 11.0, "s1": 11.0, "s2": 1.0}
     for name, tps in given.items():
         plane.apply(CapacityChanged(0, name, capacity_tps=tps))
-    join = NovaQuery(plane.loop, query(JOINS["tumbling"]), Settings(sigma=0.5))
+    join = NovaQuery(plane.loop, query(JOINS["tumbling"]), NovaSettings(sigma=0.5))
     join.start()
     plane.wanted.append(join.shape.query)
     while plane.loop.deployer.has_open_changes:

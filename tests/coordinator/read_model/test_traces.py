@@ -17,7 +17,7 @@ from meander.coordinator.read_model.traces import NoTraces, traces_from_environm
 RECORD = {
     "number": 7,
     "cause": "link a to b removed",
-    "status": "in_effect",
+    "status": "committed",
     "began_ms": 1_000_000,
     "ended_ms": 1_000_060,
     "phases_ms": {"placement": 2.0, "contexts": 5.0, "markers": 30.0, "state": 25.0},

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from lab.bench import chaos
-from lab.testbed.bed import BedError
+from lab.testbed.process_test_bed import ProcessTestBedError
 
 
 def test_a_bed_that_does_not_last_is_a_target_that_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     def fall(work: Path, *given: Any, **options: Any) -> None:
-        raise BedError("home ended by itself")
+        raise ProcessTestBedError("home ended by itself")
 
     monkeypatch.setattr(chaos, "run_schedules", fall)
     said: list[str] = []

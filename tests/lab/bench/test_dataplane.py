@@ -20,7 +20,7 @@ from meander.cli.main import app
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        dataplane, "QUICK", dataplane.Extent((500,), 1, 1, (1, 4), (2,), (200.0,), 1.0, 1, memory_s=None)
+        dataplane, "QUICK", dataplane.DataplaneExtent((500,), 1, 1, (1, 4), (2,), (200.0,), 1.0, 1, memory_s=None)
     )
     monkeypatch.setattr(dataplane_latency, "WARM_S", 0.5)
     monkeypatch.setattr(dataplane_many, "WARM_S", 1.0)

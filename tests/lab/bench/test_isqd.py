@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lab.bench.isqd import bench as isqd
 from lab.bench.isqd import makespan as isqd_makespan
 from lab.bench.isqd import plots as isqd_plots
-from lab.bench.isqd.live import Case, Live, lasting, measure
+from lab.bench.isqd.live import Live, ReplayCase, lasting, measure
 from lab.workloads.isqd import DeviceShape
 from meander.local.replay import Changed, ReplayReport
 from meander.run.delivery.latency import Percentiles
@@ -35,7 +35,7 @@ def live(shape: DeviceShape, took_s: list[float], during_ms: float = 100.0) -> L
     }
     for name, value in values.items():
         object.__setattr__(report, name, value)
-    return Live(Case(shape), report)
+    return Live(ReplayCase(shape), report)
 
 
 def test_the_matrix_varies_every_parameter_as_far_as_promised() -> None:
@@ -95,7 +95,7 @@ def test_series_differ_in_one_parameter(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_replays_and_makespans_run(spark: SparkSession, tmp_path: Path) -> None:
-    (found,) = measure(spark, tmp_path / "live", [Case(TINY)], 0.5, lambda text: None)
+    (found,) = measure(spark, tmp_path / "live", [ReplayCase(TINY)], 0.5, lambda text: None)
     figures = {f.name.split(": ")[1]: f for f in found.figures()}
     assert (figures["lost"].values, figures["double"].values) == ((0.0,), (0.0,))
     assert figures["changes not in effect"].holds

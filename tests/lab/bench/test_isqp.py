@@ -75,7 +75,9 @@ def test_a_goal_may_be_a_minimum() -> None:
 
 
 def test_one_and_two_amenders_take_turns_on_the_same_batches() -> None:
-    one_to_two, one, two, share = isqp_amenders.compare(isqp_amenders.Case("small", "ilp", Meshes(2, 6, 1), 1.5), 2)
+    one_to_two, one, two, share = isqp_amenders.compare(
+        isqp_amenders.AmenderCase("small", "ilp", Meshes(2, 6, 1), 1.5), 2
+    )
     assert len(one_to_two.values) == len(one.values) == len(two.values) == 2
     assert one_to_two.values == tuple(a / b for a, b in zip(one.values, two.values, strict=True))
     assert one_to_two.at_least

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.experiments.nova_plane import Placed, ways_of_placing, world
+from lab.experiments.nova_plane import PlacingDecision, ways_of_placing, world
 from meander.place.catalog import Catalog
 from meander.place.costspace.space import CostSpace
 from meander.place.nova.baselines import BASELINES
@@ -24,7 +24,7 @@ def problem() -> JoinProblem:
 
 
 @pytest.fixture(scope="module")
-def placed(problem: JoinProblem) -> dict[str, Placed]:
+def placed(problem: JoinProblem) -> dict[str, PlacingDecision]:
     return {p.name: p for p in ways_of_placing(problem, 0.1)}
 
 
@@ -41,17 +41,17 @@ def test_each_region_joins_with_itself_at_the_rates_given(problem: JoinProblem) 
     assert set(problem.source_tps.tolist()) == {1000.0}
 
 
-def test_only_nova_greedy_and_top_c_overload_nobody(placed: dict[str, Placed]) -> None:
+def test_only_nova_greedy_and_top_c_overload_nobody(placed: dict[str, PlacingDecision]) -> None:
     assert set(placed) == {"nova", *BASELINES}
     assert {name for name, p in placed.items() if not p.overloaded} == {"nova", "greedy", "top_c"}
     assert len(placed["nova"].parts) > len(placed["greedy"].parts)
 
 
 def test_ways_along_a_tree_are_never_shorter_than_straight_ones(
-    problem: JoinProblem, placed: dict[str, Placed]
+    problem: JoinProblem, placed: dict[str, PlacingDecision]
 ) -> None:
     for name in ("tree", "cl_tree_sf"):
-        way = placed[name].way_ms
+        way = placed[name].route_ms
         assert way is not None
         longer = 0.0
         for part in placed[name].parts:

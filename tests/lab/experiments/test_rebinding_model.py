@@ -5,23 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.experiments.rebinding_model import Costs, Latencies, Model, Setting, arrivals, breaks_at
+from lab.experiments.rebinding_model import BindingSetting, Costs, LatencySamples, Model, arrivals, breaks_at
 from meander.run.rebinding.options import Installing
 
 COSTS = Costs(kind_s={"count": 5e-6, "average": 8.4e-5, "top": 8.8e-5})
 WAYS = [
-    Setting("static"),
-    Setting("single_queue"),
-    Setting("greedy", Installing.BLOCKING, 0.5),
-    Setting("greedy", period_s=0.5),
-    Setting("steady", Installing.BLOCKING, 0.5),
-    Setting("steady", period_s=0.5),
+    BindingSetting("static"),
+    BindingSetting("single_queue"),
+    BindingSetting("greedy", Installing.BLOCKING, 0.5),
+    BindingSetting("greedy", period_s=0.5),
+    BindingSetting("steady", Installing.BLOCKING, 0.5),
+    BindingSetting("steady", period_s=0.5),
 ]
 
 
 @pytest.mark.parametrize("setting", WAYS, ids=lambda s: f"{s.policy} {s.installing}")
 @pytest.mark.parametrize("slots", [1, 2, 7])
-def test_every_moment_of_every_query_is_answered_once_and_not_before_it_came(setting: Setting, slots: int) -> None:
+def test_every_moment_of_every_query_is_answered_once_and_not_before_it_came(
+    setting: BindingSetting, slots: int
+) -> None:
     traffic = arrivals(60, 4.0, 5)
     model = Model(traffic, slots, setting, COSTS)
     found = model.run()
@@ -36,7 +38,9 @@ def test_every_moment_of_every_query_is_answered_once_and_not_before_it_came(set
 
 def test_moving_helps_where_a_static_binding_cannot_keep_up() -> None:
     traffic = arrivals(2000, 12.0, 50)
-    static, moved = (Model(traffic, 24, setting, COSTS).run() for setting in (WAYS[0], Setting("steady", period_s=1.0)))
+    static, moved = (
+        Model(traffic, 24, setting, COSTS).run() for setting in (WAYS[0], BindingSetting("steady", period_s=1.0))
+    )
     assert static.within(0.4) < 0.5 < 0.85 < moved.within(0.4)
     assert moved.moves > 0
     assert static.moves == 0
@@ -45,6 +49,6 @@ def test_moving_helps_where_a_static_binding_cannot_keep_up() -> None:
 def test_the_breaking_point_is_where_the_latency_stays_high() -> None:
     at = np.repeat(np.arange(10.0), 2)
     load = np.arange(10.0) * 100
-    breaks = Latencies(at, np.where((at == 2) | (at > 5), 5.0, 0.1), 0, 20.0)
+    breaks = LatencySamples(at, np.where((at == 2) | (at > 5), 5.0, 0.1), 0, 20.0)
     assert breaks_at(breaks, 1.0, load) == 600
-    assert breaks_at(Latencies(at, np.full(20, 0.1), 0, 20.0), 1.0, load) == 900
+    assert breaks_at(LatencySamples(at, np.full(20, 0.1), 0, 20.0), 1.0, load) == 900

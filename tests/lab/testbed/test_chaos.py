@@ -18,18 +18,18 @@ from lab.testbed.chaos import Plan, run
 from lab.testbed.disks import can_be_full
 from lab.testbed.layout import HOME, layout
 from lab.testbed.links import Can, capabilities
-from lab.testbed.schedule import CHANGES, Chances, Kind, brief
+from lab.testbed.schedule import CHANGES, Chances, TroubleKind, brief
 from meander.lang.topology.reader import read
 from meander.run.session import usable_cores
 
 SEEDS = range(1, 51)
 SECONDS = 1.3
-PATIENCE_MS = 8_000
+SESSION_TIMEOUT_MS = 8_000
 """A busy machine keeps a site from being heard of for seconds; that alone must not make its nodes leave."""
 BUSIEST = 6.0
 """Processes that want a core, for each core: with more than that Spark's ten seconds for a Python process to start are
 over before it has, and nothing here runs at all."""
-RARE = (Kind.KILL, Kind.RESTART, Kind.FULL)
+RARE = (TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.FULL)
 """Not made while a process is still starting, so how often depends on the machine."""
 
 
@@ -41,7 +41,7 @@ def test_fifty_schedules_of_trouble_in_the_middle_of_changes_lose_nothing(tmp_pa
     can, disks = capabilities()[0], can_be_full()[0]
     said: list[str] = []
     plan = Plan(SEEDS, SECONDS, compared=len(SEEDS))
-    outcomes = run(tmp_path, plan, can, said.append, patience_ms=PATIENCE_MS, disks=disks)
+    outcomes = run(tmp_path, plan, can, said.append, session_timeout_ms=SESSION_TIMEOUT_MS, disks=disks)
     story = "\n".join([*said, f"logs are in {tmp_path / 'bed' / 'logs'}"])
     bad = [str(o) for o in outcomes if not o.verdict.is_good]
     assert not bad, f"{bad[0]}\n{story}"
@@ -64,8 +64,8 @@ def test_fifty_brief_schedules_have_every_kind_of_trouble_several_times(can: Can
     for plan in plans.values():
         assert sum(t.kind in CHANGES for t in plan) == 1
         assert all(t.at_s < SECONDS for t in plan)
-    assert count[Kind.KILL] + count[Kind.RESTART] < 20  # each takes as long as several schedules
-    killed = {t.target[0] for plan in plans.values() for t in plan if t.kind is Kind.KILL}
+    assert count[TroubleKind.KILL] + count[TroubleKind.RESTART] < 20  # each takes as long as several schedules
+    killed = {t.target[0] for plan in plans.values() for t in plan if t.kind is TroubleKind.KILL}
     assert killed == {HOME, *world.SITES}
 
 

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any, cast
 
-from lab.testbed.bed import Bed
 from lab.testbed.disks import FILLING
 from lab.testbed.evidence import keep
+from lab.testbed.process_test_bed import ProcessTestBed
 
 
 class Fallen:
@@ -27,7 +27,7 @@ class Fallen:
 
 
 def test_answers_and_stores_are_kept_as_far_as_they_can_be_had(tmp_path: Path) -> None:
-    folder = keep(cast(Bed, Fallen(tmp_path / "bed")), ["counts"])
+    folder = keep(cast(ProcessTestBed, Fallen(tmp_path / "bed")), ["counts"])
     try:
         assert json.loads((folder / "sites.json").read_text()) == [{"site": "west"}]
         assert json.loads((folder / "queries-counts.json").read_text()) is None

@@ -7,7 +7,7 @@ import pytest
 from lab.testbed import world
 from lab.testbed.layout import HOME, Layout, LayoutLink, layout, read_sites, suggested
 from lab.testbed.links import Can
-from lab.testbed.schedule import CALM_S, Chances, Kind, schedule
+from lab.testbed.schedule import CALM_S, Chances, TroubleKind, schedule
 from meander.lang.topology.reader import read
 from meander.model.errors import InputError
 from meander.model.topology.graph import Topology
@@ -23,7 +23,7 @@ def topology() -> Topology:
 def test_wires_are_the_links_between_nodes_of_different_hosts(topology: Topology) -> None:
     found = layout(topology, SITES)
     assert dict(found.hosts) == {HOME: ("cloud",), "west": ("s0", "e0"), "east": ("s1", "e1")}
-    assert found.wires == (
+    assert found.links == (
         LayoutLink("east", "home", 5.0, 200.0),
         LayoutLink("east", "west", 3.0, 500.0),
         LayoutLink("home", "west", 5.0, 200.0),
@@ -33,7 +33,7 @@ def test_wires_are_the_links_between_nodes_of_different_hosts(topology: Topology
 def test_a_wire_loses_what_the_best_of_its_links_loses(topology: Topology) -> None:
     across = [k for k in topology.links() if {k.source[0], k.target[0]} == {"c", "e"}]
     found = layout(topology, SITES, {(k.source, k.target): 3.0 for k in across})
-    assert {wire.ends: wire.loss_percent for wire in found.wires} == {
+    assert {link.ends: link.loss_percent for link in found.links} == {
         ("east", "home"): 3.0,
         ("east", "west"): None,
         ("home", "west"): 3.0,
@@ -71,7 +71,7 @@ def test_sites_are_suggested_as_edges_with_their_sensors(topology: Topology) -> 
 )
 def test_sites_that_cannot_be_are_refused(topology: Topology, sites: dict[str, list[str]], reason: str | None) -> None:
     if reason is None:
-        assert len(layout(topology, sites).wires) == 1
+        assert len(layout(topology, sites).links) == 1
     else:
         with pytest.raises(InputError, match=reason):
             layout(topology, sites)
@@ -95,12 +95,19 @@ def test_a_seed_gives_one_schedule_and_another_seed_another(places: Layout) -> N
     chances = Chances.of(places, Can.CUT | Can.BANDWIDTH, world.MOVABLE, world.RELINKED, disks=True)
     assert schedule(1, 60, chances) == schedule(1, 60, chances) != schedule(2, 60, chances)
     many = [t for seed in range(40) for t in schedule(seed, 60, chances)]
-    assert {t.kind for t in many} == set(Kind)
-    assert {t.target[0] for t in many if t.kind is Kind.KILL} == {HOME, "west", "east"}
+    assert {t.kind for t in many} == set(TroubleKind)
+    assert {t.target[0] for t in many if t.kind is TroubleKind.KILL} == {HOME, "west", "east"}
     assert all(t.at_s + t.lasts_s <= 60 - CALM_S + 1 for t in many)
 
 
 def test_without_namespaces_nothing_is_cut(places: Layout) -> None:
     chances = Chances.of(places, Can.NOTHING, world.MOVABLE, world.RELINKED)
     kinds = {t.kind for seed in range(40) for t in schedule(seed, 60, chances)}
-    assert kinds == {Kind.KILL, Kind.RESTART, Kind.PAUSE, Kind.SHIFT, Kind.MOVE, Kind.RELINK}
+    assert kinds == {
+        TroubleKind.KILL,
+        TroubleKind.RESTART,
+        TroubleKind.PAUSE,
+        TroubleKind.SHIFT,
+        TroubleKind.MOVE,
+        TroubleKind.RELINK,
+    }

@@ -20,11 +20,11 @@ from meander.lang.topology.reader import read
 
 PORT = 8099
 REACH = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=float(sys.argv[3]))"
-PATIENCE_S = 90.0
+TIMEOUT_S = 90.0
 
 
 @pytest.fixture(scope="module")
-def wires() -> Iterator[NamespaceLinks]:
+def links() -> Iterator[NamespaceLinks]:
     can, reason = capabilities()
     if Can.CUT not in can:
         pytest.skip(reason)
@@ -37,15 +37,15 @@ def wires() -> Iterator[NamespaceLinks]:
 
 
 @pytest.fixture(scope="module")
-def server(wires: NamespaceLinks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+def server(links: NamespaceLinks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A web server on the coordinator's host."""
     directory = tmp_path_factory.mktemp("served")
     (directory / "hello").write_text("inside")
-    command = [sys.executable, "-m", "http.server", str(PORT), "--bind", wires.address(HOME), "-d", str(directory)]
-    process = Process("server", wires.command(HOME, command), directory / "log")
+    command = [sys.executable, "-m", "http.server", str(PORT), "--bind", links.address(HOME), "-d", str(directory)]
+    process = Process("server", links.command(HOME, command), directory / "log")
     process.start()
-    deadline = time.monotonic() + PATIENCE_S
-    while not reaches(wires, HOME, 5):
+    deadline = time.monotonic() + TIMEOUT_S
+    while not reaches(links, HOME, 5):
         assert time.monotonic() < deadline, process.last_words()
         time.sleep(0.05)
     yield process
@@ -53,35 +53,35 @@ def server(wires: NamespaceLinks, tmp_path_factory: pytest.TempPathFactory) -> I
     assert not process.runs
 
 
-def reaches(wires: NamespaceLinks, host: str, timeout_s: float) -> bool:
-    command = wires.command(host, [sys.executable, "-c", REACH, wires.address(HOME), str(PORT), str(timeout_s)])
+def reaches(links: NamespaceLinks, host: str, timeout_s: float) -> bool:
+    command = links.command(host, [sys.executable, "-c", REACH, links.address(HOME), str(PORT), str(timeout_s)])
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
-def test_hosts_reach_each_other_around_a_cut_and_not_when_all_is_cut(wires: NamespaceLinks, server: Process) -> None:
-    assert reaches(wires, "west", PATIENCE_S)
-    wires.cut(HOME, "west")
-    assert reaches(wires, "west", PATIENCE_S)
-    wires.cut("east", "west")
-    assert not reaches(wires, "west", 0.3)
-    wires.mend("west", "east")
-    wires.mend("west", HOME)
-    assert reaches(wires, "west", PATIENCE_S)
+def test_hosts_reach_each_other_around_a_cut_and_not_when_all_is_cut(links: NamespaceLinks, server: Process) -> None:
+    assert reaches(links, "west", TIMEOUT_S)
+    links.cut(HOME, "west")
+    assert reaches(links, "west", TIMEOUT_S)
+    links.cut("east", "west")
+    assert not reaches(links, "west", 0.3)
+    links.mend("west", "east")
+    links.mend("west", HOME)
+    assert reaches(links, "west", TIMEOUT_S)
 
 
-def test_nothing_leads_out_of_the_namespaces(wires: NamespaceLinks) -> None:
+def test_nothing_leads_out_of_the_namespaces(links: NamespaceLinks) -> None:
     shown = subprocess.run(
-        ["ip", "-n", wires.namespace("west"), "route"], capture_output=True, text=True, check=True
+        ["ip", "-n", links.namespace("west"), "route"], capture_output=True, text=True, check=True
     ).stdout
     assert shown
     assert all(line.startswith("10.7") for line in shown.splitlines())
     assert "default" not in shown
 
 
-def test_a_porthole_lets_people_look_inside(wires: NamespaceLinks, server: Process) -> None:
-    hole = PortForward(wires.namespace(HOME), (wires.address(HOME), PORT))
+def test_a_porthole_lets_people_look_inside(links: NamespaceLinks, server: Process) -> None:
+    hole = PortForward(links.namespace(HOME), (links.address(HOME), PORT))
     try:
-        connection = HTTPConnection("127.0.0.1", hole.port, timeout=PATIENCE_S)
+        connection = HTTPConnection("127.0.0.1", hole.port, timeout=TIMEOUT_S)
         connection.request("GET", "/hello")
         assert connection.getresponse().read() == b"inside"
         connection.close()
@@ -89,19 +89,19 @@ def test_a_porthole_lets_people_look_inside(wires: NamespaceLinks, server: Proce
         hole.close()
 
 
-def test_a_slow_wire_has_its_bandwidth_until_it_is_itself_again(wires: NamespaceLinks) -> None:
-    if Can.BANDWIDTH not in wires.can:
+def test_a_slow_wire_has_its_bandwidth_until_it_is_itself_again(links: NamespaceLinks) -> None:
+    if Can.BANDWIDTH not in links.can:
         pytest.skip("bandwidth cannot be limited here")
 
     def shown() -> str:
-        command = ["tc", "-n", wires.namespace(HOME), "qdisc", "show"]
+        command = ["tc", "-n", links.namespace(HOME), "qdisc", "show"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     before = shown()
     assert "200Mbit" in before
-    wires.slow(HOME, "west", 1.0)
+    links.slow(HOME, "west", 1.0)
     assert "1Mbit" in shown().replace("200Mbit", "")
-    wires.slow(HOME, "west", None)
+    links.slow(HOME, "west", None)
     assert shown() == before
 
 
@@ -123,7 +123,7 @@ def test_a_process_is_paused_killed_and_started_again(tmp_path: Path) -> None:
 
 def _state(number: int | None) -> str:
     """The letter of a process's state, once it has one that signals have settled."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     seen = ""
     while time.monotonic() < deadline:
         now = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0]

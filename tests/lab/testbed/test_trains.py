@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from lab.testbed.bed import Bed
 from lab.testbed.layout import HOME, layout
+from lab.testbed.process_test_bed import ProcessTestBed
 from lab.testbed.trains import Trains
 from meander.cli.main import app
 from meander.demo import line as demo_line
@@ -41,7 +41,7 @@ def test_a_train_that_is_far_from_its_base_station_changes_to_the_nearest() -> N
     nodes = [{"name": contents.topology.name(n), "alive": True} for n in contents.topology.ids()]
     ended = threading.Event()
     answers = Answers({"nodes": nodes, "links": links}, ended)
-    trains = Trains(cast(Bed, answers), contents.streams["train"], lambda text: None)
+    trains = Trains(cast(ProcessTestBed, answers), contents.streams["train"], lambda text: None)
     trains.run(ended, 60.0)
     assert [(e["event"], e["target"]) for e in answers.asked] == [("link_removed", "base-14"), ("link_added", "base-1")]
     assert trains.handovers == 1

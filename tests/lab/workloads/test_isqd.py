@@ -16,32 +16,32 @@ from meander.model.topology.graph import NodeKind
 SMALL = DeviceShape(queries=3, sources=4, changes=6, fogs=4)
 
 
-def links_of(rehearsal: LocalDryRun, device: str) -> list[str]:
-    topology = rehearsal.catalog.topology
+def links_of(dry_run: LocalDryRun, device: str) -> list[str]:
+    topology = dry_run.catalog.topology
     return [topology.name(n) for n in topology.neighbours(topology.id(device))]
 
 
 def test_maps_follow_their_devices() -> None:
-    rehearsal = LocalDryRun(generated(SMALL))
-    for change in rehearsal.changes():
+    dry_run = LocalDryRun(generated(SMALL))
+    for change in dry_run.changes():
         assert len(change.moved) == SMALL.queries
-        assert all(o in rehearsal.operators(Map) for o in change.moved)
-        for operator in rehearsal.operators(Map):
-            (source,) = rehearsal.catalog.plan[operator].inputs
-            spec = rehearsal.catalog.plan[source].spec
+        assert all(o in dry_run.operators(Map) for o in change.moved)
+        for operator in dry_run.operators(Map):
+            (source,) = dry_run.catalog.plan[operator].inputs
+            spec = dry_run.catalog.plan[source].spec
             assert isinstance(spec, Source)
             assert spec.node is not None
-            assert [rehearsal.node_of(operator)] == links_of(rehearsal, spec.node)
+            assert [dry_run.node_of(operator)] == links_of(dry_run, spec.node)
 
 
 def test_joins_follow_their_pair_of_devices_with_their_state() -> None:
-    rehearsal = LocalDryRun(generated(replace(SMALL, stateful=True, mobile=2)))
-    joins = rehearsal.operators(WindowJoin)
+    dry_run = LocalDryRun(generated(replace(SMALL, stateful=True, mobile=2)))
+    joins = dry_run.operators(WindowJoin)
     assert len(joins) == SMALL.queries * SMALL.sources // 2
-    before = {o: rehearsal.node_of(o) for o in joins}
-    for change in rehearsal.changes():
-        assert change.travelling == SMALL.queries
-        after = {o: rehearsal.node_of(o) for o in joins}
+    before = {o: dry_run.node_of(o) for o in joins}
+    for change in dry_run.changes():
+        assert change.states_moved == SMALL.queries
+        after = {o: dry_run.node_of(o) for o in joins}
         assert sum(before[o] != after[o] for o in joins) == SMALL.queries
         before = after
 
@@ -65,9 +65,9 @@ def test_fragments_touched_grow_with_sources_that_move(mobile: int) -> None:
 @pytest.mark.parametrize("intermediates", [1, 16])
 def test_every_topology_keeps_all_queries_placed(links: str, intermediates: int) -> None:
     shape = replace(SMALL, stateful=True, mobile=2, links=links, intermediates=intermediates)
-    rehearsal = LocalDryRun(generated(shape))
-    assert len(rehearsal.catalog.topology) == 1 + 4 * intermediates + 3 * 4
-    for change in rehearsal.changes():
+    dry_run = LocalDryRun(generated(shape))
+    assert len(dry_run.catalog.topology) == 1 + 4 * intermediates + 3 * 4
+    for change in dry_run.changes():
         assert change.fragments or change.rerouted
 
 
@@ -112,11 +112,11 @@ def test_an_unknown_scenario_is_named() -> None:
 @pytest.mark.skipif(not scenarios(), reason=f"no scenarios in {DATA}; set MEANDER_DATA to the folder above isqd")
 @pytest.mark.parametrize("name", scenarios())
 def test_published_changes_touch_what_moves(name: str) -> None:
-    rehearsal = LocalDryRun(published(name, 0.25))
-    for number, change in enumerate(rehearsal.changes(12)):
+    dry_run = LocalDryRun(published(name, 0.25))
+    for number, change in enumerate(dry_run.changes(12)):
         if name.endswith("full"):
             assert (change.fragments, change.rerouted) == (0, 20)
         else:
             # The first time the union moves to the cloud: its inputs come from two sides from then on.
             assert change.fragments == 20 or number == 0
-            assert change.travelling == (10 if "stateful" in name else 0), number
+            assert change.states_moved == (10 if "stateful" in name else 0), number

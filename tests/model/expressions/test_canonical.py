@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from meander.lang.expressions import Clause, parse
+from meander.lang.expressions import ExpressionContext, parse
 from meander.lang.scope import Scope
 from meander.lang.text import Text
 from meander.model.expressions.canonical import canonical, canonical_sql
@@ -17,7 +17,7 @@ SCOPE = Scope.of(Schema.of(i="bigint", j="bigint", d="double", f="boolean", g="b
 
 
 def expression(text: str) -> Expression:
-    return parse(Text(text).phrase(), Clause(SCOPE.resolve))
+    return parse(Text(text).phrase(), ExpressionContext(SCOPE.resolve))
 
 
 @given(predicates(), rows)

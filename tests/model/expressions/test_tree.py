@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from meander.lang.expressions import Clause, parse
+from meander.lang.expressions import ExpressionContext, parse
 from meander.lang.scope import Scope
 from meander.lang.text import Text
 from meander.model.errors import InputError
@@ -30,7 +30,7 @@ N, D = Column("i", BIGINT), Column("d", DOUBLE)
 
 
 def read(text: str) -> Expression:
-    return parse(Text(text).phrase(), Clause(SCOPE.resolve))
+    return parse(Text(text).phrase(), ExpressionContext(SCOPE.resolve))
 
 
 @given(predicates(), rows)

@@ -14,7 +14,7 @@ from meander.model.events import QueryAdded, QueryRemoved
 from meander.model.ids import NodeId, OperatorId
 from meander.model.topology.graph import Link, Node, NodeKind, Topology
 from meander.place.amenders.amendment import AmendmentDraft
-from meander.place.amenders.control import CONTROLS, PATIENCE, Control, Effort, Locks, charge, still_fits
+from meander.place.amenders.control import CONTROLS, MOST_ATTEMPTS, Control, Effort, Locks, charge, still_fits
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
 from meander.place.engine import Engine
@@ -75,7 +75,7 @@ def test_every_slot_is_given_away_once(name: str, threads: int) -> None:
     assert len(placed) == min(wanted * threads, 25 * NODES)
     np.testing.assert_array_equal(catalog.ledger.slots[:NODES], np.bincount(placed, minlength=NODES))
     np.testing.assert_array_equal(catalog.ledger.load_tps[:NODES], np.bincount(placed, minlength=NODES))
-    assert max(effort.aborts for effort in efforts) <= PATIENCE
+    assert max(effort.aborts for effort in efforts) <= MOST_ATTEMPTS
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -87,11 +87,11 @@ def test_an_amender_that_always_loses_takes_all_locks_and_gets_through(name: str
     def overtaken(room: Room) -> AmendmentDraft:
         nonlocal tries
         tries += 1
-        return AmendmentDraft(room, overtaken=tries <= PATIENCE)
+        return AmendmentDraft(room, overtaken=tries <= MOST_ATTEMPTS)
 
     effort = Effort()
     control.settle(Delta((), (), (), ()), overtaken, effort)
-    assert (tries, effort.aborts) == (PATIENCE + 1, PATIENCE)
+    assert (tries, effort.aborts) == (MOST_ATTEMPTS + 1, MOST_ATTEMPTS)
     with control.locks.held_at_once(control.locks.all, effort) as free:
         assert free, "a lock was kept"
 

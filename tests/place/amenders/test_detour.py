@@ -1,4 +1,4 @@
-"""Follow or detour: however often a device moves, its data is never much longer on the way than it would have to be."""
+"""Follow or detour: however often a device moves, its data never travels much longer than it would have to."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Fog:
         self.at = to
         return [cut, LinkAdded(0, Link("car", f"f{to}", ms, directed=True))]
 
-    def ways(self) -> dict[tuple[str, str], tuple[float, float]]:
-        """By source and sink: how long data is on its way, and the cheapest path between the two."""
+    def routes(self) -> dict[tuple[str, str], tuple[float, float]]:
+        """By source and sink: how long data is on its route, and the cheapest path between the two."""
         plan, topology = self.catalog.plan, self.catalog.topology
         placed, routes = self.catalog.placement.nodes, self.catalog.placement.routes
         found: dict[tuple[str, str], tuple[float, float]] = {}
@@ -96,7 +96,7 @@ class Fog:
 
     def check_bound(self) -> None:
         detour = self.catalog.detour
-        for ends, (ms, fresh_ms) in self.ways().items():
+        for ends, (ms, fresh_ms) in self.routes().items():
             assert ms <= detour * fresh_ms + 1.0 + 1e-3, ends
 
 
@@ -121,7 +121,7 @@ def test_the_bound_holds_for_chains_with_other_mechanisms(
     name: str, seed: int, count: int, text: str, detour: float, moves: list[tuple[int, float, bool]]
 ) -> None:
     """Links of the car are all alike: where one is faster than the other, the least traffic x latency may go over the
-    fast one to a filter whose way onward is longer."""
+    fast one to a filter whose route onward is longer."""
     travel(Fog(name, count, seed, detour), count, [text], [(by, 1.0, overlapping) for by, _, overlapping in moves])
 
 
@@ -175,7 +175,7 @@ def test_an_operator_that_gains_nothing_stays() -> None:
 
 
 def test_no_operator_moves_to_and_fro() -> None:
-    """A car that changes between two fog nodes makes its operators move at most once per way, and then not at all."""
+    """A car that changes between two fog nodes makes its operators move at most once per route, and then not at all."""
     fog = Fog("bottom_up", 6, 11)
     for number, text in enumerate(TEXTS):
         fog.add(text, f"q{number}")

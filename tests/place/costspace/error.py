@@ -1,4 +1,5 @@
-"""How good a cost space is: its estimates against measured latencies, and how far those are from any space at all."""
+"""The quality of a cost space: its estimates against measured latencies, and the distance of those from any space at
+all."""
 
 from __future__ import annotations
 

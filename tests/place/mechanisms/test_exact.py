@@ -214,7 +214,7 @@ def test_long_paths_give_the_optimum_without_a_search_per_pair(operators: int, m
 
 
 def test_ilp_on_long_paths_uses_nodes_that_a_user_allows() -> None:
-    """A join of two long ways: the allowed node beside their meeting point is the only one with room."""
+    """A join of two long routes: the allowed node beside their meeting point is the only one with room."""
     topology = line([0] * 40, ms=2.0)
     topology.add_node(Node("side", NodeKind.EDGE, 1))
     topology.add_link(Link(topology.name(NodeId(20)), "side", 1.0))

@@ -1,4 +1,4 @@
-"""What must be true of placed joins at any time. Tests call this after every step."""
+"""The invariants of placed joins. Tests check them after every step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLOSE = 1e-6
 
 
 def violations(joins: Joins) -> list[str]:
-    """Sentences about what is wrong; empty if all is well. Looks at everything: for tests, not for hot paths."""
+    """Violations, in sentences; empty if all is well. Looks at everything: for tests, not for hot paths."""
     return [*_cover(joins), *_loads(joins), *_index(joins)]
 
 
@@ -38,7 +38,8 @@ def _cover(joins: Joins) -> list[str]:
 
 
 def _loads(joins: Joins) -> list[str]:
-    """What arrives at each node is the union of what its replicas read, and not too much unless that was allowed."""
+    """Yields nodes whose load differs from the union of their replicas' input, or is too high unless that was
+    allowed."""
     arriving: dict[int, dict[int, list[tuple[float, float]]]] = {}
     board = joins.board
     for r in joins.replicas():
@@ -58,7 +59,7 @@ def _loads(joins: Joins) -> list[str]:
 
 
 def _index(joins: Joins) -> list[str]:
-    """The index knows every living node, with its place and free capacity, and each box bounds what is in it."""
+    """The index knows every living node, with its place and free capacity, and each box bounds its content."""
     tree, board, found = joins.tree, joins.board, []
     dimensions = board.points.shape[1]
     for node in np.flatnonzero(joins.alive):

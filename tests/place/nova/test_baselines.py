@@ -8,7 +8,7 @@ from meander.place.nova.baselines import BASELINES, baseline
 from meander.place.nova.baselines.base import judge_outcome, loads
 from meander.place.nova.place import place
 from meander.place.nova.quality.judge import judge
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from tests.place.nova.problems import paired, shared
 
 
@@ -50,7 +50,7 @@ def test_greedy_respects_capacities_and_nova_beats_it() -> None:
     problem = paired(150, 2)
     outcome = baseline("greedy")(problem)
     assert (loads(problem, outcome.host) <= problem.capacity_tps + 1e-9).all()
-    mine = judge(place(problem, Settings(improve_s=0.5)))
+    mine = judge(place(problem, NovaSettings(improve_s=0.5)))
     plain = judge_outcome(outcome, problem)
     assert mine.p90_ms <= plain.p90_ms
     assert mine.mean_ms <= plain.mean_ms

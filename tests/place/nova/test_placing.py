@@ -9,7 +9,7 @@ from meander.model.errors import InputError
 from meander.place.nova.improvement.improve import improve
 from meander.place.nova.place import place
 from meander.place.nova.quality.judge import judge
-from meander.place.nova.settings import Overload, Settings
+from meander.place.nova.settings import NovaSettings, Overload
 from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, shared
 
@@ -19,14 +19,14 @@ from tests.place.nova.problems import paired, shared
 def test_every_cell_is_in_one_replica_and_loads_add_up(seed: int, sigma: float, overload: Overload, near: bool) -> None:
     rng = np.random.default_rng(seed)
     problem = paired(40, seed, capacity_tps=rng.exponential(60, 40) + 30)
-    joins = place(problem, Settings(sigma=sigma, overload=overload, by_distance=near))
+    joins = place(problem, NovaSettings(sigma=sigma, overload=overload, by_distance=near))
     assert violations(joins) == []
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.4, 1.0]))
 def test_shared_sources_arrive_once(seed: int, sigma: float) -> None:
-    joins = place(shared(seed), Settings(sigma=sigma, improve_s=0.02))
+    joins = place(shared(seed), NovaSettings(sigma=sigma, improve_s=0.02))
     assert violations(joins) == []
     assert len(joins.unplaced) == 0
 
@@ -34,7 +34,9 @@ def test_shared_sources_arrive_once(seed: int, sigma: float) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1000), st.integers(2, 40), st.integers(2, 40))
 def test_each_pair_of_tuples_meets_in_exactly_one_replica(seed: int, left: int, right: int) -> None:
-    joins = place(paired(40, seed, capacity_tps=np.random.default_rng(seed).uniform(10, 60, 40)), Settings(sigma=0.1))
+    joins = place(
+        paired(40, seed, capacity_tps=np.random.default_rng(seed).uniform(10, 60, 40)), NovaSettings(sigma=0.1)
+    )
     rng = np.random.default_rng(seed)
     for join in np.flatnonzero(joins.placed)[:5]:
         replicas = list(joins.replicas(int(join)))
@@ -46,7 +48,7 @@ def test_each_pair_of_tuples_meets_in_exactly_one_replica(seed: int, left: int, 
 @pytest.mark.parametrize("seed", range(5))
 def test_bandwidth_bounds_every_replica(seed: int) -> None:
     problem = paired(60, seed, bandwidth_tps=20.0)
-    joins = place(problem, Settings(sigma=None))
+    joins = place(problem, NovaSettings(sigma=None))
     assert violations(joins) == []
     for r in joins.replicas():
         left, right = problem.source_tps[problem.join_left[r.join]], problem.source_tps[problem.join_right[r.join]]
@@ -63,13 +65,13 @@ def test_nodes_with_little_left_take_nothing_more() -> None:
 def test_too_little_room_is_refused_spread_or_split_further() -> None:
     rates = np.full(24, 40.0)
     problem = paired(40, 3, capacity_tps=np.full(40, 40.0), source_tps=rates)
-    refused = place(problem, Settings(sigma=1.0, overload=Overload.REFUSE))
+    refused = place(problem, NovaSettings(sigma=1.0, overload=Overload.REFUSE))
     assert len(refused.unplaced) == 12
     assert violations(refused) == []
-    spread = place(problem, Settings(sigma=1.0, overload=Overload.SPREAD))
+    spread = place(problem, NovaSettings(sigma=1.0, overload=Overload.SPREAD))
     assert len(spread.unplaced) == 0
     assert len(spread.overloaded()) > 0
-    expanded = place(problem, Settings(sigma=1.0, overload=Overload.EXPAND))
+    expanded = place(problem, NovaSettings(sigma=1.0, overload=Overload.EXPAND))
     assert violations(expanded) == []
     assert len(expanded.placed.nonzero()[0]) > 0
     assert max(r.left_parts for r in expanded.replicas()) > 1
@@ -106,7 +108,7 @@ def test_improvement_overloads_nobody_where_room_is_short(seed: int, nodes: int,
         problem = paired(nodes, seed, capacity_tps=capacity)
     except InputError:
         return
-    joins = place(problem, Settings(overload=Overload.REFUSE))
+    joins = place(problem, NovaSettings(overload=Overload.REFUSE))
     unplaced = joins.unplaced.tolist()
     improve(joins, 0.1, mean_weight=float("inf") if seed % 2 else 0.25)
     assert violations(joins) == []

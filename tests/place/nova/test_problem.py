@@ -9,7 +9,7 @@ from meander.model.errors import InputError
 from meander.place.nova.place import place
 from meander.place.nova.problem import Columns, JoinProblem, all_pairs, pairs_by_key
 from meander.place.nova.repair import repaired
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from tests.place.nova.problems import paired
 
 
@@ -81,7 +81,7 @@ def test_columns_must_fit_together() -> None:
 )
 def test_bad_settings_are_refused(fields: dict[str, float], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        Settings(**fields)  # type: ignore[arg-type]
+        NovaSettings(**fields)  # type: ignore[arg-type]
 
 
 def test_join_matrices_by_key_and_dense() -> None:

@@ -91,7 +91,7 @@ def test_checkpoints_that_belong_to_another_stream_are_refused(tmp_path: Path, s
 def test_results_written_by_spark_are_there_once_after_a_crash(tmp_path: Path, spark: SparkSession) -> None:
     schema = pa.schema([("_newest", pa.int64()), ("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     options = {"connector": "spark", "format": "parquet", "path": "out/{query}", "compression": "gzip"}
-    outlet = SinkBinding("q", SinkTarget("s", "cloud", options), ChannelId(1))
+    binding = SinkBinding("q", SinkTarget("s", "cloud", options), ChannelId(1))
     store = Store.open(tmp_path / "store", clock=Clock())
     store.exchange.add_channel(ChannelSpec(ChannelId(1), schema))
 
@@ -100,9 +100,9 @@ def test_results_written_by_spark_are_there_once_after_a_crash(tmp_path: Path, s
         store.commit(Commit(appends=(ChannelAppend.one(ChannelId(1), table),)))
 
     results(1, 2)
-    assert Delivery(store, [outlet], clock=Clock(), surroundings=around(tmp_path)).tick() == 2
+    assert Delivery(store, [binding], clock=Clock(), surroundings=around(tmp_path)).tick() == 2
     results(3)
-    broken = Delivery(store, [outlet], clock=Clock(), surroundings=around(tmp_path))
+    broken = Delivery(store, [binding], clock=Clock(), surroundings=around(tmp_path))
     commit = store.commit
 
     def crash(given: Commit) -> object:
@@ -115,7 +115,7 @@ def test_results_written_by_spark_are_there_once_after_a_crash(tmp_path: Path, s
         broken.tick()
     store.commit = commit  # type: ignore[method-assign]
     results(4)
-    after = Delivery(store, [outlet], clock=Clock(), surroundings=around(tmp_path))
+    after = Delivery(store, [binding], clock=Clock(), surroundings=around(tmp_path))
     assert [after.tick(), after.tick()] == [1, 1]
     store.close()
     written = spark.read.parquet(str(tmp_path / "out" / "q")).orderBy("id")

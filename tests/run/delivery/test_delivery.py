@@ -37,10 +37,10 @@ SCHEMA = pa.schema(
 )
 
 
-PATIENCE_S = 90.0
+TIMEOUT_S = 90.0
 
 
-def outlet(query: str = "slow", sink: str = "alerts", channel: int = 1, **options: str) -> SinkBinding:
+def binding(query: str = "slow", sink: str = "alerts", channel: int = 1, **options: str) -> SinkBinding:
     return SinkBinding(query, SinkTarget(sink, "cloud", options), ChannelId(channel))
 
 
@@ -50,23 +50,23 @@ class Rig:
     def __init__(
         self,
         path: Path,
-        *outlets: SinkBinding,
+        *sink_bindings: SinkBinding,
         most_rows: int = 1000,
-        patience_ms: int = 2_000,
+        sink_timeout_ms: int = 2_000,
         given_up_ms: int = 20_000,
     ) -> None:
-        self.path, self.outlets, self.clock = path, outlets, Clock()
-        self.options = DeliveryOptions(most_rows=most_rows, patience_ms=patience_ms, given_up_ms=given_up_ms)
+        self.path, self.sink_bindings, self.clock = path, sink_bindings, Clock()
+        self.options = DeliveryOptions(most_rows=most_rows, sink_timeout_ms=sink_timeout_ms, given_up_ms=given_up_ms)
         self.made = 0
         self.begin()
 
     def begin(self) -> None:
         self.store = Store.open(self.path / "store", clock=self.clock)
-        for one in self.outlets:
+        for one in self.sink_bindings:
             self.store.exchange.add_channel(ChannelSpec(one.channel, SCHEMA))
         self.delivery = Delivery(
             self.store,
-            self.outlets,
+            self.sink_bindings,
             clock=self.clock,
             surroundings=around(self.path),
             options=self.options,
@@ -74,7 +74,7 @@ class Rig:
 
     def until(self, done: Callable[[], bool]) -> None:
         """Waits for something that the delivery's thread does."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not done():
             assert time.monotonic() < deadline
             self.store.wait(self.store.commits, 0.02)
@@ -100,7 +100,7 @@ class Flaky:
         self.failures, self.error, self.opened = failures, error or OSError("nobody answers"), 0
         self.rows: list[int] = []
 
-    def open(self, outlet: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
+    def open(self, binding: SinkBinding, schema: pa.Schema, position: SourcePosition) -> None:
         self.opened += 1
         del self.rows[position.rows :]
 
@@ -126,7 +126,7 @@ def files(path: Path) -> list[int]:
 
 
 def test_results_reach_the_sink_and_are_acknowledged(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet(connector="memory", event_time="true"))
+    rig = Rig(tmp_path, binding(connector="memory", event_time="true"))
     rig.results(3)
     assert rig.delivery.tick() == 3
     sink = rig.delivery.sink("slow > alerts")
@@ -139,7 +139,7 @@ def test_results_reach_the_sink_and_are_acknowledged(tmp_path: Path) -> None:
 
 
 def test_jsonl_is_the_default_and_readable(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet("slow trains"))
+    rig = Rig(tmp_path, binding("slow trains"))
     rig.results(2)
     rig.delivery.tick()
     assert (tmp_path / "slow_trains-alerts.jsonl").read_text() == '{"id": 0, "kmh": 0.0}\n{"id": 1, "kmh": 0.5}\n'
@@ -162,7 +162,7 @@ def test_files_hold_every_result_once_whatever_crashes(
     plan: list[tuple[int, str]],
     most_rows: int,
 ) -> None:
-    rig = Rig(tmp_path_factory.mktemp("rig"), outlet(connector=connector), most_rows=most_rows)
+    rig = Rig(tmp_path_factory.mktemp("rig"), binding(connector=connector), most_rows=most_rows)
     for count, event in plan:
         rig.results(count)
         if event == "crash before ack":
@@ -187,7 +187,7 @@ def test_files_hold_every_result_once_whatever_crashes(
 
 
 def test_a_line_written_in_part_is_cut(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet(path="out/{query}.jsonl"))
+    rig = Rig(tmp_path, binding(path="out/{query}.jsonl"))
     rig.results(2)
     rig.delivery.tick()
     with (tmp_path / "out" / "slow.jsonl").open("a") as file:
@@ -199,24 +199,24 @@ def test_a_line_written_in_part_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_removed_pauses_the_outlet(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet(retries="0"))
+    rig = Rig(tmp_path, binding(retries="0"))
     rig.results(2)
     rig.delivery.tick()
     rig.crash()
     (tmp_path / "slow-alerts.jsonl").unlink()
     rig.results(1)
     rig.delivery.tick()
-    paused = rig.delivery.metrics().outlets["slow > alerts"].paused
+    paused = rig.delivery.metrics().sink_bindings["slow > alerts"].paused
     assert paused is not None
     assert "put the file back, or use another path" in paused
 
 
 def test_a_failing_sink_is_retried_with_growing_pauses(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.outlets = (outlet(channel=1, backoff="100ms"),)
+    rig.sink_bindings = (binding(channel=1, backoff="100ms"),)
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
     sink = Flaky(3)
-    rig.delivery.add(rig.outlets[0], sink)
+    rig.delivery.add(rig.sink_bindings[0], sink)
     rig.results(4)
     begun = rig.clock.now_ms
     delivered_at = []
@@ -226,53 +226,53 @@ def test_a_failing_sink_is_retried_with_growing_pauses(tmp_path: Path) -> None:
         rig.clock.forward(10)
     assert delivered_at == [700]  # 100 + 200 + 400
     assert sink.rows == [0, 1, 2, 3]
-    assert rig.delivery.metrics().outlets["slow > alerts"].failures == 3
+    assert rig.delivery.metrics().sink_bindings["slow > alerts"].failures == 3
 
 
 def test_a_sink_that_goes_on_failing_is_paused_while_others_go_on(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet("fine", channel=2, connector="memory"))
+    rig = Rig(tmp_path, binding("fine", channel=2, connector="memory"))
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
     sink = Flaky(100)
-    rig.delivery.add(outlet(retries="2", backoff="10ms"), sink)
+    rig.delivery.add(binding(retries="2", backoff="10ms"), sink)
     for _ in range(20):
         rig.results(1, channel=1)
         rig.results(1, channel=2)
         rig.delivery.tick()
         rig.clock.forward(1000)
-    slow = rig.delivery.metrics().outlets["slow > alerts"]
+    slow = rig.delivery.metrics().sink_bindings["slow > alerts"]
     assert (slow.paused, slow.failures, slow.rows, slow.pending) == ("OSError: nobody answers", 3, 0, 20)
-    assert rig.delivery.metrics().outlets["fine > alerts"].rows == 20
+    assert rig.delivery.metrics().sink_bindings["fine > alerts"].rows == 20
     sink.failures = 0
     rig.delivery.resume("slow > alerts")
     assert rig.delivery.tick() == 20
     assert len(sink.rows) == 20
-    assert rig.delivery.metrics().outlets["slow > alerts"].paused is None
+    assert rig.delivery.metrics().sink_bindings["slow > alerts"].paused is None
 
 
 def test_a_sink_whose_disk_is_full_goes_on_when_there_is_room_however_long_that_takes(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
     sink = Flaky(50, OSError(errno.ENOSPC, "No space left on device"))
-    rig.delivery.add(outlet(retries="0", backoff="10ms"), sink)
+    rig.delivery.add(binding(retries="0", backoff="10ms"), sink)
     rig.results(4)
     for _ in range(60):
         rig.delivery.tick()
         rig.clock.forward(20)
     assert sink.rows == [0, 1, 2, 3]
-    assert rig.delivery.metrics().outlets["slow > alerts"].paused is None
+    assert rig.delivery.metrics().sink_bindings["slow > alerts"].paused is None
 
 
 def test_a_mistake_in_options_pauses_at_once(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
-    rig.delivery.add(outlet(), Flaky(1, InputError("sink 'alerts': no table 'x'")))
+    rig.delivery.add(binding(), Flaky(1, InputError("sink 'alerts': no table 'x'")))
     rig.results(1)
     rig.delivery.tick()
-    assert rig.delivery.metrics().outlets["slow > alerts"].paused == "sink 'alerts': no table 'x'"
+    assert rig.delivery.metrics().sink_bindings["slow > alerts"].paused == "sink 'alerts': no table 'x'"
 
 
 def test_a_full_disk_of_the_store_pauses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(tmp_path, outlet(retries="0"))
+    rig = Rig(tmp_path, binding(retries="0"))
     rig.results(5)
 
     def full(_: Commit) -> None:
@@ -288,7 +288,7 @@ def test_a_full_disk_of_the_store_pauses_nothing(tmp_path: Path, monkeypatch: py
 
 
 def test_latency_is_measured_by_query(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet(connector="memory"), outlet("slow", "archive", 2, connector="memory"))
+    rig = Rig(tmp_path, binding(connector="memory"), binding("slow", "archive", 2, connector="memory"))
     for age, count in ((20, 90), (300, 8), (5000, 2)):
         rig.results(count, channel=1, age_ms=age)
     rig.delivery.tick()
@@ -301,7 +301,7 @@ def test_latency_is_measured_by_query(tmp_path: Path) -> None:
 
 
 def test_watermarks_alone_cost_no_commit(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet(connector="memory"))
+    rig = Rig(tmp_path, binding(connector="memory"))
     rig.store.commit(Commit(appends=(ChannelAppend.one(ChannelId(1), watermark=5),)))
     before = rig.store.commits
     rig.delivery.tick()
@@ -309,11 +309,11 @@ def test_watermarks_alone_cost_no_commit(tmp_path: Path) -> None:
 
 
 def test_an_outlet_can_move_to_another_channel(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet(), outlet("other", channel=2, connector="memory"))
+    rig = Rig(tmp_path, binding(), binding("other", channel=2, connector="memory"))
     rig.results(2)
     rig.delivery.tick()
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(3), SCHEMA))
-    rig.delivery.rewire(outlet(channel=3))
+    rig.delivery.rewire(binding(channel=3))
     rig.results(2, channel=3)
     rig.delivery.tick()
     assert lines(tmp_path / "slow-alerts.jsonl") == [0, 1, 2, 3]
@@ -336,18 +336,18 @@ def test_mistakes_are_named(tmp_path: Path, options: dict[str, str], message: st
 
 def test_two_queries_may_not_share_a_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"both write to .*out.jsonl; put \{query\} into option 'path'"):
-        Rig(tmp_path, outlet(path="out.jsonl"), outlet("fast", channel=2, path="out.jsonl"))
+        Rig(tmp_path, binding(path="out.jsonl"), binding("fast", channel=2, path="out.jsonl"))
 
 
 def test_console_shows_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rig = Rig(tmp_path, outlet(connector="console", rows="1"))
+    rig = Rig(tmp_path, binding(connector="console", rows="1"))
     rig.results(3)
     rig.delivery.tick()
     assert capsys.readouterr().out == 'slow {"id": 0, "kmh": 0.0}\nslow ... and 2 more\n'
 
 
 def test_the_thread_delivers_until_it_is_stopped(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet(connector="memory"))
+    rig = Rig(tmp_path, binding(connector="memory"))
     with rig.delivery:
         rig.delivery.start()
         rig.results(10)
@@ -375,58 +375,58 @@ class Hanging(MemorySink):
 
 
 def test_a_sink_that_does_not_come_back_holds_nobody_up(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, outlet("fine", channel=2, connector="memory"), patience_ms=40, given_up_ms=200)
+    rig = Rig(tmp_path, binding("fine", channel=2, connector="memory"), sink_timeout_ms=40, given_up_ms=200)
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
     sink = Hanging()
-    rig.delivery.add(outlet(), sink)
+    rig.delivery.add(binding(), sink)
     with rig.delivery:
         rig.delivery.start()
         rig.results(3, channel=1)
-        assert sink.asked.wait(PATIENCE_S)
+        assert sink.asked.wait(TIMEOUT_S)
         rig.results(10, channel=2)
         rig.until(lambda: rig.store.acknowledged("fine > alerts") == 10)
         rig.until(lambda: rig.delivery.paused_channels() == {1})
-        slow = rig.delivery.metrics().outlets["slow > alerts"]
+        slow = rig.delivery.metrics().sink_bindings["slow > alerts"]
         assert slow.paused is not None
         assert slow.paused.startswith("its sink has not come back for ")
         assert (slow.rows, slow.pending) == (0, 3)
         sink.may_go.set()
         rig.until(lambda: rig.store.acknowledged("slow > alerts") == 3)
-        rig.until(lambda: rig.delivery.metrics().outlets["slow > alerts"].paused is None)
+        rig.until(lambda: rig.delivery.metrics().sink_bindings["slow > alerts"].paused is None)
         rig.results(2, channel=1)
         rig.until(lambda: rig.store.acknowledged("slow > alerts") == 5)
     assert len(sink.table) == 5
 
 
 def test_a_sink_that_takes_its_time_for_many_rows_is_not_given_up(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, most_rows=100_000, patience_ms=40, given_up_ms=40)
+    rig = Rig(tmp_path, most_rows=100_000, sink_timeout_ms=40, given_up_ms=40)
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
     sink = Hanging()
-    rig.delivery.add(outlet(), sink)
+    rig.delivery.add(binding(), sink)
     with rig.delivery:
         rig.results(100_000, channel=1)
         rig.delivery.start()
-        assert sink.asked.wait(PATIENCE_S)
+        assert sink.asked.wait(TIMEOUT_S)
         time.sleep(0.1)
         assert rig.delivery.paused_channels() == set()
-        assert rig.delivery.metrics().outlets["slow > alerts"].paused is None
+        assert rig.delivery.metrics().sink_bindings["slow > alerts"].paused is None
         sink.may_go.set()
         rig.until(lambda: rig.store.acknowledged("slow > alerts") == 100_000)
 
 
 def test_an_outlet_is_removed_while_its_sink_does_not_come_back(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, patience_ms=40)
+    rig = Rig(tmp_path, sink_timeout_ms=40)
     rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
     sink = Hanging()
-    rig.delivery.add(outlet(), sink)
+    rig.delivery.add(binding(), sink)
     with rig.delivery:
         rig.delivery.start()
         rig.results(3, channel=1)
-        assert sink.asked.wait(PATIENCE_S)
+        assert sink.asked.wait(TIMEOUT_S)
         rig.delivery.remove("slow > alerts")
         assert not sink.closed.is_set()
         sink.may_go.set()
-        assert sink.closed.wait(PATIENCE_S)
+        assert sink.closed.wait(TIMEOUT_S)
     assert rig.store.acknowledged("slow > alerts") == 0
     assert rig.store.exchange.counters(ChannelId(1)).pending_tuples == 3
 
@@ -434,7 +434,7 @@ def test_an_outlet_is_removed_while_its_sink_does_not_come_back(tmp_path: Path) 
 def test_many_rows_become_a_file_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "LEAST_ROWS", 10)
     monkeypatch.setattr(parquet, "usable_cores", lambda: 3)
-    rig = Rig(tmp_path, outlet(connector="parquet"), most_rows=100)
+    rig = Rig(tmp_path, binding(connector="parquet"), most_rows=100)
     rig.results(25)
     rig.delivery.tick()
     written = sorted((tmp_path / "slow-alerts").iterdir())

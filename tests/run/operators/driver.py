@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from meander.run.fragments.stage_nodes import StageEdge, rows_of
 from meander.run.fragments.template import BoundFragment, Stage
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, TS, WM, Longs, frame
-from meander.run.operators.state import Move, Stateful, StateTable
+from meander.run.operators.state import Stateful, StateTable, StepProgress
 
 Mask = npt.NDArray[np.bool_]
 
@@ -66,19 +66,19 @@ class Driver:
         self.jobs += 1
         return result.toArrow()
 
-    def _move(self, stage: Stage, edges: Mapping[StageEdge, pa.Table], after: Longs) -> Move:
+    def _move(self, stage: Stage, edges: Mapping[StageEdge, pa.Table], after: Longs) -> StepProgress:
         oldest, newest = np.full(len(after), END), np.full(len(after), BEGIN)
         for edge in stage.reads:
             table = rows_of(edges, edge)
             fragments, times = column(table, FRAGMENT), column(table, TS)
             np.minimum.at(oldest, fragments, times)
             np.maximum.at(newest, fragments, times)
-        return Move(self.before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
+        return StepProgress(self.before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
 
-    def _with_watermark(self, table: pa.Table, move: Move) -> pa.Table:
+    def _with_watermark(self, table: pa.Table, move: StepProgress) -> pa.Table:
         return table.append_column(AFTER, pa.array(move.after[column(table, FRAGMENT)]))
 
-    def _handed(self, stage: Stage, number: int, move: Move) -> pa.Table:
+    def _handed(self, stage: Stage, number: int, move: StepProgress) -> pa.Table:
         assert stage.stateful is not None
         first, last = stage.stateful.needed(number, move)
         held = self.state[stage.number, number]

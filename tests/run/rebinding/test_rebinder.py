@@ -34,6 +34,7 @@ from meander.run.step.step import Stepper
 from meander.run.step.step_lock import StepLock
 from meander.run.store.commit import Commit
 from meander.run.store.commit import CommitResult as CommitOutcome
+from meander.run.store.records.deployment import SlotRecord
 from meander.run.store.store import Store
 from tests.reconfigure.moving import MovingPlane
 from tests.run.harness import STREAMS, Plane, queries, rows_of
@@ -281,20 +282,20 @@ def test_an_idle_slot_takes_its_share_of_the_queue_and_nothing_from_a_slot_that_
     runner: PreparedRunner, tmp_path: Path
 ) -> None:
     plane = Plane(tmp_path, runner, queries(QUERIES), slots=2)
-    boundaries = [StepLock(), StepLock()]
+    step_locks = [StepLock(), StepLock()]
     plane.routing.rebind(dict.fromkeys(plane.routing.fragments, 1))
-    queue = plane.stepper.requests = SharedQueue(plane.routing, plane.store.exchange, boundaries)
+    queue = plane.stepper.requests = SharedQueue(plane.routing, plane.store.exchange, step_locks)
     for stream, description in STREAMS.items():
         for node in description.nodes:
             plane.enter(stream, node, rows_of(stream, np.random.default_rng(0), np.arange(20)))
-    with boundaries[1]:
+    with step_locks[1]:
         assert not queue.are_waiting(0)
         queue.hand_over(0)
         assert set(bound(plane).values()) == {1}
     assert queue.are_waiting(0)
     plane.step(0)
     assert set(bound(plane).values()) == {0, 1}
-    assert not any(b.locked() for b in boundaries)
+    assert not any(b.locked() for b in step_locks)
 
 
 # ---------------------------------------------------------------- any schedule
@@ -362,7 +363,7 @@ def test_any_schedule_of_rebindings_changes_and_crashes_gives_the_oracles_output
     assert consumption.commits > 10
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
     plane.check_deployment()
-    assert {int(key.split()[-1]) for key in plane.host.store.notes("slot of ")} <= set(plane.host.routing.fragments)
+    assert set(plane.host.store.records(SlotRecord)) <= set(plane.host.routing.fragments)
 
 
 def test_fragments_are_in_the_slots_that_they_were_moved_to_when_the_host_is_back(
@@ -396,7 +397,7 @@ def test_fragments_are_in_the_slots_that_they_were_moved_to_when_the_host_is_bac
     assert bound_now(host) == {**first, **back}
     gone = next(iter(back))
     host.store.commit(Commit(retire=(gone,)))
-    assert gone not in {int(key.split()[-1]) for key in host.store.notes("slot of ")}
+    assert gone not in host.store.records(SlotRecord)
     host.store.close()
     host = opened(4)  # with another number of slots they are dealt out anew
     assert bound_now(host) == first
@@ -411,9 +412,9 @@ def test_slots_that_step_at_the_same_time_keep_order_and_take_each_tuple_once(
     consumption = Consumption(monkeypatch)
     wanted = queries(ORDERED + QUERIES.replace("INTO one", "INTO two"))
     plane = Plane(tmp_path, runner, wanted, slots=3)
-    boundaries = [StepLock() for _ in range(3)]
+    step_locks = [StepLock() for _ in range(3)]
     pulls = policy(policy_name).pulls
-    requests = SharedQueue(plane.routing, plane.store.exchange, boundaries) if pulls else Requests(plane.routing)
+    requests = SharedQueue(plane.routing, plane.store.exchange, step_locks) if pulls else Requests(plane.routing)
     plane.stepper.requests = requests
     done, failures = threading.Event(), []
 
@@ -422,7 +423,7 @@ def test_slots_that_step_at_the_same_time_keep_order_and_take_each_tuple_once(
         stepper.requests = requests
         try:
             while not done.is_set():
-                with boundaries[slot]:
+                with step_locks[slot]:
                     batch += 1
                     stepper.step(slot, batch)
         except BaseException as error:
@@ -530,7 +531,7 @@ def test_a_slot_stuck_in_a_long_step_holds_up_no_move_between_two_others(
         assert _until(lambda: host.routing.fragments[mover].slot == 2)
         enter(rain, "rain", 200)
         assert _until(lambda: exchange.counters(right).appended_tuples == 20)
-        assert host.slots[0].boundary.locked()
+        assert host.slots[0].step_lock.locked()
         barrier = threading.Thread(target=_install_blocking, args=(host, {mover: 1}))
         barrier.start()
         time.sleep(0.5)

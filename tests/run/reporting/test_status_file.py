@@ -16,8 +16,9 @@ import pytest
 from meander.model.errors import InputError
 from meander.run.delivery.delivery import DeliveryMetrics
 from meander.run.delivery.latency import Percentiles
-from meander.run.host import HostStatus, Totals
+from meander.run.host import HostStatus
 from meander.run.reporting.status_file import NAME, STALE_S, RunPhase, StatusFile, announce, read_status
+from meander.run.slots import StepTotals
 from meander.run.step.compaction import CompactionMetrics
 from meander.run.store.store import Store
 
@@ -36,7 +37,7 @@ def status(tmp_path: Path) -> HostStatus:
         slots=("a",),
         fragments=3,
         paused={},
-        totals=Totals(steps=7, seconds=0.5),
+        totals=StepTotals(steps=7, seconds=0.5),
         pending_tuples=2,
         state_bytes=100,
         store=stats,

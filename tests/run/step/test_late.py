@@ -57,7 +57,7 @@ def expected(spark: SparkSession, plane: Plane) -> dict[str, int]:
     return {q.id: sum(answer(spark, q.plan, inputs, plane.disorder_ms).late.values()) for q in plane.queries}
 
 
-def put_aside(plane: Plane) -> dict[str, list[pa.Table]]:
+def emit_late(plane: Plane) -> dict[str, list[pa.Table]]:
     """Late tuples by query, a table for each input of each operator."""
     sinks = {sink: name for name, running in plane.catalog.plan.queries.items() for sink in running.sinks}
     found: dict[str, list[pa.Table]] = {}
@@ -82,7 +82,7 @@ def test_every_late_tuple_is_put_aside_once(
             plane.crash()
             plane.batch -= 1  # Spark calls again for a batch that it does not know to be done
     plane.finish()
-    found = put_aside(plane)
+    found = emit_late(plane)
     assert {name: sum(map(len, tables)) for name, tables in found.items()} == expected(spark, plane)
     assert all(sum(map(len, tables)) > 5 for tables in found.values())
     counted = sum(plane.store.counter(f, COUNTER) for f in plane.routing.fragments)
@@ -98,7 +98,7 @@ def test_late_tuples_have_the_columns_that_the_operator_reads(runner: PreparedRu
     )
     plane.enter("cars", "s0", cars)
     plane.finish()
-    (load,), (slow,), (left, right) = put_aside(plane).values()
+    (load,), (slow,), (left, right) = emit_late(plane).values()
     assert load.drop_columns(["_operator"]).to_pylist() == [
         {"_event_time": 10, "_watermark": 5000, "ts": 10, "id": 2, "road": "b2", "speed": 20.0},
         {"_event_time": 20, "_watermark": 5000, "ts": 20, "id": 3, "road": "a1", "speed": 35.0},
@@ -145,8 +145,10 @@ def test_delivery_hands_late_tuples_to_their_sink_once(
     around = Surroundings(tmp_path, tmp_path)
 
     def delivery() -> Delivery:
-        outlets = [SinkBinding("q", SinkTarget(f"late-{o.label}", "cloud"), o.channel) for o in plane.installation.late]
-        return Delivery(plane.store, outlets, surroundings=around)
+        sink_bindings = [
+            SinkBinding("q", SinkTarget(f"late-{o.label}", "cloud"), o.channel) for o in plane.installation.late
+        ]
+        return Delivery(plane.store, sink_bindings, surroundings=around)
 
     running = delivery()
     for moment in range(4):

@@ -13,8 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from meander.run.execution.prepared import PreparedRunner
-from meander.run.execution.rewrites import partitioning as cutting
-from meander.run.execution.rewrites.operator_at_a_time import in_one_piece, in_pieces
+from meander.run.execution.rewrites import partitioning
+from meander.run.execution.rewrites.operator_at_a_time import steps_of
+from meander.run.execution.rewrites.rewrite import followed
 from meander.run.execution.runner import PlainRunner, Ran, Runner, Task
 from meander.run.fragments.template import Stage
 from meander.run.store.commit import Commit
@@ -49,7 +50,7 @@ def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
     prepared.close()
 
 
-class InPieces(PreparedRunner):
+class ByOperator(PreparedRunner):
     """Runs every stage operator by operator."""
 
     def __init__(self, prepared: PreparedRunner) -> None:
@@ -59,13 +60,9 @@ class InPieces(PreparedRunner):
         return [Ran(self.run(*task), 0.0) for task in tasks]
 
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
-        course = in_pieces(stage, tables) if stage.nodes else in_one_piece(stage, tables)
-        result = None
-        while True:
-            try:
-                result = self.prepared.run(*course.send(result))
-            except StopIteration as end:
-                return end.value
+        if not stage.nodes:
+            return self.prepared.run(stage, tables)
+        return followed(steps_of(Task(stage, tables)), lambda tasks: [self.prepared.run(*task) for task in tasks])
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return self.prepared.late(stage, tables)
@@ -81,9 +78,9 @@ def test_any_cut_and_any_crash_gives_the_oracles_output(
     slots: int,
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(cutting, "LEAST_PART_ROWS", 5)
+        monkeypatch.setattr(partitioning, "LEAST_PARTITION_ROWS", 5)
     rng = np.random.default_rng(seed)
-    others: dict[int, Runner] = {1: PlainRunner(spark), 2: InPieces(runner), 5: InPieces(runner)}
+    others: dict[int, Runner] = {1: PlainRunner(spark), 2: ByOperator(runner), 5: ByOperator(runner)}
     plane = Plane(tmp_path, others.get(seed, runner), queries(QUERIES), slots=slots, disorder_ms=300)
     for moment in range(6):
         feed(plane, rng, moment * 700, 300)

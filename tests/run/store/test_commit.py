@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import ChannelAppend
 from meander.run.store.commit import Commit, CommitConflictError, StateAppend, slot_writer
+from meander.run.store.encoding import Numbers, prepare
 from meander.run.store.journal import DiskFullError, JournalCorruptError, JournalError
-from meander.run.store.record import Numbers, prepare
+from meander.run.store.records.progress import DeliveryRecord
 from meander.run.store.store import Store, StoreOptions
 from tests.run.observe import channel, observed, partitions, records, rows, state_rows
 from tests.run.store.crash.commits import random_commit
@@ -26,6 +28,7 @@ from tests.run.store.crash.model import Model
 
 A, B = ChannelId(0), ChannelId(1)
 F = FragmentId(1)
+A_RECORD = DeliveryRecord("a", 1)
 
 
 def opened(directory: Path, **options: int) -> Store:
@@ -57,7 +60,7 @@ def test_a_step_changes_positions_outputs_state_and_facts_together(tmp_path: Pat
             state_appends=(StateAppend.sliced(state_rows(7), 0, [F], [100], [1]),),
             counters={(F, "late"): 2, (F, "malformed"): 1},
             acknowledged={"out": 40},
-            notes={"source": {"file": "a.csv", "offset": 12}},
+            records=(DeliveryRecord("source", 40, {"file": "a.csv", "offset": 12}),),
         )
     )
     assert not outcome.repeated
@@ -71,7 +74,7 @@ def test_a_step_changes_positions_outputs_state_and_facts_together(tmp_path: Pat
         assert store.last_batch(slot_writer(0)) == 12
         assert (store.counter(F, "late"), store.counter(F, "malformed")) == (2, 1)
         assert (store.acknowledged("out"), store.acknowledged("other")) == (40, 0)
-        assert store.note("source") == {"file": "a.csv", "offset": 12}
+        assert store.record(DeliveryRecord, "source") == DeliveryRecord("source", 40, {"file": "a.csv", "offset": 12})
 
 
 def test_a_refused_commit_has_no_effect_at_all(tmp_path: Path) -> None:
@@ -79,16 +82,16 @@ def test_a_refused_commit_has_no_effect_at_all(tmp_path: Path) -> None:
     before, size = observed(store), store.stats().disk_bytes
     good = ChannelAppend.one(A, rows(1))
     with pytest.raises(InputError):
-        store.commit(Commit(notes={"a": 1}, appends=(good, ChannelAppend.one(ChannelId(9), rows(1)))))
+        store.commit(Commit(records=(A_RECORD,), appends=(good, ChannelAppend.one(ChannelId(9), rows(1)))))
     with pytest.raises(CommitConflictError):
-        store.commit(Commit(notes={"a": 1}, appends=(good,), consumed={B: 1}))
+        store.commit(Commit(records=(A_RECORD,), appends=(good,), consumed={B: 1}))
     assert observed(store) == before
     assert store.stats().disk_bytes == size
 
 
-def test_a_note_that_is_not_json_is_refused_with_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a note is not plain JSON \(.*set.*\); use numbers"):
-        opened(tmp_path).commit(Commit(notes={"a": {1, 2}}))
+def test_a_record_that_is_not_json_is_refused_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a record is not plain JSON \(.*set.*\); use numbers"):
+        opened(tmp_path).commit(Commit(records=(replace(A_RECORD, note={1, 2}),)))
 
 
 def test_a_replayed_batch_is_recognised_after_a_restart(tmp_path: Path) -> None:
@@ -239,7 +242,7 @@ def test_waiting_ends_with_the_next_commit(tmp_path: Path) -> None:
     store = opened(tmp_path)
     seen = store.commits
     assert store.wait(seen, 0) == seen
-    thread = threading.Thread(target=lambda: store.commit(Commit(notes={"a": 1})))
+    thread = threading.Thread(target=lambda: store.commit(Commit(records=(A_RECORD,))))
     thread.start()
     assert store.wait(seen, 10) == seen + 1
     thread.join()

@@ -70,7 +70,7 @@ export function kill(store: Store, node: NodeInfo): Promise<void> {
   return send(store, removal(node.name), `${node.name} is down`, () => void restore(store, node));
 }
 
-/** The coordinator remembers what a node had, whoever removed it and whenever. */
+/** The coordinator keeps the records of removed nodes, for any cause of the removal. */
 export async function restore(store: Store, node: NodeInfo): Promise<void> {
   await attempt(async () => {
     const outcome = await store.api.post<Outcome>("/nodes/restore", { nodes: [node.name] });

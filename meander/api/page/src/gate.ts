@@ -24,7 +24,7 @@ export class Gate {
     this.element.hidden = state === "";
     document.body.classList.toggle("gated", state !== "");
     if (state === "token") fill(this.element, this.askForToken());
-    else if (state === "away") fill(this.element, card("Nobody answers", "The coordinator is not there, or is just starting. This page tries again by itself.", h("p", { class: "muted" }, "Start one with ", h("code", {}, "meander demo"), " or ", h("code", {}, "meander up"), ".")));
+    else if (state === "away") fill(this.element, card("No answer", "The coordinator is not there, or is just starting. This page tries again by itself.", h("p", { class: "muted" }, "Start one with ", h("code", {}, "meander demo"), " or ", h("code", {}, "meander up"), ".")));
     else if (state === "starting") fill(this.element, card("Spark is starting", "That takes a few seconds. The page opens by itself.", h("div", { class: "loading", role: "progressbar", "aria-label": "Starting" })));
     else if (state === "loading") fill(this.element, card("Connecting", "Reading topology, queries and placements.", h("div", { class: "loading", role: "progressbar", "aria-label": "Loading" })));
   }

@@ -1,4 +1,4 @@
-"""What Nova is compared with: one way to place joins, one file. `BASELINES` lists them in order."""
+"""The algorithms that Nova is compared with, one per file. `BASELINES` lists them in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a baseline answers: a node for each join, and the latencies its tuples then have."""
+"""The answer of a baseline: a node for each join, and the latencies its tuples then have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def judge_outcome(outcome: BaselineResult, problem: JoinProblem, by: TupleLatenc
 
 
 def loads(problem: JoinProblem, host: Ints) -> Floats:
-    """What arrives at each node; a source that several joins of a node read arrives once."""
+    """The tuples/s that arrive at each node; a source that several joins of a node read arrives once."""
     placed = np.flatnonzero(host != NOWHERE)
     node = np.concatenate((host[placed], host[placed]))
     source = np.concatenate((problem.join_left[placed], problem.join_right[placed])).astype(np.int64)

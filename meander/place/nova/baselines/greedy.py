@@ -8,12 +8,12 @@ from meander.place.nova.baselines.base import BaselineResult
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.running.joins import Joins
-from meander.place.nova.settings import Overload, Settings
+from meander.place.nova.settings import NovaSettings, Overload
 
 
 def greedy(problem: JoinProblem) -> BaselineResult:
     """The same exact search as Nova's, with nothing else of it: no splitting, no weights, no improvement."""
-    joins = place(problem, Settings(sigma=1.0, overload=Overload.REFUSE, sink_weight=1.0, slack=0.0))
+    joins = place(problem, NovaSettings(sigma=1.0, overload=Overload.REFUSE, sink_weight=1.0, slack=0.0))
     return BaselineResult(whole_hosts(joins, problem.joins))
 
 

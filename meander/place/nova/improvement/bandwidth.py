@@ -1,6 +1,6 @@
 """Takes placed joins off links that would carry too much: replicas go elsewhere, in halves if they must, or not at all.
 
-Phase III bounds what one replica takes in; where several share a link of a topology, that is not enough. The fullest
+Phase III bounds the input of one replica; where several share a link of a topology, that is not enough. The fullest
 link is relieved first, by the replica that puts most on it, which goes to the cheapest node with room from where the
 links altogether carry less too much. A replica that finds none is cut in two. What then still does not fit is refused:
 its join is not placed, and named. So afterwards no link carries more than it can.
@@ -30,7 +30,7 @@ LEAST = 1e-6
 
 @dataclass(slots=True)
 class Relief:
-    """What it took to respect all links."""
+    """The cost of respecting all links."""
 
     moved: int = 0
     cut: int = 0
@@ -73,7 +73,7 @@ def _move(joins: Joins, traffic: LinkTraffic, row: int) -> bool:
 
 
 def _candidates(joins: Joins, join: int) -> list[int]:
-    """Nodes by what the join's tuples would experience there."""
+    """Nodes by the latency of the join's tuples there."""
     board = joins.board
     nodes = np.flatnonzero(joins.alive & (board.nodes["capacity"] > board.nodes["load"]))
     ends = [int(board.sources["node"][s]) for s in board.joins[join]["ends"]]

@@ -11,7 +11,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.place.nova.improvement.moves import improve_rows, place_again, restore_rows, ways_of
+from meander.place.nova.improvement.moves import improve_rows, latencies_of, place_again, restore_rows
 from meander.place.nova.index.search import Taste
 from meander.place.nova.running.joins import Joins
 
@@ -20,19 +20,19 @@ Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
 
 FEW = 64
-"""So many nodes are looked at for somebody to push aside."""
+"""Nodes that are examined for a rival to push aside."""
 CHUNK = 64
 FIRST_STEP, LAST_STEP = 0.3, 0.02
 PASSES = 8
 WORSE = 10.0
-"""How much it counts to be worse than a rival."""
+"""The weight of being worse than a rival."""
 SHAKEN = 0.03, 0.15
 """Between these shares of the replicas are placed anew when the search is stuck."""
 SEED = 0
-PATIENCE = 200
+MOST_STUCK = 200
 """Shakes without success after which the search ends early."""
 MEAN = 0.25
-"""How much the mean counts against the 90th percentile."""
+"""The weight of the mean against the 90th percentile."""
 
 
 class _Search:
@@ -64,19 +64,19 @@ class _Search:
         replicas = self.board.replicas
         return replicas["join"][rows].copy(), replicas["node"][rows].copy(), replicas["cells"][rows].copy()
 
-    def ways(self) -> tuple[Floats, Floats]:
+    def latencies(self) -> tuple[Floats, Floats]:
         """Every source's latency, and each row's detour."""
         rows = self.joins.rows()
         count = np.zeros(len(self.board.joins), dtype=np.int64)
         total, detour = np.zeros((len(count), 2)), np.zeros(len(rows))
-        ways_of(self.board, rows, total, count, detour)
+        latencies_of(self.board, rows, total, count, detour)
         some = count > 0
         return np.asarray(total[some] / count[some, None], dtype=np.float64).ravel(), detour
 
     def run(self, taste: Taste, passes: int, least: float) -> None:
         """Passes over all replicas, the largest detours first, until one gains little."""
         for _ in range(passes):
-            order = self.joins.rows()[np.argsort(-self.ways()[1], kind="stable")]
+            order = self.joins.rows()[np.argsort(-self.latencies()[1], kind="stable")]
             gained = 0.0
             for begin in range(0, len(order), CHUNK):
                 if self.late:
@@ -96,12 +96,12 @@ class _Search:
                 return
 
     def tail(self, step: float, direct: float) -> Taste:
-        """A taste that punishes what is slower than a little less than the 90th percentile of now."""
-        ways, _ = self.ways()
+        """A taste that punishes latencies above a little less than the present 90th percentile."""
+        latencies, _ = self.latencies()
         if np.isinf(self.mean_weight):
             return Taste(1.0, np.inf, 0.0, 0.0)
-        now = float(np.percentile(ways, 90))
-        return Taste(1.0, now - step * max(now - direct, 0.05 * now), 2 * float(ways.mean()), 0.0)
+        now = float(np.percentile(latencies, 90))
+        return Taste(1.0, now - step * max(now - direct, 0.05 * now), 2 * float(latencies.mean()), 0.0)
 
     def shake(self, taste: Taste, rng: np.random.Generator) -> bool:
         """Places some replicas anew, so that the search can leave where it is stuck; False if that must be undone."""
@@ -112,9 +112,9 @@ class _Search:
 
     def keep_if_better(self) -> bool:
         """Judged by the 90th percentile and the mean alike."""
-        ways, _ = self.ways()
-        mean = float(ways.mean()) if len(ways) else 0.0
-        tail = float(np.percentile(ways, 90)) if len(ways) else 0.0
+        latencies, _ = self.latencies()
+        mean = float(latencies.mean()) if len(latencies) else 0.0
+        tail = float(np.percentile(latencies, 90)) if len(latencies) else 0.0
         score = mean if np.isinf(self.mean_weight) else tail + self.mean_weight * mean
         score += WORSE * (max(tail - self.rival[0], 0.0) + max(mean - self.rival[1], 0.0))
         if score >= self.score:
@@ -144,21 +144,21 @@ def improve(
     sinks = board.joins["sink"][search.kept[0]]
     direct = np.percentile(np.concatenate([joins.latency_ms(ends[:, side], sinks) for side in range(2)]), 90)
     plain = Taste(1.0, np.inf, 0.0, 0.0)
-    ways, _ = search.ways()
-    search.run(plain, PASSES, 1e-4 * float(ways.sum()))
+    latencies, _ = search.latencies()
+    search.run(plain, PASSES, 1e-4 * float(latencies.sum()))
     search.keep_if_better()
     step = FIRST_STEP
     while step >= LAST_STEP and not search.late:
-        search.run(search.tail(step, float(direct)), PASSES, 1e-4 * float(ways.sum()))
+        search.run(search.tail(step, float(direct)), PASSES, 1e-4 * float(latencies.sum()))
         if not search.keep_if_better():
             step /= 2
             search.restore()
     rng, stuck = np.random.default_rng(SEED), 0
-    while not search.late and stuck < PATIENCE:
+    while not search.late and stuck < MOST_STUCK:
         taste = search.tail(float(rng.uniform(0, FIRST_STEP)), float(direct))
         stuck += 1
         if search.shake(taste, rng):
-            search.run(taste, PASSES, 1e-4 * float(ways.sum()))
+            search.run(taste, PASSES, 1e-4 * float(latencies.sum()))
             if search.keep_if_better():
                 stuck = 0
                 continue
@@ -167,6 +167,6 @@ def improve(
 
 
 def tail_and_mean(joins: Joins) -> tuple[float, float]:
-    """The 90th percentile and the mean of what sources experience."""
-    ways, _ = _Search(joins, 0.0, MEAN, (np.inf, np.inf)).ways()
-    return (float(np.percentile(ways, 90)), float(ways.mean())) if len(ways) else (0.0, 0.0)
+    """The 90th percentile and the mean of the sources' latencies."""
+    latencies, _ = _Search(joins, 0.0, MEAN, (np.inf, np.inf)).latencies()
+    return (float(np.percentile(latencies, 90)), float(latencies.mean())) if len(latencies) else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""What a placement sends over each link of a topology, and which links that is too much for.
+"""The traffic of a placement on each link of a topology, and the links that are overloaded by it.
 
 Every stream that arrives at a node is counted once on each link of the cheapest path from its source, and results on
 their way to the sink, at the selectivity given. Traffic follows replicas that come and go, at the price of their paths.
@@ -20,7 +20,7 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """A link in one direction, and what flows over it."""
+    """A link in one direction, and its traffic."""
 
     tail: NodeId
     tip: NodeId
@@ -42,7 +42,7 @@ class LinkTraffic:
         self.excess_mbps = 0.0
         """By how much all links together carry too much."""
         self._ranges: dict[tuple[int, int], dict[tuple[int, int], tuple[float, float]]] = {}
-        """What of a source a node takes in: for each replica and side its range, as shares of the stream."""
+        """The ranges of a source that a node takes in: for each replica and side, as shares of the stream."""
         for row in joins.rows().tolist():
             self.add(row)
 
@@ -135,7 +135,7 @@ def link_loads(joins: Joins, topology: Topology, tuple_bytes: float, selectivity
 
 
 def union(ranges: list[tuple[float, float]]) -> float:
-    """How much of a stream some ranges cover together.
+    """The share of a stream that some ranges cover together.
 
     >>> union([(0.0, 0.5), (0.25, 0.75)])
     0.75

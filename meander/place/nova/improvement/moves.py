@@ -57,7 +57,7 @@ def _weight(board: PlacedColumns, join: int) -> float:
 def improve_one(
     board: PlacedColumns, tree: Tree, row: int, taste: Taste, rules: Rules, nodes: Ints, costs: Floats, virtual: Floats
 ) -> float:
-    """Moves one replica if that pays, alone or with one that it pushes aside. Returns what was gained."""
+    """Moves one replica if that pays, alone or with one that it pushes aside. Returns the gain."""
     join, home = board.replicas[row].join, board.replicas[row].node
     cells, other = board.replicas[row].cells.copy(), np.empty(4, dtype=np.int32)
     before, own = cost_at(board, join, home, taste), _weight(board, join)
@@ -104,7 +104,7 @@ def improve_one(
 
 
 @njit(cache=True, nogil=True)
-def ways_of(board: PlacedColumns, rows: Ints, total: Floats, count: Ints, detour: Floats) -> None:
+def latencies_of(board: PlacedColumns, rows: Ints, total: Floats, count: Ints, detour: Floats) -> None:
     """Per join and side the sum of its replicas' ways from source to sink, their number, and per row its detour."""
     for i in range(rows.shape[0]):
         join, node = board.replicas[rows[i]].join, board.replicas[rows[i]].node
@@ -127,7 +127,7 @@ def restore_rows(board: PlacedColumns, tree: Tree, rows: Ints, join: Ints32, nod
 
 @njit(cache=True, nogil=True)
 def split_one(board: PlacedColumns, tree: Tree, row: int, taste: Taste, rules: Rules, virtual: Floats) -> float:
-    """Cuts one replica in two if both halves together fare better by a clear margin. Returns what was gained."""
+    """Cuts one replica in two if both halves together fare better by a clear margin. Returns the gain."""
     join, home = board.replicas[row].join, board.replicas[row].node
     cells = board.replicas[row].cells.copy()
     side = cut_side(board, join, cells)

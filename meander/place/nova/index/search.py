@@ -25,7 +25,7 @@ STACK = 256
 
 
 class Taste(NamedTuple):
-    """What a way of so many ms costs: itself, and beyond `tail_ms` a penalty that keeps the slowest few in check."""
+    """The cost of a latency in ms: itself, and beyond `tail_ms` a penalty that keeps the slowest few in check."""
 
     sink_weight: float
     tail_ms: float
@@ -35,7 +35,7 @@ class Taste(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Where a join's tuples come from and go to: points, and the heights that are paid wherever the join runs."""
+    """The origins and the goal of a join's tuples: points, and the heights that are paid wherever the join runs."""
 
     left: Floats
     right: Floats

@@ -1,9 +1,10 @@
-"""Which node with at least this much room is best for a join? A k-d tree that knows the most free capacity below.
+"""The index of nodes: finds the best node for a join among those with enough room. A k-d tree with the most free
+capacity below each box.
 
 Every box of the tree keeps the most free capacity and the least height of the nodes in it. A search leaves out boxes
-without room and boxes whose best corner cannot beat what was found. Taking or giving back capacity changes one path to
-the root; a node that joins goes into the leaf around it, which is cut in two when full; a node that leaves frees its
-slot. So the index is never stale, and nothing is built again.
+without room and boxes whose best corner cannot beat the best node so far. Taking or giving back capacity changes one
+path to the root; a node that joins goes into the leaf around it, which is cut in two when full; a node that leaves
+frees its slot. So the index is never stale, and nothing is built again.
 
 A search is bound by memory, so boxes are short rows of single precision, rounded outwards, and siblings lie side by
 side. All arrays live in `Tree`, a named tuple, so that compiled code elsewhere searches and updates without Python.
@@ -30,7 +31,7 @@ FILL = 20
 NOWHERE = -1
 DEEPEST = 256
 GONE = -1.0
-"""Room of a slot or box in which there is nobody; less than any need."""
+"""The room of an empty slot or box; less than any need."""
 ROUND = 1.2e-7
 """A little more than half the gap between neighbours in single precision, relative to them."""
 
@@ -56,7 +57,7 @@ class Tree(NamedTuple):
     slot_of: Ints32
     """Per node its slot, or NOWHERE."""
     used: Ints
-    """How many boxes and leaves exist."""
+    """The number of boxes and leaves."""
 
 
 def build(points: Floats, heights: Floats, free: Floats, alive: NDArray[np.bool_]) -> Tree:
@@ -190,7 +191,7 @@ def _select(nodes: Ints32, rows: Floats, a: int, b: int, middle: int, d: int) ->
 
 @njit(cache=True, nogil=True)
 def _summarise(tree: Tree, box: int) -> bool:
-    """Most free capacity and least height of a box from what is directly below; whether that changed."""
+    """Most free capacity and least height of a box from its children; whether that changed."""
     dimensions = tree.slot.shape[1] - 2
     most, least = np.float32(GONE), np.float32(np.inf)
     child = tree.links[box, CHILD]
@@ -254,7 +255,7 @@ def _stretch(tree: Tree, box: int, point: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def _outside(tree: Tree, box: int, point: Floats) -> float:
-    """How much a box would have to grow for a point."""
+    """The growth of a box that would include a point."""
     dimensions, total = point.shape[0], 0.0
     for d in range(dimensions):
         total += max(tree.box[box, LOW + d] - point[d], 0.0) + max(point[d] - tree.box[box, LOW + dimensions + d], 0.0)

@@ -1,4 +1,4 @@
-"""The best placement there is, for small cases: a mixed-integer program over cells, nodes and what arrives where.
+"""The best placement there is, for small cases: a mixed-integer program over cells, nodes and their input.
 
 Binary x[cell, node] says that a cell of a join's grid is at a node; y[piece, node] that a piece of a source arrives
 there, which costs its rate once, however many cells of however many joins read it. Joins may part a source differently:
@@ -41,15 +41,15 @@ class Exact:
 
 
 def cost_of(joins: Joins, sink_weight: float = 1.0) -> float:
-    """What a placement costs: per join the mean over its cells of both ways from source to sink."""
+    """The cost of a placement: per join the mean over its cells of both ways from source to sink."""
     board, total = joins.board, 0.0
     for r in joins.replicas():
         left, right = board.sources["node"][board.joins["ends"][r.join]]
         share = len(r.left) * len(r.right) / (r.left_parts * r.right_parts)
         nodes, sink = np.array([r.node]), np.array([board.joins["sink"][r.join]])
         onward = 2 * sink_weight * float(joins.latency_ms(nodes, sink)[0])
-        ways = sum(float(joins.latency_ms(np.array([end]), nodes)[0]) for end in (left, right))
-        total += share * (ways + onward)
+        latencies = sum(float(joins.latency_ms(np.array([end]), nodes)[0]) for end in (left, right))
+        total += share * (latencies + onward)
     return total
 
 
@@ -105,7 +105,7 @@ class _Pieces:
                 cuts = int(count[j, side])
                 borders.setdefault(self._source(j, side), set()).update(Fraction(k, cuts) for k in range(cuts + 1))
         self.rates_tps: list[float] = []
-        """Per piece what it costs where it arrives."""
+        """The cost of each piece at a node where it arrives."""
         self._first: dict[int, int] = {}
         self._borders = {source: sorted(found) for source, found in borders.items()}
         for source, found in self._borders.items():

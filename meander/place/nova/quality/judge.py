@@ -1,4 +1,4 @@
-"""How good a placement is: what tuples experience from source to sink, against sending them directly; and overload.
+"""The quality of a placement: latencies of tuples from source to sink, against sending them directly; and overload.
 
 A source's latency is its way to a node and on to the sink, averaged over its replicas; the 90th percentile and the mean
 over all sources are compared with those of direct transmission, which no placement can beat in a metric space.
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class TupleLatencies(Protocol):
-    """Whoever knows the latency between nodes: placed joins, or a problem."""
+    """A table of latencies between nodes: placed joins, or a problem."""
 
     def latency_ms(self, a: NDArray[np.integer[Any]], b: NDArray[np.integer[Any]]) -> Floats: ...
 
@@ -48,7 +48,7 @@ class Quality:
         return self.mean_ms - self.direct_mean_ms
 
 
-def ways(joins: Joins, by: TupleLatencies) -> tuple[Floats, Floats]:
+def latencies(joins: Joins, by: TupleLatencies) -> tuple[Floats, Floats]:
     """Per side of each placed join (all lefts, then all rights) its latency through its replicas, and directly."""
     board, rows = joins.board, joins.rows()
     owner, node = board.replicas["join"][rows], board.replicas["node"][rows]
@@ -67,7 +67,7 @@ def ways(joins: Joins, by: TupleLatencies) -> tuple[Floats, Floats]:
 
 def judge(joins: Joins, by: TupleLatencies | None = None) -> Quality:
     """A verdict by the latencies the joins were placed by, or by others, such as a problem with a measured matrix."""
-    through, direct = ways(joins, joins if by is None else by)
+    through, direct = latencies(joins, joins if by is None else by)
     in_use = np.flatnonzero(joins.board.nodes["load"] > 0)
     over = np.intersect1d(joins.overloaded(), in_use)
     return verdict(

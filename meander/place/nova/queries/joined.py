@@ -22,7 +22,7 @@ from meander.place.nova.queries.question import pairs_of_query, parts_of, proble
 from meander.place.nova.queries.shape import JoinShape, shape_of
 from meander.place.nova.queries.wiring import JoinPart, Wiring
 from meander.place.nova.running.joins import Joins
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from meander.place.rates import row_bytes
 from meander.place.room import in_steps
 
@@ -33,7 +33,7 @@ IMPROVE_S = 0.5
 def add_joined(catalog: Catalog, log: ChangeLog, query: Query, name: str) -> Wiring:
     """Writes the query into the plan, pinned to its nodes; the engine's next batch places it.
 
-    What Nova lets nodes take in is booked in the ledger for good: later queries get what is left.
+    What Nova lets nodes take in is booked in the ledger for good: later queries get the rest.
     """
     if name not in NAMES:
         raise unknown("way to place a join", name, NAMES, "ways to place a join")
@@ -48,7 +48,7 @@ def add_joined(catalog: Catalog, log: ChangeLog, query: Query, name: str) -> Wir
 
 
 def _by_nova(catalog: Catalog, shape: JoinShape, problem: JoinProblem) -> Joins:
-    joins = place(problem, Settings(improve_s=IMPROVE_S))
+    joins = place(problem, NovaSettings(improve_s=IMPROVE_S))
     if np.isfinite(catalog.topology.arcs.bandwidth_mbps[: catalog.topology.arcs.count]).any():
         widest = max(row_bytes(side.schema) for side in (shape.left, shape.right))
         respect_links(joins, catalog.topology, widest)

@@ -55,7 +55,7 @@ def left_deep(sources: int) -> list[JoinStep]:
 
 
 def rates(steps: list[JoinStep], source_tps: Floats) -> Floats:
-    """What each step sends on."""
+    """The output rate of each step."""
     out: list[float] = []
     for number, step in enumerate(steps):
         inputs = [float(source_tps[i]) if i >= 0 else _earlier(out, i, number) for i in (step.left, step.right)]
@@ -70,7 +70,7 @@ def _earlier(out: list[float], reference: int, number: int) -> float:
 
 
 def virtual_places(steps: list[JoinStep], source_points: Floats, source_tps: Floats, sink: Floats) -> Floats:
-    """The virtual place of every step of a sequence, coupled, weighted by what flows."""
+    """The virtual place of every step of a sequence, coupled, weighted by traffic."""
     sent = rates(steps, source_tps)
     springs = []
     for number, step in enumerate(steps):
@@ -121,7 +121,7 @@ def place_steps(
     source_tps: Floats,
     sink: int,
 ) -> list[int]:
-    """A node for each step: the nearest one to its virtual place that has room for what the step takes in.
+    """A node for each step: the nearest one to its virtual place that has room for the step's input.
 
     The step that takes in most chooses first.
     """

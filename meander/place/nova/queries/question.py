@@ -1,4 +1,5 @@
-"""From a query to Nova's question and back: which pairs of sources join, what nodes can take, which parts follow."""
+"""From a query to Nova's question and back: pairs of sources that join, capacities of nodes, and the parts that
+follow."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from meander.model.ids import NodeId
 from meander.model.operators import Map, WindowJoin
 from meander.model.streams import Stream
 from meander.place.catalog import Catalog
-from meander.place.costspace.upkeep import follow
+from meander.place.costspace.maintenance import follow
 from meander.place.nova.problem import JoinProblem, all_pairs, pairs_by_key
 from meander.place.nova.queries.shape import JoinShape, Side
 from meander.place.nova.queries.split import slots_of
@@ -23,7 +24,7 @@ ONLY = "only."
 """Begins a stream's option that says which value of a column each producer has: `only.region: p1=north, p2=south`."""
 
 Pairs = Sequence[tuple[int, int]]
-"""Which sources join, by their numbers on the left and on the right."""
+"""The sources that join, by their numbers on the left and on the right."""
 
 
 def pairs_of_query(shape: JoinShape, streams: Mapping[str, Stream]) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """The part of a query that Nova places: one join of two streams, filters and projections on either side of it.
 
-What comes before the join runs beside each source, what comes right behind it beside each part of the join; the rest of
-the query runs where its results go.
+Operators before the join run beside each source, those right behind it beside each part of the join; the rest of the
+query runs where its results go.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAIRING = (WindowJoin, Conjunction, Sequence)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One input of the join: a stream's producers, and what is done to their tuples on the way."""
+    """One input of the join: a stream's producers, and the operators on their way."""
 
     source: Source
     chain: tuple[Operator, ...]

@@ -1,8 +1,8 @@
-"""Which tuples of a stream belong to which part: a hash of the whole tuple, seen as a position in a ring of slots.
+"""The partition function: a hash of the whole tuple, seen as a position in a ring of slots.
 
-Every tuple has one position, which anybody can compute from the tuple itself, at its source and again at the node that
-joins it. A part is a range of positions. Nova's fractions become ranges by rounding down, so parts that touch as
-fractions touch as ranges: nothing is between them, and nothing is in two.
+Every tuple has one position, computed from the tuple alone, at its source and again at the node that joins it. A part
+is a range of positions. Nova's fractions become ranges by rounding down, so parts that touch as fractions touch as
+ranges: nothing is between them, and nothing is in two.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def predicate(schema: Schema, ranges: tuple[Slots, ...]) -> Expression:
 
 
 def share_of(expression: Expression) -> float | None:
-    """How much of a stream passes a predicate made here; None for any other predicate."""
+    """The share of a stream that passes a predicate made here; None for any other predicate."""
     tests = expression.args if isinstance(expression, Call) and expression.function == "or" else (expression,)
     total = 0
     for test in tests:

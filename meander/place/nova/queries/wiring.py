@@ -5,15 +5,15 @@
     source ─ split ──► arrival ─┘                  merge ──► merge ─ rest of the query ─ sink
     at the sources      at each node that joins               at the sink
 
-A split keeps the tuples that one node needs of one source: they travel there once, whoever reads them there. A merge on
+A split keeps the tuples that one node needs of one source: they travel there once, for all readers there. A merge on
 each node holds its parts together, so they are one fragment. All of these are ordinary operators, pinned to their
 nodes: deployment, markers, migration and recovery know nothing of parts.
 
 When the cut changes, a part that goes on under the same ranges keeps its operator, and moves with its state. A part
-whose ranges are not wanted any more *retires*: what arrives from then on is marked, and it makes no pairs of two
-marked tuples. Those are made by the parts that take its place, which begin with nothing. So a pair is made by the part
-that was in charge when the earlier of its tuples arrived, whatever happened since; when nothing is left that arrived
-before, the retired part is of no use any more.
+whose ranges are not wanted any more *retires*: what arrives from then on is marked, and it makes no pairs of two marked
+tuples. Those are made by the parts that take its place, which begin with nothing. So a pair is made by the part that
+was in charge when the earlier of its tuples arrived, whatever happened since; the retired part ends when no earlier
+tuple is left.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Running:
 
 
 Key = tuple[Operator, tuple[OperatorId, ...], NodeId]
-"""What tells operators without memory apart: two of the same are one."""
+"""The identity of an operator without memory: two with the same key are one."""
 
 
 class Wiring:
-    """One query's operators. It edits the plan and writes down what is to be placed; the engine does the rest."""
+    """One query's operators. It edits the plan and writes down operators to be placed; the engine does the rest."""
 
     def __init__(self, catalog: Catalog, log: ChangeLog, shape: JoinShape) -> None:
         self.catalog, self.log, self.shape = catalog, log, shape
@@ -79,12 +79,12 @@ class Wiring:
         self.parts: list[Running] = []
         self._made: dict[Key, OperatorId] = {}
         self._known: dict[Key, OperatorId] = {}
-        """What there was before the change that is being made."""
+        """The operators that existed before the change that is being made."""
         self._own: dict[OperatorId, None] = {}
         """All operators between the sources and the rest of the query."""
         self._merge: OperatorId | None = None
         self._rest: dict[OperatorId, OperatorId] = {}
-        """Operators of the query's plan behind the merge, and what they are here."""
+        """Operators of the query's plan behind the merge, and their counterparts here."""
         self._flag = fresh(("marked",), (*shape.left.schema.names, *shape.right.schema.names))[0]
         self._fresh: list[OperatorId] = []
 
@@ -142,7 +142,7 @@ class Wiring:
     # ---------------------------------------------------------------- operators
 
     def _write(self, cause: str) -> None:
-        """Makes the plan what the parts say, and writes down what has to be placed or removed."""
+        """Changes the plan to match the parts, and writes down operators to be placed or removed."""
         before, self._known, self._made, self._fresh = self._own, self._made, {}, []
         moved = self._build()
         assert self._merge is not None
@@ -154,7 +154,7 @@ class Wiring:
         self.log.write([*self._fresh, *moved, *gone], (), cause)
 
     def _build(self) -> list[OperatorId]:
-        """Adds what is missing, connects what stays; returns what has to move."""
+        """Adds missing operators, connects those that stay; returns those that have to move."""
         moved: list[OperatorId] = []
         ends = self._ends_of_sources({p.part.source(side) for p in self.parts for side in (LEFT, RIGHT)})
         needed: dict[tuple[int, int, NodeId], list[Slots]] = {}
@@ -219,7 +219,7 @@ class Wiring:
         side: int,
         splits: dict[tuple[int, int, NodeId], tuple[OperatorId, tuple[Slots, ...]]],
     ) -> OperatorId:
-        """What one side of a part reads: its own positions, marked if it has retired."""
+        """The input of one side of a part: its own positions, marked if it has retired."""
         part = running.part
         split, covered = splits[side, part.source(side), part.node]
         own = self._kept(split, together([part.slots(side)]), covered, part.node)
@@ -312,7 +312,7 @@ class Wiring:
         record.inputs = inputs
 
     def _remove(self, operators: Sequence[OperatorId]) -> None:
-        """Marks operators that nobody reads any more, and counts them out."""
+        """Marks operators without readers for removal, and takes them out of the counts."""
         plan, gone = self.catalog.plan, set(operators)
         for operator in operators:
             record = plan[operator]

@@ -1,1 +1,1 @@
-"""Joins that are placed: their columns, and changes at the price of what they touch."""
+"""Joins that are placed: their columns, and changes whose cost grows with the rows they touch."""

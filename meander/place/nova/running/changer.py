@@ -1,4 +1,5 @@
-"""How events change a board: replicas taken away and made again, rows dropped and put back, each step undoable."""
+"""The effect of events on placed joins: replicas taken away and made again, rows dropped and put back, each step
+undoable."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ Piece = tuple[int, Cells, Parts]
 
 @dataclass(slots=True)
 class ColumnChange:
-    """What one event did: replicas that were taken away and that were made, and joins left without room."""
+    """The effect of one event: replicas taken away, replicas made, and joins left without room."""
 
     event: str
     removed: list[tuple[int, Piece]] = field(default_factory=list)
@@ -45,7 +46,7 @@ class ColumnChange:
 
 
 class Changer:
-    """Placed joins and what has happened to them; `history` holds what can be undone."""
+    """Placed joins and their changes; `history` holds those that can be undone."""
 
     def __init__(self, joins: Joins, *, keep: int = 1000) -> None:
         self.joins = joins

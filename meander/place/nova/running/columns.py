@@ -1,4 +1,4 @@
-"""The state of a placement as arrays: nodes and what arrives there, sources, joins, and the replicas of each join.
+"""The state of a placement as arrays: nodes and their input, sources, joins, and the replicas of each join.
 
 A join of a left and a right source is a grid: tuples of the left are numbered into `parts` partitions, those of the
 right as well, and every cell of the grid must be at exactly one node. A replica is a rectangle of cells at a node. A
@@ -117,7 +117,7 @@ def use_all(board: PlacedColumns, joins: int) -> None:
 def _onwards(
     board: PlacedColumns, replica: int, source: int, reached: float, end: float, start: float
 ) -> tuple[float, float]:
-    """How far one replica's range of a source covers on from `reached`, or else where it starts to; if not better."""
+    """The end of the range of one replica that covers `reached`, or else the start of its next range; if not better."""
     join = board.replicas[replica].join
     for side in range(2):
         if board.joins[join].ends[side] == source:
@@ -180,7 +180,7 @@ def demand(board: PlacedColumns, join: int, cells: Ints32) -> float:
 
 @njit(cache=True, nogil=True)
 def extra(board: PlacedColumns, join: int, cells: Ints32, node: int) -> float:
-    """Tuples per second that a rectangle of cells adds to what a node takes in."""
+    """Tuples per second that a rectangle of cells adds to a node's input."""
     if board.nodes[node].first == NOWHERE:
         return demand(board, join, cells)
     total = 0.0

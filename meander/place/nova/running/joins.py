@@ -1,4 +1,4 @@
-"""Placed joins: what Nova holds between events. Built by `place`, changed by `reoptimise`, read by everybody else."""
+"""Placed joins: Nova's state between events. Built by `place`, changed by `reoptimise`, read by all others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from meander.place.nova.running.columns import (
     Rows,
     use_all,
 )
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,17 +54,17 @@ class Replica:
 
 @dataclass
 class Joins:
-    """The board, its index, the virtual places, and what could not be placed."""
+    """The board, its index, the virtual places, and joins that could not be placed."""
 
     board: PlacedColumns
     tree: Tree
-    settings: Settings
+    settings: NovaSettings
     rules: Rules
     taste: Taste
     alive: NDArray[np.bool_]
-    """Which nodes exist."""
+    """A flag for each node: whether it exists."""
     active: NDArray[np.bool_]
-    """Which joins exist."""
+    """A flag for each join: whether it exists."""
     status: NDArray[np.int8]
     """Per join `placing.PLACED` or why it is not."""
     virtual: Floats
@@ -76,7 +76,7 @@ class Joins:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def none_placed(problem: JoinProblem, settings: Settings, virtual: Floats) -> Joins:
+    def none_placed(problem: JoinProblem, settings: NovaSettings, virtual: Floats) -> Joins:
         """All joins of a problem, none of them placed yet."""
         board = board_of(problem, settings.sigma)
         alive = np.asarray(~np.isnan(board.points).any(axis=1))
@@ -140,12 +140,12 @@ class Joins:
         return np.flatnonzero(nodes["load"] > nodes["capacity"] * (1 + 1e-9) + 1e-6)
 
     def traffic_tps(self) -> float:
-        """What all nodes take in together."""
+        """The input of all nodes together."""
         return float(self.board.nodes["load"].sum())
 
 
 def board_of(problem: JoinProblem, sigma: float | None) -> PlacedColumns:
-    """An empty board: no replica yet, the number of parts decided. There are spare rows for what comes later."""
+    """An empty board: no replica yet, the number of parts decided. There are spare rows for later joins."""
     nodes, sources, joins = problem.nodes, len(problem.source_node), problem.joins
     left, right = problem.source_tps[problem.join_left], problem.source_tps[problem.join_right]
     split = sigma_for(left, right, problem.bandwidth_tps) if sigma is None else sigma
@@ -206,7 +206,7 @@ def index_of(board: PlacedColumns, alive: NDArray[np.bool_]) -> Tree:
     return trees.build(board.points, board.nodes["height"], board.nodes["capacity"] - board.nodes["load"], alive)
 
 
-def taste_of(problem: JoinProblem, settings: Settings) -> Taste:
+def taste_of(problem: JoinProblem, settings: NovaSettings) -> Taste:
     """The taste that settings leave open, decided by the problem."""
     weight, slack = settings.sink_weight, settings.slack
     if weight is None:

@@ -1,6 +1,7 @@
-"""Changes at run time, at the price of what they touch: only replicas of affected joins move, and the index follows.
+"""Changes at run time, whose cost grows with the rows they touch: only replicas of affected joins move, and the index
+follows.
 
-Every event returns what it moved and can be undone, last one first. An event that cannot be carried out raises before
+Every event returns its moves and can be undone, last one first. An event that cannot be carried out raises before
 anything is changed; joins that find no room any more are reported as unplaced and tried again when they are next
 touched, or by `retry`.
 """
@@ -103,7 +104,7 @@ class Reoptimiser(Changer):
         return self._remember(change)
 
     def add_source(self, node: int, rate_tps: float) -> int:
-        """A new source, joined with nobody yet; its row is returned."""
+        """Adds a source without partners and returns its row."""
         self._node(node)
         if not (rate_tps > 0 and np.isfinite(rate_tps)):
             raise InputError(f"a source must have a positive rate, not {rate_tps:g}")

@@ -1,1 +1,1 @@
-"""Channels between sites over Arrow Flight: readers pull, proofs say who they are."""
+"""Channels between sites over Arrow Flight: readers pull, and show proofs."""

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from meander.model.errors import InputError
-from meander.run.channels.flight.proof import FOR, SIGNED, WAY, PeerAddress, signature
+from meander.run.channels.flight.proof import FOR, ROUTE, SIGNED, PeerAddress, signature
 
 ORDER_S = 15.0
-"""How long an order may take until it is asked again."""
+"""The time after which an order without an answer is given up."""
 PULL_S = 20.0
-"""How long a pull may take beyond the time that it waits for something to come."""
+"""The time that a pull may take beyond its own waiting time."""
 _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -27,24 +27,24 @@ _OPTIONS = [
 
 
 class AwayError(Exception):
-    """Nobody answers there now; asking again later may help."""
+    """No answer from the other site; asking again later may help."""
 
 
-class RefusedError(InputError):
+class PeerRefusedError(InputError):
     """The other side said no, and why."""
 
 
 class FlightClient:
-    """One other site, as one of ours asks it. For several threads.
+    """The client of one other site. For several threads.
 
-    A connection is never closed while somebody may use it, which ends the process: whoever gives it up lets go of it,
-    and it is closed with the last answer that comes over it.
+    A connection is never closed while a thread may use it, which would end the process: a thread that gives it up drops
+    its reference, and it is closed with the last answer that comes over it.
     """
 
-    def __init__(self, contact: PeerAddress, me: str, authority: bytes | None = None) -> None:
-        """`authority` is the certificate of whoever signed the other's; needed where addresses have TLS."""
-        self.contact, self._me, self._authority = contact, me, authority
-        self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {contact.proof}".encode())]
+    def __init__(self, peer: PeerAddress, me: str, authority: bytes | None = None) -> None:
+        """`authority` is the certificate that signed the other's; needed where addresses have TLS."""
+        self.peer, self._me, self._authority = peer, me, authority
+        self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {peer.proof}".encode())]
         self._lock = threading.Lock()
         self._client: Any = None
 
@@ -60,7 +60,7 @@ class FlightClient:
         return json.loads(results[0].body.to_pybytes())
 
     def get(self, ticket: Mapping[str, Any], timeout_s: float | None = None) -> ReceivedParts:
-        """What a ticket gives, piece by piece."""
+        """Yields the chunks of a ticket."""
         client = self._connected()
         try:
             limit = PULL_S + float(ticket.get("wait_ms", 0)) / 1000 if timeout_s is None else timeout_s
@@ -72,10 +72,10 @@ class FlightClient:
     def signed(self, ticket: Mapping[str, Any]) -> dict[str, Any]:
         """A ticket for this site that others may pass on."""
         said = {**ticket, FOR: self._me}
-        return {**said, SIGNED: signature(self.contact.proof, said)}
+        return {**said, SIGNED: signature(self.peer.proof, said)}
 
     def close(self) -> None:
-        """What is under way ends by itself; the next question makes a new connection."""
+        """Drops the connection: requests in flight end by themselves; the next one makes a new connection."""
         with self._lock:
             self._client = None
 
@@ -84,9 +84,9 @@ class FlightClient:
             if self._client is None:
                 tls = {"tls_root_certs": self._authority} if self._authority is not None else {}
                 try:
-                    self._client = flight.FlightClient(self.contact.address, generic_options=_OPTIONS, **tls)
+                    self._client = flight.FlightClient(self.peer.address, generic_options=_OPTIONS, **tls)
                 except (flight.FlightError, pa.ArrowException, OSError) as error:
-                    raise AwayError(f"no way to {self.contact.address}: {_first_line(error)}") from None
+                    raise AwayError(f"no way to {self.peer.address}: {_first_line(error)}") from None
             return self._client
 
     def _give_up(self, client: Any) -> None:
@@ -99,34 +99,37 @@ class FlightClient:
         return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
 
     def _understood(self, error: Exception, client: Any) -> Exception:
-        """What an error means; a connection that may be broken is given up."""
+        """Translates an error; a connection that may be broken is given up."""
         if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
-            return RefusedError(_first_line(error))
+            return PeerRefusedError(_first_line(error))
         if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | flight.FlightCancelledError):
             self._give_up(client)
-            return AwayError(f"no answer from {self.contact.address}: {_first_line(error)}")
+            return AwayError(f"no answer from {self.peer.address}: {_first_line(error)}")
         if isinstance(error, flight.FlightServerError):
-            return RefusedError(_first_line(error))
+            return PeerRefusedError(_first_line(error))
         if isinstance(error, flight.FlightError | pa.ArrowException | OSError):
             self._give_up(client)
-            return AwayError(f"no answer from {self.contact.address}: {_first_line(error)}")
+            return AwayError(f"no answer from {self.peer.address}: {_first_line(error)}")
         return error
 
 
 def get_along(
-    way: Sequence[str], ticket: Mapping[str, Any], asker: Callable[[str], FlightClient], timeout_s: float | None = None
+    route: Sequence[str],
+    ticket: Mapping[str, Any],
+    client_of: Callable[[str], FlightClient],
+    timeout_s: float | None = None,
 ) -> ReceivedParts:
-    """What the last site of a way gives; those before it only pass it on."""
-    if len(way) > 1:
-        ticket = {**asker(way[-1]).signed(ticket), WAY: list(way[1:])}
-    return asker(way[0]).get(ticket, timeout_s)
+    """Yields the answer of the last site of a route; those before it only pass it on."""
+    if len(route) > 1:
+        ticket = {**client_of(route[-1]).signed(ticket), ROUTE: list(route[1:])}
+    return client_of(route[0]).get(ticket, timeout_s)
 
 
 class ReceivedParts:
     """The answer to a ticket as it comes."""
 
     def __init__(self, reader: Any, understood: Callable[[Exception], Exception]) -> None:
-        """`understood` says what an error means; it keeps the connection for as long as there is this."""
+        """`understood` translates errors; it keeps the connection for as long as there is this."""
         self._reader, self._understood = reader, understood
         self.schema: pa.Schema = self._once(lambda: reader.schema)
 
@@ -141,7 +144,7 @@ class ReceivedParts:
             yield piece
 
     def cancel(self) -> None:
-        """Ends it, from any thread: whoever waits for the next piece gets an error."""
+        """Ends it, from any thread: a thread that waits for the next chunk gets an error."""
         self._reader.cancel()
 
     def _once(self, ask: Any) -> Any:
@@ -152,7 +155,7 @@ class ReceivedParts:
 
 
 def _first_line(error: Exception) -> str:
-    """What an error says, without what the libraries below add to it."""
+    """The message of an error, without the additions of libraries."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     for end in (". Detail:", ". gRPC client debug context:", ". Client context:"):
         text = text.split(end)[0]

@@ -1,7 +1,7 @@
 """Proofs: how a site shows another one who it is, without any token on the way.
 
 The key of a site is the hash of its token: the site has the token, the coordinator the hash. A proof is good for one
-asker at one site; the coordinator makes those that a site needs and tells it. What goes through relays is signed with
+client at one site; the coordinator makes those that a site needs and tells it. What goes through relays is signed with
 the proof instead of showing it: a relay can pass a request on, and neither make one nor change it.
 """
 
@@ -18,8 +18,8 @@ COORDINATOR = "coordinator"
 """The name under which orders are given."""
 HOME = "home"
 """The name of the coordinator's own host among the sites."""
-WAY, FOR, SIGNED = "way", "for", "signed"
-"""Of a ticket that goes through relays: the sites that are left to pass, who wants it, and what shows that."""
+ROUTE, FOR, SIGNED = "way", "for", "signed"
+"""Of a ticket that goes through relays: the sites that are left to pass, the client, and its signature."""
 
 
 def key_of(token: str) -> str:
@@ -27,24 +27,25 @@ def key_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def proof(key: str, asker: str) -> str:
-    """What `asker` shows at the site with this key."""
-    return hmac.new(key.encode(), asker.encode(), hashlib.sha256).hexdigest()
+def proof(key: str, peer: str) -> str:
+    """The proof that `peer` shows at the site with this key."""
+    return hmac.new(key.encode(), peer.encode(), hashlib.sha256).hexdigest()
 
 
-def is_proof(key: str, asker: str, shown: str) -> bool:
-    return _is_same(proof(key, asker), shown)
+def is_proof(key: str, peer: str, shown: str) -> bool:
+    return _is_same(proof(key, peer), shown)
 
 
 def signature(proof: str, ticket: Mapping[str, Any]) -> str:
-    """What shows the last site on a way that whoever has this proof wants this; the way itself does not count."""
-    said = {name: value for name, value in ticket.items() if name not in (WAY, SIGNED)}
+    """The signature of a ticket: shows the last site on a route that the owner of this proof made the request; the
+    route itself is not signed."""
+    said = {name: value for name, value in ticket.items() if name not in (ROUTE, SIGNED)}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hmac.new(proof.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
-def is_signed(key: str, asker: str, ticket: Mapping[str, Any]) -> bool:
-    return _is_same(signature(proof(key, asker), ticket), str(ticket.get(SIGNED, "")))
+def is_signed(key: str, peer: str, ticket: Mapping[str, Any]) -> bool:
+    return _is_same(signature(proof(key, peer), ticket), str(ticket.get(SIGNED, "")))
 
 
 def _is_same(right: str, shown: str) -> bool:
@@ -53,7 +54,7 @@ def _is_same(right: str, shown: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where a site can be asked, and what has to be shown there."""
+    """The address of a site, and the proof to show there."""
 
     address: str
     proof: str

@@ -1,48 +1,45 @@
-"""Pulling: copies of channels whose logs are at other sites, kept ahead of what is processed here.
+"""Pulling: copies of channels whose logs are at other sites, kept ahead of processing.
 
-Which channels come from where is in the store (`copy` notes), so pulling goes on after a restart without anybody being
-asked. One thread for each way; a request says how far each copy is and how far it has been processed, which is what
-lets the sender forget. A copy that is far enough ahead is not asked for until it has been worked off.
+The source of each channel is in the store (`CopyRecord`), so pulling goes on after a restart by itself. One thread for
+each route; a request says how far each copy is and how far it has been processed, which is what lets the sender forget.
+A copy that is far enough ahead is not asked for until it has been worked off.
 
-What comes over a broker that both sites share is asked for and told of with the same requests; only the records take
-another way, and `take` is where they arrive.
+Records that come over a broker which both sites share are requested and acknowledged with the same requests; only the
+records themselves take another way, and arrive at `take`.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
-from meander.run.channels.flight.client import AwayError, FlightClient, RefusedError, get_along
+from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError, get_along
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch
 from meander.run.store.commit import Commit, CommitConflictError
 from meander.run.store.journal import JournalError
+from meander.run.store.records.record import Record
+from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
 AHEAD_RECORDS = 200_000
-"""How far a copy may be ahead of what is processed."""
+"""The number of records by which a copy may be ahead of processing."""
 WAIT_MS, FULL_WAIT_MS = 1_000, 50
 TELL_MS = 200
-"""How long a request waits that brings nothing, because the records come over a broker."""
+"""The waiting time of a request that brings nothing, because the records come over a broker."""
 MOST_BYTES = 8_000_000
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-Way = tuple[str, ...]
-"""The sites on the way to a log, nearest first; the last one has it."""
-
-
-def copy_note(channel: ChannelId) -> str:
-    """Under which name the store remembers where a copy comes from."""
-    return f"copy {channel}"
+Route = tuple[str, ...]
+"""The sites on the route to a log, nearest first; the last one has it."""
 
 
 class Brokered(Protocol):
-    """What comes over a broker."""
+    """The receiver of records over a broker."""
 
     def shares(self, site: str) -> bool:
         """Whether the records of a site do."""
@@ -53,7 +50,7 @@ class Brokered(Protocol):
 
 @dataclass(slots=True)
 class PullMetrics:
-    """What came over the network."""
+    """The totals of records that came over the network."""
 
     ranges: int = 0
     records: int = 0
@@ -68,41 +65,41 @@ class Pulling:
     def __init__(
         self,
         store: Store,
-        asker: Callable[[str], FlightClient],
+        client_of: Callable[[str], FlightClient],
         ahead_records: int = AHEAD_RECORDS,
         broker: Brokered | None = None,
     ) -> None:
-        """`asker` gives the way to ask a site; it raises AwayError while its address is not known."""
-        self.store, self._asker, self._ahead, self._broker = store, asker, ahead_records, broker
+        """`client_of` gives the client of a site; it raises AwayError while its address is not known."""
+        self.store, self._client_of, self._ahead, self._broker = store, client_of, ahead_records, broker
         self.metrics = PullMetrics()
-        self.problems: dict[Way, str] = {}
-        """Ways on which nothing comes now, with the reason."""
+        self.problems: dict[Route, str] = {}
+        """Routes on which nothing comes now, with the reason."""
         self.refused: dict[ChannelId, str] = {}
         """Channels that were not given when they were last asked for, with the reason."""
         self.wanted_whole: Callable[[], Collection[ChannelId]] = frozenset
-        """Channels that nobody processes here before all of them is here, so that no bound may hold them up."""
-        self._damaged: dict[Way, str] = {}
-        """What came damaged, for the sender to hear of with the next request."""
-        self._threads: dict[Way, threading.Thread] = {}
-        self._ways: dict[Way, tuple[ChannelId, ...]] = {}
+        """Channels that are processed here only once all of them is here, so that no bound may hold them up."""
+        self._damaged: dict[Route, str] = {}
+        """Damaged ranges, reported to the sender with the next request."""
+        self._threads: dict[Route, threading.Thread] = {}
+        self._routes: dict[Route, tuple[ChannelId, ...]] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
 
     def refresh(self) -> None:
         """Looks again which channels come from where; call it after that has changed."""
-        with self._lock:  # whoever looks later sees more: what it found must not be replaced by less
-            found: dict[Way, list[ChannelId]] = {}
-            for key, way in self.store.notes("copy ").items():
-                if way:
-                    found.setdefault(tuple(way), []).append(ChannelId(int(key.split(" ")[1])))
-            self._ways = {way: tuple(channels) for way, channels in found.items()}
+        with self._lock:  # a later reading sees more: its result must not be replaced by less
+            found: dict[Route, list[ChannelId]] = {}
+            for copy in self.store.records(CopyRecord).values():
+                if copy.route:
+                    found.setdefault(copy.route, []).append(copy.channel)
+            self._routes = {route: tuple(channels) for route, channels in found.items()}
             if self._stopping.is_set():
                 return
-            for way in self._ways:
-                thread = self._threads.get(way)
+            for route in self._routes:
+                thread = self._threads.get(route)
                 if thread is None or not thread.is_alive():
-                    thread = threading.Thread(target=self._run, args=(way,), name=f"pull {way[-1]}", daemon=True)
-                    self._threads[way] = thread
+                    thread = threading.Thread(target=self._run, args=(route,), name=f"pull {route[-1]}", daemon=True)
+                    self._threads[route] = thread
                     thread.start()
         self.store.nudge()
 
@@ -110,7 +107,7 @@ class Pulling:
     def senders(self) -> set[str]:
         """The sites that have the logs."""
         with self._lock:
-            return {way[-1] for way, channels in self._ways.items() if channels}
+            return {route[-1] for route, channels in self._routes.items() if channels}
 
     def stop(self) -> None:
         self._stopping.set()
@@ -120,41 +117,41 @@ class Pulling:
         for thread in threads:
             thread.join(timeout=5.0)
 
-    def _run(self, way: Way) -> None:
+    def _run(self, route: Route) -> None:
         failures = 0
         while not self._stopping.is_set():
             with self._lock:
-                channels = self._ways.get(way, ())
+                channels = self._routes.get(route, ())
                 if not channels:
-                    del self._threads[way]
-                    self.problems.pop(way, None)
+                    del self._threads[route]
+                    self.problems.pop(route, None)
                     return
             try:
-                self.pull(way, channels)
+                self.pull(route, channels)
                 failures = 0
-                self.problems.pop(way, None)
-            except (AwayError, RefusedError, DamagedError, JournalError) as error:
-                self._failed(way, error, failures)
+                self.problems.pop(route, None)
+            except (AwayError, PeerRefusedError, DamagedError, JournalError) as error:
+                self._failed(route, error, failures)
                 self._stopping.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
                 failures += 1
             except Exception as error:  # nothing that goes wrong with one request may end the others
-                _log.exception("pulling from %s failed; it is tried again", way[-1])
-                self._failed(way, error, failures)
+                _log.exception("pulling from %s failed; it is tried again", route[-1])
+                self._failed(route, error, failures)
                 self._stopping.wait(PAUSES_S[-1])
 
-    def _failed(self, way: Way, error: Exception, failures: int) -> None:
+    def _failed(self, route: Route, error: Exception, failures: int) -> None:
         self.metrics.failures += 1
         if isinstance(error, DamagedError):
             self.metrics.damaged += 1
-            self._damaged[way] = str(error)
+            self._damaged[route] = str(error)
         if not failures:
-            _log.warning("nothing comes from %s: %s", way[-1], error)
-        self.problems[way] = str(error)
+            _log.warning("nothing comes from %s: %s", route[-1], error)
+        self.problems[route] = str(error)
 
-    def pull(self, way: Way, channels: Iterable[ChannelId]) -> int:
+    def pull(self, route: Route, channels: Iterable[ChannelId]) -> int:
         """One request; says how many records came."""
-        broker = self._broker if self._broker is not None and self._broker.shares(way[-1]) else None
-        reached = None if broker is None else broker.reached(way[-1])  # before the positions: these count on it
+        broker = self._broker if self._broker is not None and self._broker.shares(route[-1]) else None
+        reached = None if broker is None else broker.reached(route[-1])  # before the positions: these count on it
         asked = self._positions(channels)
         if not asked:
             self._stopping.wait(PAUSES_S[1])
@@ -169,27 +166,28 @@ class Pulling:
         if broker is not None:
             ticket["publish"] = {str(c): tail for c, (tail, _) in asked.items()}
             ticket["reached"] = reached
-        if way in self._damaged:
-            ticket["damaged"] = self._damaged.pop(way)
+        if route in self._damaged:
+            ticket["damaged"] = self._damaged.pop(route)
         came = 0
-        for piece in get_along(way, ticket, self._asker):
+        for piece in get_along(route, ticket, self._client_of):
             if self._stopping.is_set():
                 break
             came += self.take(from_batch(piece.data))
         return came
 
     def _positions(self, channels: Iterable[ChannelId]) -> dict[ChannelId, tuple[int, int]]:
-        """Where each copy ends, and how far it is processed; not of those that are cut."""
+        """The end of each copy, and the position of its processing; not of those that are cut."""
         with self.store.lock:
             views = self.store.views.channels.by_id
             found = {c: view for c in channels if (view := views.get(c)) is not None and not view.is_cut}
             return {c: (view.tail, view.head) for c, view in found.items()}
 
-    def take(self, ranges: Iterable[ChannelRange], notes: Mapping[str, Any] | None = None) -> int:
-        """Appends what came, each record once; says how many were new. If any are, `notes` go into their commit.
+    def take(self, ranges: Iterable[ChannelRange], *records: Record[Any]) -> int:
+        """Appends the tuples that came, each once; returns the number of new ones. If there are any, `records` go into
+        their commit.
 
-        While a channel changes its way two threads may bring the same records: nobody else appends between the look
-        at where a copy ends and the commit.
+        While a channel changes its route two threads may bring the same records: no other thread appends between
+        reading the end of a copy and the commit.
         """
         with self.store.lock:
             fresh = [left for found in ranges if (left := self._fresh(found)) is not None]
@@ -198,9 +196,9 @@ class Pulling:
             schemas, views = self.store.views.schemas.by_number, self.store.views.channels.by_id
             try:
                 appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
-                self.store.commit(Commit(appends=appends, notes=notes or {}))
+                self.store.commit(Commit(appends=appends, records=records))
             except (InputError, CommitConflictError) as error:
-                raise RefusedError(f"records that came do not fit: {error}") from error
+                raise PeerRefusedError(f"records that came do not fit: {error}") from error
         came = sum(found.stop - found.start for found in fresh)
         self.metrics.records += came
         self.metrics.ranges += len(fresh)
@@ -208,9 +206,9 @@ class Pulling:
         return came
 
     def _fresh(self, found: ChannelRange) -> ChannelRange | None:
-        """What of a range goes on where its copy ends.
+        """The part of a range that continues its copy.
 
-        Nothing when it came before, when something is missing in between, or when nobody wants it any more.
+        Nothing when it came before, when something is missing in between, or when the channel is not wanted any more.
         """
         control = found.checked()
         if "problem" in control:

@@ -1,4 +1,4 @@
-"""Ranges of channels on the wire: what was read from a log, as it is appended to a copy of it elsewhere.
+"""Ranges of channels in transit: records that were read from a log, as they are appended to a copy of it elsewhere.
 
 A range says which sequence numbers it covers, where its watermarks and markers are, and carries the tuples between them
 as one Arrow batch. It checks itself: what arrives damaged is recognised and asked for again.
@@ -62,19 +62,19 @@ class ChannelRange:
 
     @staticmethod
     def refusal(channel: ChannelId, problem: str, **facts: Any) -> ChannelRange:
-        """Why a channel gives nothing."""
+        """The reason why a channel gives nothing."""
         control = json.dumps({"problem": problem, **facts})
         return ChannelRange(channel, 0, 0, control, b"", checksum(control, b""))
 
     def checked(self) -> dict[str, Any]:
-        """What `control` says; raises DamagedError when the range is not what was sent."""
+        """The content of `control`; raises DamagedError when the range differs from the one that was sent."""
         if checksum(self.control, self.body) != self.checksum:
             raise DamagedError(f"records {self.start} to {self.stop} of channel {self.channel} arrived damaged")
         found: dict[str, Any] = json.loads(self.control)
         return found
 
     def after(self, first: int, schema: pa.Schema) -> ChannelRange:
-        """What is left of a range from a number on."""
+        """The rest of a range from a number on."""
         control = self.checked()
         watermarks = [(int(p), int(value)) for p, value in control["watermarks"]]
         markers = [(int(p), Marker.from_json(m)) for p, m in control["markers"]]
@@ -118,7 +118,7 @@ def checksum(control: str, body: bytes | pa.Buffer) -> int:
 
 
 def to_batch(ranges: Sequence[ChannelRange]) -> pa.RecordBatch:
-    """Ranges as one batch of the wire."""
+    """Ranges as one batch of Arrow."""
     bodies = pa.array([r.body if isinstance(r.body, bytes) else r.body.to_pybytes() for r in ranges], pa.large_binary())
     return pa.RecordBatch.from_arrays(
         [
@@ -134,7 +134,7 @@ def to_batch(ranges: Sequence[ChannelRange]) -> pa.RecordBatch:
 
 
 def from_batch(batch: pa.RecordBatch) -> list[ChannelRange]:
-    """What `to_batch` was given; bodies are not copied."""
+    """The inverse of `to_batch`; bodies are not copied."""
     channels, starts, stops, controls, _, sums = (batch.column(i).to_pylist() if i != 4 else [] for i in range(6))
     bodies = batch.column(4)
     return [

@@ -1,6 +1,6 @@
-"""Who was refused at a door, in the log: each asker and reason at most once a minute, so that nobody can fill it.
+"""Refused requests in the log: each client and reason at most once a minute, so that no client can fill it.
 
-Those who do not show who they are count as one, whatever they call themselves; all others are sites of this fleet.
+Clients without a valid proof count as one, whatever name they give; all others are sites of this fleet.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Refusals:
         self._told: dict[tuple[str | None, str], float] = {}
         self.count = 0
 
-    def note(self, asker: str | None, reason: str, *, claimed: str = "", level: int = logging.WARNING) -> None:
-        """`asker` is None for somebody who has not shown who it is, but may have `claimed` to be somebody."""
-        key, now = (asker, reason[:LONGEST]), self._clock()
+    def note(self, peer: str | None, reason: str, *, claimed: str = "", level: int = logging.WARNING) -> None:
+        """`peer` is None for a client without a valid proof, which may have `claimed` a name."""
+        key, now = (peer, reason[:LONGEST]), self._clock()
         with self._lock:
             self.count += 1
             if now - self._told.get(key, -EVERY_S) < EVERY_S:
@@ -35,5 +35,5 @@ class Refusals:
             if len(self._told) >= MOST:
                 self._told = {k: at for k, at in self._told.items() if now - at < EVERY_S}
             self._told[key] = now
-        who = repr(asker) if asker is not None else f"somebody who says to be {claimed[:LONGEST]!r}"
-        _log.log(level, "%s was refused at the door: %s", who, key[1])
+        who = repr(peer) if peer is not None else f"a client that says to be {claimed[:LONGEST]!r}"
+        _log.log(level, "%s was refused: %s", who, key[1])

@@ -1,7 +1,7 @@
-"""A site's door: other sites pull channels and state from here, the coordinator gives orders here.
+"""A site's RPC server: other sites pull channels and state from here, the coordinator gives orders here.
 
-Everybody shows who it is before anything is looked at. The server keeps nothing: what was sent and what may be
-forgotten follows from what the asker says with its next request.
+Every client shows its proof before its request is read. The server keeps no state about clients: their next request
+says which records they have, and so which may be forgotten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.flight as flight
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.channels.flight.client import FlightClient
-from meander.run.channels.flight.proof import COORDINATOR, FOR, WAY, is_proof, is_signed
+from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, is_proof, is_signed
 from meander.run.channels.flight.ranges import RANGES, ChannelRange, to_batch
 from meander.run.channels.flight.refusals import Refusals
 from meander.run.store.commit import Commit
@@ -46,9 +46,9 @@ class PullRequest:
     """Channels that a reader wants over a broker."""
 
     firsts: Mapping[ChannelId, int]
-    """Where its copies end."""
+    """The ends of its copies."""
     done: Mapping[ChannelId, int]
-    """How far it has processed them."""
+    """The positions up to which it has processed them."""
     reached: tuple[str, int] | None
     """Up to where it had read what the broker has for it, before: which topic that was, and the next offset."""
 
@@ -62,7 +62,7 @@ class Chunks(Protocol):
 
 
 class RequestHandler(Protocol):
-    """What a site's door opens to: who may have what, and who carries orders out."""
+    """The handler behind the server: decides which site may have what, and carries orders out."""
 
     def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
         """Whether a site may have a channel's records, through another one if `via` differs from it."""
@@ -77,25 +77,25 @@ class RequestHandler(Protocol):
     def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
         """State that goes to a site, through another one if `via` differs from it.
 
-        Its chunks, its tables' numbers here, and what tells this export from others.
+        Its chunks, its tables' numbers here, and the number of this export.
         """
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         """Carries an order of the coordinator's out; gives the answer."""
 
     def asker(self, site: str) -> FlightClient:
-        """A way to ask another site, for what is only passed through."""
+        """The client of another site, for requests that are only passed through."""
 
 
 class _Who(flight.ServerMiddleware):  # type: ignore[misc]
-    """Who asks."""
+    """The client of a request."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
 
 
 class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets nobody in who cannot show who it is."""
+    """Refuses clients without a valid proof."""
 
     def __init__(self, key: str, refusals: Refusals) -> None:
         self._key, self._refusals = key, refusals
@@ -106,7 +106,7 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         if peer is None or not is_proof(self._key, peer, shown.removeprefix("Bearer ")):
             self._refusals.note(None, "no proof of who it is, or a wrong one", claimed=peer or "")
             raise flight.FlightUnauthenticatedError(
-                "whoever asks here has to show which site it is; join the coordinator with a token first"
+                "a client has to show which site it is; join the coordinator with a token first"
             )
         return _Who(peer)
 
@@ -117,13 +117,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(
         self,
         store: Store,
-        desk: RequestHandler,
+        handler: RequestHandler,
         key: str,
         location: str = "grpc://127.0.0.1:0",
         certificates: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """`certificates` are a certificate and its key, for addresses with TLS."""
-        self._store, self._desk, self._key = store, desk, key
+        self._store, self._handler, self._key = store, handler, key
         self.refusals = Refusals()
         tls = {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
         try:
@@ -140,7 +140,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if _peer(context) != COORDINATOR:
             raise self._refused(_peer(context), f"orders come from the coordinator, not from {_peer(context)!r}")
         try:
-            answer = self._desk.order(action.type, json.loads(action.body.to_pybytes()))
+            answer = self._handler.order(action.type, json.loads(action.body.to_pybytes()))
         except InputError as error:
             raise flight.FlightServerError(str(error)) from None
         except JournalError as error:
@@ -157,8 +157,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> Any:
         wanted = json.loads(ticket.ticket)
         via = _peer(context)
-        if way := wanted.get(WAY):
-            return self._passed_through(way, wanted, via)
+        if route := wanted.get(ROUTE):
+            return self._passed_through(route, wanted, via)
         reader = str(wanted.get(FOR, via))
         if FOR in wanted and not is_signed(self._key, reader, wanted):
             raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
@@ -166,17 +166,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return self._state(reader, via, wanted)
         return flight.GeneratorStream(RANGES, self._ranges(reader, via, wanted, context))
 
-    def _passed_through(self, way: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
-        """What the next site on the way gives, as it comes. The last one decides who may have it: nothing is added
-        here that would let it believe that this site wants it."""
+    def _passed_through(self, route: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
+        """Yields the answer of the next site on the route, as it comes. The last one decides about access: nothing
+        is added here that would let it believe that this site made the request."""
         if FOR not in wanted:
-            raise self._refused(via, "whoever asks through others has to sign for whom it is")
-        found = self._desk.asker(way[0]).get({**wanted, WAY: list(way[1:])})
+            raise self._refused(via, "a request through relays has to be signed by its sender")
+        found = self._handler.asker(route[0]).get({**wanted, ROUTE: list(route[1:])})
         return flight.GeneratorStream(found.schema, (piece.data for piece in found))
 
     def _state(self, reader: str, via: str, wanted: Mapping[str, Any]) -> Any:
         try:
-            chunks, keys, export = self._desk.state(reader, via, int(wanted["state"]), int(wanted["handover"]))
+            chunks, keys, export = self._handler.state(reader, via, int(wanted["state"]), int(wanted["handover"]))
         except InputError as error:
             raise self._refused(via, str(error)) from None
         facts = {"keys": list(keys), "chunks": len(chunks), "export": export}
@@ -200,7 +200,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         refused = {
             c: f"channel {c} is not for {_named(reader, via)}, or not here"
             for c in pulls
-            if not self._desk.may_pull(reader, via, c)
+            if not self._handler.may_pull(reader, via, c)
         }
         for reason in refused.values():  # which is usual while a change is under way
             self.refusals.note(via, reason, level=logging.INFO)
@@ -226,21 +226,21 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             self._store.wait(seen, min(LOOK_S, remaining))
 
     def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], reader: str) -> list[ChannelRange]:
-        """Takes on what is to go over a broker; gives the refusals."""
+        """Accepts channels that are to go over a broker; returns the refusals."""
         firsts = {ChannelId(int(c)): int(first) for c, first in wanted.get("publish", {}).items()}
         mine = {c: first for c, first in firsts.items() if c in done}
         reached = (str(told[0]), int(told[1])) if (told := wanted.get("reached")) else None
-        if mine and not self._desk.publish(reader, PullRequest(mine, done, reached)):
+        if mine and not self._handler.publish(reader, PullRequest(mine, done, reached)):
             return [ChannelRange.refusal(c, "this site does not use the same broker now") for c in mine]
         return []
 
     def _forget(self, done: Mapping[ChannelId, int]) -> None:
-        """Lets go of what the readers have processed."""
+        """Releases records that the readers have processed."""
         exchange, positions = self._store.exchange, dict[ChannelId, int]()
         for channel, position in done.items():
             try:
                 spans = exchange.bounds([channel])
-                if int(spans[0][0]) < position <= int(spans[1][0]) and not self._desk.is_given_away(channel):
+                if int(spans[0][0]) < position <= int(spans[1][0]) and not self._handler.is_given_away(channel):
                     positions[channel] = position
             except InputError:
                 continue
@@ -251,7 +251,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 _log.warning("what readers have processed is kept for now: %s", error)
 
     def _batches(self, positions: dict[ChannelId, int], left: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """What there is from these positions on, which move along; some of every channel, until it is enough."""
+        """Yields records from these positions on, which move along; some of every channel, until it is enough."""
         exchange = self._store.exchange
         waiting: list[ChannelRange] = []
         size = 0
@@ -259,7 +259,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if left <= 0:
                 break
             try:
-                end = exchange.tail(channel) if self._desk.is_given_away(channel) else exchange.end(channel)
+                end = exchange.tail(channel) if self._handler.is_given_away(channel) else exchange.end(channel)
                 if first >= end:
                     continue
                 found = ChannelRange.of(exchange.read(channel, first, min(end, first + MOST_RECORDS)))

@@ -1,4 +1,4 @@
-"""Which broker, and how to talk to it: what people write, checked before anything starts."""
+"""The address of a broker and its settings, as users write them, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def addresses(text: str) -> list[tuple[str, int]]:
 
 
 def client_settings(path: Path) -> dict[str, str]:
-    """What a file of settings for Kafka's clients says: lines `name=value`, and remarks that begin with `#`."""
+    """The settings in a file for Kafka's clients: lines `name=value`, and remarks that begin with `#`."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

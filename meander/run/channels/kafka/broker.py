@@ -1,7 +1,7 @@
 """A Kafka broker as a site uses it: records go through Spark's sink and source, topics through Kafka's own client.
 
-The client is the connector's, in Spark's Java. Whatever fails raises AwayError with the broker's address, soon: nobody
-waits for minutes to hear that nobody answers.
+The client is the connector's, in Spark's Java. Every failure raises AwayError with the broker's address, soon: no
+caller waits minutes for a broker that does not answer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PRODUCER = {
     "delivery.timeout.ms": "20000",
 }
 CONSUMER = {
-    # Under a name that stays the same Spark keeps the consumer for the next read; nobody else uses the group.
+    # Under a name that stays the same Spark keeps the consumer for the next read; no other reader uses the group.
     "group.id": "meander",
     "request.timeout.ms": "8000",
     "default.api.timeout.ms": "10000",
@@ -123,7 +123,8 @@ class Broker:
     # ---------------------------------------------------------------- topics
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """What tells each topic from others that had its name; those that are not there are left out."""
+        """The ids of topics, which differ from those of earlier topics of the same name; missing topics are left
+        out."""
         found: dict[str, str] = {}
         with self._asking() as client:
             futures = client.describeTopics(list(topics)).topicNameValues()
@@ -151,7 +152,7 @@ class Broker:
         return spans
 
     def make(self, topic: str) -> None:
-        """A topic with one partition that keeps what it has; no effect if it is there."""
+        """A topic with one partition that keeps its records; no effect if it is there."""
         with self._asking() as client, _unless("TopicExistsException"):
             optional = self._jvm.java.util.Optional
             new = self._jvm.org.apache.kafka.clients.admin.NewTopic(topic, optional.of(1), optional.empty())
@@ -162,7 +163,7 @@ class Broker:
             self._got(client.deleteTopics([topic]).all())
 
     def trim(self, offsets: Mapping[str, int]) -> None:
-        """Lets the broker forget what is before these offsets."""
+        """Lets the broker forget records before these offsets."""
         # A static method beside one of the same name that is not: Py4J has to be told which.
         before = JavaMember("beforeOffset", None, STATIC_PREFIX + RECORDS_TO_DELETE, self._jvm._gateway_client)
         with self._asking() as client, _unless("UnknownTopicOrPartitionException"):
@@ -173,7 +174,7 @@ class Broker:
 
     @contextmanager
     def _asking(self) -> Iterator[Any]:
-        """Kafka's client; after a failure only when somebody listens there, as it would go on trying in silence."""
+        """Kafka's client; after a failure only when the broker's port is open, as it would go on trying in silence."""
         use(self._spark)
         if self._in_doubt:
             self._knock()
@@ -192,7 +193,7 @@ class Broker:
             return self._client
 
     def _knock(self) -> None:
-        """Raises unless somebody listens there."""
+        """Raises unless the broker's port is open."""
         reason = ""
         for host, port in addresses(self.address):
             try:

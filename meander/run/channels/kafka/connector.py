@@ -27,7 +27,7 @@ KNOWN = (
     "org.scala-lang.modules:scala-parallel-collections_2.13",
     "com.google.code.findbugs:jsr305",
 )
-"""What the connector needs and Spark has."""
+"""The classes that the connector needs and Spark has."""
 PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 QUIET = 0
 _fetching = threading.Lock()
@@ -35,7 +35,8 @@ _threads = threading.local()
 
 
 def fetch(spark: SparkSession, coordinates: str, *, without: tuple[str, ...] = (), alone: bool = False) -> list[str]:
-    """The files of a Maven artifact and, unless it comes alone, of what it needs; from this user's cache if possible.
+    """The files of a Maven artifact and, unless it comes alone, of its dependencies; from this user's cache if
+    possible.
 
     Raises AwayError when they cannot be had.
     """

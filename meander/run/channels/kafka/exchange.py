@@ -1,8 +1,8 @@
-"""Channels over a Kafka broker that two sites share, beside those that are pulled from door to door.
+"""Channels over a Kafka broker that two sites share, beside those that are pulled directly.
 
 The log stays with the sender and the copy with the reader, with the same numbers, and the reader goes on telling the
-sender how far it is; only the records take the way over the broker. Whether they do follows from what everybody is
-told of everybody: two sites that name the same broker use it, all others pull.
+sender its position; only the records go over the broker. The choice follows from the peer directory: two sites that
+name the same broker use it, all others pull.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from meander.run.channels.flight.proof import PeerAddress, proof
 from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.server import PullRequest
 from meander.run.channels.kafka.broker import Broker
-from meander.run.channels.kafka.listener import Listener
-from meander.run.channels.kafka.publisher import Publisher
+from meander.run.channels.kafka.listener import TopicListener
+from meander.run.channels.kafka.publisher import TopicPublisher
 from meander.run.channels.kafka.records import TopicLink
 
 
 class KafkaExchange:
-    """One site's two ends of what goes over its broker."""
+    """One site's two ends of the channels over its broker."""
 
-    def __init__(self, broker: Broker, me: str, key: str, contact: Callable[[str], PeerAddress | None]) -> None:
-        """`key` is what proofs of those who ask here are made with; `contact` what is known of another site."""
-        self.broker, self._me, self._key, self._contact = broker, me, key, contact
-        self.publishing: Publisher | None = None
-        self.listening: Listener | None = None
+    def __init__(self, broker: Broker, me: str, key: str, address_of: Callable[[str], PeerAddress | None]) -> None:
+        """Proofs of clients are made with `key`; `address_of` gives the address of another site."""
+        self.broker, self._me, self._key, self._address_of = broker, me, key, address_of
+        self.publishing: TopicPublisher | None = None
+        self.listening: TopicListener | None = None
 
     def shares(self, site: str) -> bool:
         """Whether a site uses the same broker."""
-        contact = self._contact(site)
-        return contact is not None and contact.broker == self.broker.address
+        address = self._address_of(site)
+        return address is not None and address.broker == self.broker.address
 
     def reached(self, site: str) -> tuple[str, int] | None:
         """Up to where all that a site has sent was read."""
@@ -40,27 +40,27 @@ class KafkaExchange:
     def to(self, reader: str) -> TopicLink | None:
         return TopicLink.between(self._me, reader, proof(self._key, reader)) if self.shares(reader) else None
 
-    def coming(self, sender: str) -> TopicLink | None:
-        contact = self._contact(sender)
-        if contact is None or not self.shares(sender):
+    def arriving(self, sender: str) -> TopicLink | None:
+        address = self._address_of(sender)
+        if address is None or not self.shares(sender):
             return None
-        return TopicLink.between(sender, self._me, contact.proof)
+        return TopicLink.between(sender, self._me, address.proof)
 
     def start(self, pulling: Pulling, may_pull: Callable[[str, str, ChannelId], bool]) -> None:
-        self.publishing = Publisher(pulling.store, self.broker, self.to, may_pull)
-        self.listening = Listener(pulling, self.broker, self.coming)
+        self.publishing = TopicPublisher(pulling.store, self.broker, self.to, may_pull)
+        self.listening = TopicListener(pulling, self.broker, self.arriving)
         self.publishing.rounds.start()
         self.listening.rounds.start()
 
     def publish(self, reader: str, asked: PullRequest) -> bool:
-        """Takes on what a reader asked for; not if it does not share the broker."""
+        """Accepts a reader's request; not if it does not share the broker."""
         if self.publishing is None or not self.shares(reader):
             return False
         self.publishing.ask(reader, asked)
         return True
 
     def problems(self) -> list[str]:
-        """What is in the way, at this end."""
+        """The problems at this end."""
         found: list[str] = []
         if self.publishing is not None and (problem := self.publishing.rounds.problem) is not None:
             found.append(f"what goes to {_names(self.publishing.readers)} waits here: {problem}")

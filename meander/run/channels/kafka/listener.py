@@ -1,7 +1,7 @@
 """Listening: records that come over the broker go into the copies here, in one commit with the offset they reach.
 
-So after any end of this process it reads on behind what it has. A topic that was made anew is read from its beginning;
-what came before has no effect. What is taken is not needed any more, and the broker is told so.
+So after any end of this process it reads on behind its last record. A topic that was made anew is read from its
+beginning; earlier records have no effect. Records that were taken are not needed any more, and the broker is told so.
 """
 
 from __future__ import annotations
@@ -16,22 +16,19 @@ from meander.run.channels.kafka.broker import Broker, OffsetSpan, Record
 from meander.run.channels.kafka.records import TopicLink
 from meander.run.channels.kafka.rounds import Rounds
 from meander.run.store.commit import Commit
+from meander.run.store.records.record import forget_all
+from meander.run.store.records.transport import TopicOffsetRecord
 
 _log = logging.getLogger(__name__)
 POLL_S, LONGEST_POLL_S = 0.1, 0.5
-"""How long it rests when nothing came: at first, and when nothing has come for a while."""
+"""The pause when nothing came: at first, and when nothing has come for a while."""
 MOST_RECORDS = 16
 """Of one topic in one round."""
 TRIM_S = 5.0
 
 
-def offset_note(topic: str) -> str:
-    """Under which name the store remembers how far a topic was read: which topic it was, and the next offset."""
-    return f"offset {topic}"
-
-
-class Listener:
-    """All that comes to one site over a broker."""
+class TopicListener:
+    """The receiver of all records for one site over a broker."""
 
     def __init__(self, pulling: Pulling, broker: Broker, link: Callable[[str], TopicLink | None]) -> None:
         """`link` gives the way from a sender, or None when it does not share the broker."""
@@ -77,28 +74,32 @@ class Listener:
 
     def _next(self, topic: str, span: OffsetSpan) -> int:
         """The offset that comes next: where we were, if this is still the same topic and has it still."""
-        id, offset = self._reached.get(topic) or self._pulling.store.note(offset_note(topic)) or ("", 0)
+        id, offset = self._reached.get(topic) or self._saved(topic)
         if id != span.id or not span.begin <= offset <= span.end:
             offset = span.begin
         self._reached[topic] = (span.id, offset)
-        return int(offset)
+        return offset
+
+    def _saved(self, topic: str) -> tuple[str, int]:
+        found = self._pulling.store.record(TopicOffsetRecord, topic)
+        return ("", 0) if found is None else (found.id, found.offset)
 
     def _take(self, link: TopicLink, id: str, record: Record) -> None:
         reached = (id, record.offset + 1)
         try:
-            self._pulling.take(link.ranges(record.key, record.value), {offset_note(link.topic): list(reached)})
+            self._pulling.take(link.ranges(record.key, record.value), TopicOffsetRecord(link.topic, *reached))
         except DamagedError as error:
             _log.warning("%s", error)
         self._reached[link.topic], self._trim[link.topic] = reached, record.offset + 1
 
     def _tidy(self, links: dict[str, TopicLink]) -> None:
-        """Lets the broker forget what is here, and forgets topics of those who send nothing any more."""
+        """Lets the broker forget records that are here, and forgets topics of senders without channels."""
         self._trimmed = time.monotonic()
         trim, self._trim = {t: at for t, at in self._trim.items() if t in links}, {}
         if trim:
             self._broker.trim(trim)
         store = self._pulling.store
-        stale = [key for key in store.notes("offset ") if key.removeprefix("offset ") not in links]
+        stale = [topic for topic in store.records(TopicOffsetRecord) if topic not in links]
         if stale:
-            store.commit(Commit(notes=dict.fromkeys(stale)))
+            store.commit(Commit(records=tuple(forget_all(TopicOffsetRecord, stale))))
         self._reached = {t: at for t, at in self._reached.items() if t in links}

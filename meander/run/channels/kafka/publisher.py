@@ -1,8 +1,8 @@
 """Publishing: what readers asked for goes from the logs here to the broker, as far ahead as they may be.
 
 Nothing is remembered on disk: a reader says with every request where its copy ends, so after a start publishing begins
-there, and what the broker has already comes a second time without effect. The log stays the truth, and is let go of
-when the reader has processed it: a broker that loses what it had gets it again.
+there, and records that the broker has already come a second time without effect. The log stays the truth, and is let go
+of when the reader has processed it: a broker that loses records gets them again.
 """
 
 from __future__ import annotations
@@ -23,30 +23,27 @@ from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.records import TopicLink
 from meander.run.channels.kafka.rounds import Rounds
 from meander.run.store.commit import Commit
+from meander.run.store.records.record import forget
+from meander.run.store.records.transport import ReaderRecord, TopicRecord
 from meander.run.store.store import Store
 
 LOOK_S, TIDY_S = 1.0, 5.0
 MOST_RECORDS = 50_000
 """Of one channel in one range."""
 RECORD_BYTES, ROUND_BYTES = 1_000_000, 8_000_000
-"""How large a record and a round of records should become."""
+"""The target size of a record and of a round of records."""
 
 
 @dataclass(slots=True)
 class PublishRequest:
-    """How far a channel is published for a reader, and how far the reader has processed it."""
+    """A reader's request: the position up to which a channel is published for it, and the one that it has processed."""
 
     position: int
     done: int
 
 
-def topic_note(topic: str) -> str:
-    """Under which name the store remembers whom a topic is for, so that it can be deleted."""
-    return f"topic {topic}"
-
-
-class Publisher:
-    """All that one site sends over a broker."""
+class TopicPublisher:
+    """The publisher of all records of one site over a broker."""
 
     def __init__(
         self,
@@ -60,33 +57,33 @@ class Publisher:
         self._store, self._broker, self._link, self._may_pull = store, broker, link, may_pull
         self._ahead = ahead_records
         self._lock = threading.Lock()
-        self._wishes: dict[str, dict[ChannelId, PublishRequest]] = {}
+        self._requests: dict[str, dict[ChannelId, PublishRequest]] = {}
         self._written: dict[str, tuple[str, int]] = {}
         """By reader: the topic, and the offset behind the last record, after the last round."""
         self._tidied, self._seen = 0.0, 0
         self.records = 0
-        """How many records of channels were published, repeated ones included."""
+        """The number of channel records that were published, repeated ones included."""
         self.rounds = Rounds("publishing to the broker", self.publish, self._rest)
 
     def ask(self, reader: str, asked: PullRequest) -> None:
         """A reader wants channels. One that has read all that was written and lacks some of it gets that again."""
         fresh = False
         with self._lock:
-            wishes, written = self._wishes.setdefault(reader, {}), self._written.get(reader)
+            requests, written = self._requests.setdefault(reader, {}), self._written.get(reader)
             has_read = written is not None and asked.reached is not None and _is_behind(written, asked.reached)
             for channel, first in asked.firsts.items():
-                wish = wishes.get(channel)
-                if wish is None or (has_read and first < wish.position):
-                    wishes[channel], fresh = PublishRequest(first, asked.done[channel]), True
+                request = requests.get(channel)
+                if request is None or (has_read and first < request.position):
+                    requests[channel], fresh = PublishRequest(first, asked.done[channel]), True
                 else:
-                    wish.done = max(wish.done, asked.done[channel])
+                    request.done = max(request.done, asked.done[channel])
         if fresh:
             self._store.nudge()
 
     @property
     def readers(self) -> list[str]:
         with self._lock:
-            return [reader for reader, wishes in self._wishes.items() if wishes]
+            return [reader for reader, requests in self._requests.items() if requests]
 
     def publish(self) -> bool:
         """One round; says whether anything was sent."""
@@ -100,9 +97,9 @@ class Publisher:
         records: list[tuple[str, bytes, bytes]] = []
         moved: list[tuple[PublishRequest, int, int]] = []
         for reader, link in links.items():
-            for ranges, wishes in self._batches(reader):
+            for ranges, requests in self._batches(reader):
                 records.append((link.topic, *link.record(ranges)))
-                moved += wishes
+                moved += requests
         if not records:
             return False
         topics = {topic for topic, _, _ in records}
@@ -112,9 +109,9 @@ class Publisher:
         self._broker.write(records)
         spans = self._broker.spans(topics)
         with self._lock:
-            for wish, first, stop in moved:
-                if wish.position == first:  # it may have been asked for again meanwhile
-                    wish.position = stop
+            for request, first, stop in moved:
+                if request.position == first:  # it may have been asked for again meanwhile
+                    request.position = stop
                 self.records += stop - first
             for reader, link in links.items():
                 if link.topic in spans:
@@ -125,15 +122,15 @@ class Publisher:
         self._store.wait(self._seen, LOOK_S)
 
     def _links(self) -> dict[str, TopicLink]:
-        """Readers with what leads to them; whoever may not read any more is forgotten."""
+        """Readers with their links; readers that lost their rights are dropped."""
         found: dict[str, TopicLink] = {}
         with self._lock:
-            for reader, wishes in list(self._wishes.items()):
+            for reader, requests in list(self._requests.items()):
                 link = self._link(reader)
-                gone = [c for c in wishes if link is None or not self._may_pull(reader, reader, c)]
+                gone = [c for c in requests if link is None or not self._may_pull(reader, reader, c)]
                 for channel in gone:
-                    del wishes[channel]
-                if link is not None and wishes:
+                    del requests[channel]
+                if link is not None and requests:
                     found[reader] = link
         return found
 
@@ -142,12 +139,12 @@ class Publisher:
         exchange = self._store.exchange
         with self._lock:
             for reader in links:
-                for channel, wish in list(self._wishes[reader].items()):
+                for channel, request in list(self._requests[reader].items()):
                     try:
-                        if wish.done < exchange.end(channel):
+                        if request.done < exchange.end(channel):
                             return True
                     except InputError:
-                        del self._wishes[reader][channel]
+                        del self._requests[reader][channel]
         return False
 
     def _notice(self, links: Mapping[str, TopicLink]) -> dict[str, str]:
@@ -158,41 +155,42 @@ class Publisher:
                 written = self._written.get(reader)
                 if written is not None and written[0] != ids.get(link.topic):
                     del self._written[reader]
-                    for wish in self._wishes[reader].values():
-                        wish.position = wish.done
+                    for request in self._requests[reader].values():
+                        request.position = request.done
         return ids
 
     def _open(self, reader: str, topic: str) -> None:
         """Makes a topic that is not there; the store knows of it before the broker does."""
-        if self._store.note(topic_note(topic)) != reader:
-            self._store.commit(Commit(notes={topic_note(topic): reader}))
+        made = TopicRecord(topic, reader)
+        if self._store.record(TopicRecord, topic) != made:
+            self._store.commit(Commit(records=(made,)))
         self._broker.make(topic)
 
     def _tidy(self, readers: set[str]) -> None:
         """Deletes topics of sites that read nothing from here any more."""
-        readers = readers | {str(note[0]) for note in self._store.notes("log ").values() if note}
-        for key, reader in self._store.notes("topic ").items():
-            if reader not in readers:
-                self._broker.delete(key.removeprefix("topic "))
-                self._store.commit(Commit(notes={key: None}))
+        readers = readers | {record.reader for record in self._store.records(ReaderRecord).values()}
+        for topic, made in self._store.records(TopicRecord).items():
+            if made.reader not in readers:
+                self._broker.delete(topic)
+                self._store.commit(Commit(records=(forget(TopicRecord, topic),)))
         self._tidied = time.monotonic()
 
     def _batches(self, reader: str) -> Iterator[tuple[pa.RecordBatch, list[tuple[PublishRequest, int, int]]]]:
-        """What there is for a reader, some of every channel, each channel at most once."""
+        """Yields ranges for a reader, some of every channel, each channel at most once."""
         with self._lock:
-            wishes = list(self._wishes[reader].items())
+            requests = list(self._requests[reader].items())
         waiting: list[ChannelRange] = []
         moved: list[tuple[PublishRequest, int, int]] = []
         size = total = 0
-        for channel, wish in wishes:
-            found = self._range(channel, wish.position, wish.done + self._ahead)
+        for channel, request in requests:
+            found = self._range(channel, request.position, request.done + self._ahead)
             if found is None:
                 continue
             if waiting and size + found.size > RECORD_BYTES:
                 yield to_batch(waiting), moved
                 waiting, moved, size = [], [], 0
             waiting.append(found)
-            moved.append((wish, found.start, found.stop))
+            moved.append((request, found.start, found.stop))
             size, total = size + found.size, total + found.size
             if total > ROUND_BYTES:
                 break

@@ -1,7 +1,7 @@
-"""What goes over a broker from one site to another: a topic for the two of them, and ranges that are signed.
+"""The records between two sites over a broker: a topic for the two of them, and ranges that are signed.
 
-Both ends know the proof that the reader shows at the sender's door, and nobody else does. The topic is named after it,
-so that fleets that share a broker do not meet; and a record that is not signed with it is not taken.
+Both ends know the proof that the reader shows at the sender, and no third site does. The topic is named after it, so
+that fleets that share a broker do not meet; and a record that is not signed with it is not taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TopicLink:
 
     @staticmethod
     def between(sender: str, reader: str, proof: str) -> TopicLink:
-        """`proof` is what the reader shows at the sender's door."""
+        """`proof` is what the reader shows at the sender."""
         names = (re.sub(r"[^a-zA-Z0-9]", "-", name)[:LONGEST_NAME] for name in (sender, reader))
         secret = hashlib.sha256(f"records {proof}".encode()).digest()
         return TopicLink(".".join(("meander", *names, hashlib.sha256(secret).hexdigest()[:16])), secret)
@@ -38,7 +38,7 @@ class TopicLink:
         return self._signature(value), value
 
     def ranges(self, key: bytes, value: bytes) -> list[ChannelRange]:
-        """What `record` was given; raises DamagedError when somebody else made it."""
+        """The inverse of `record`; raises DamagedError when the record is not signed by the sender."""
         if not hmac.compare_digest(self._signature(value), key):
             raise DamagedError(f"a record in topic {self.topic} is not the sender's; it was dropped")
         return from_batch(pa.ipc.read_record_batch(pa.py_buffer(value), RANGES))

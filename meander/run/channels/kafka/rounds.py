@@ -1,4 +1,4 @@
-"""A thread that does one thing again and again, and can say what is in its way when that does not work."""
+"""A thread that does one thing again and again, and reports the problem when that does not work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from meander.run.channels.flight.client import AwayError, RefusedError
+from meander.run.channels.flight.client import AwayError, PeerRefusedError
 from meander.run.channels.flight.puller import PAUSES_S
 from meander.run.store.journal import JournalError
 
@@ -19,7 +19,7 @@ class Rounds:
     def __init__(self, name: str, once: Callable[[], bool], rest: Callable[[], None]) -> None:
         """`once` does a round and says whether there was anything to do."""
         self.problem: str | None = None
-        """Why the last round failed, if it did."""
+        """The reason why the last round failed, if it did."""
         self.stopping = threading.Event()
         self._name, self._once, self._rest = name, once, rest
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -40,7 +40,7 @@ class Rounds:
                 failures, self.problem = 0, None
                 if was_idle:
                     self._rest()
-            except (AwayError, RefusedError, JournalError) as error:
+            except (AwayError, PeerRefusedError, JournalError) as error:
                 self._failed(error, failures)
                 failures += 1
             except Exception as error:  # nothing that goes wrong with one round may end all

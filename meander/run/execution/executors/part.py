@@ -1,4 +1,4 @@
-"""What executors do with their part of a batch: fetch it before the stage's plan, bring the result after it."""
+"""An executor's side: it fetches its part of a batch before the stage's plan, and brings the result after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meander.run.channels.flight.proof import PeerAddress
 
 Batches = Iterator[pa.RecordBatch]
 BROUGHT = pa.schema([("part", pa.int32()), ("attempt", pa.int64()), ("rows", pa.int64())])
-"""What a task says when it has brought its result."""
+"""A task's report of the result that it has brought."""
 
 
 class PartsServerUnreachableError(Exception):
@@ -25,17 +25,17 @@ def fetching(contact: PeerAddress, batch: str, table: int, parts: int) -> Callab
     """Turns the numbers of parts into the rows of those parts of one of the batch's tables."""
 
     def fetch(numbers: Batches) -> Batches:
-        with _at_the_door(contact) as client:
+        with _connected(contact) as client:
             for part in (n for found in numbers for n in found.column(0).to_pylist()):
                 wanted = {"batch": batch, "table": table, "part": part, "parts": parts}
-                for piece in client.do_get(flight.Ticket(json.dumps(wanted).encode()), _showing(contact)):
-                    yield piece.data
+                for chunk in client.do_get(flight.Ticket(json.dumps(wanted).encode()), _authorised(contact)):
+                    yield chunk.data
 
     return fetch
 
 
 def bringing(contact: PeerAddress, batch: str) -> Callable[[Batches], Batches]:
-    """Turns the rows of a part of the result into a word about where they went."""
+    """Turns the rows of a part of the result into a report of where they went."""
 
     def bring(result: Batches) -> Batches:
         context = TaskContext.get()
@@ -44,21 +44,21 @@ def bringing(contact: PeerAddress, batch: str) -> Callable[[Batches], Batches]:
         first = next(result, None)
         if first is not None:
             path = flight.FlightDescriptor.for_path(batch, str(part), str(attempt))
-            with _at_the_door(contact) as client:
-                writer, _ = client.do_put(path, first.schema, _showing(contact))
+            with _connected(contact) as client:
+                writer, _ = client.do_put(path, first.schema, _authorised(contact))
                 with writer:
                     writer.write_batch(first)
                     rows += first.num_rows
-                    for piece in result:
-                        writer.write_batch(piece)
-                        rows += piece.num_rows
+                    for chunk in result:
+                        writer.write_batch(chunk)
+                        rows += chunk.num_rows
         yield pa.RecordBatch.from_arrays([pa.array([v]) for v in (part, attempt, rows)], schema=BROUGHT)
 
     return bring
 
 
 @contextmanager
-def _at_the_door(contact: PeerAddress) -> Iterator[flight.FlightClient]:
+def _connected(contact: PeerAddress) -> Iterator[flight.FlightClient]:
     try:
         with flight.FlightClient(contact.address) as client:
             yield client
@@ -66,5 +66,5 @@ def _at_the_door(contact: PeerAddress) -> Iterator[flight.FlightClient]:
         raise PartsServerUnreachableError(f"{contact.address}: {error}") from error
 
 
-def _showing(contact: PeerAddress) -> flight.FlightCallOptions:
+def _authorised(contact: PeerAddress) -> flight.FlightCallOptions:
     return flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {contact.proof}".encode())])

@@ -1,8 +1,8 @@
 """Runs a plan over a large batch without the driver in between: executors fetch rows and bring results themselves.
 
-Tuples do not travel inside tasks' descriptions and collected results, which bounds what a driver can take; each task
-asks the site's door for its part of the rows, the plan runs as any plan of Spark does, with exchanges between executors
-where rows have to meet, and each task brings its part of the result to the door.
+Tuples are not part of tasks' descriptions and collected results, which bounds what a driver can take. Each task asks
+the site's parts server for its part of the rows, the plan runs as any plan of Spark does, with exchanges between
+executors where rows have to meet, and each task brings its part of the result there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from meander.model.errors import InputError
 from meander.run.execution.executors.part import BROUGHT, bringing, fetching
 from meander.run.execution.executors.server import BATCH_ROWS, Attempt, PartsServer
+from meander.run.execution.spark_internals import concurrent_tasks
 from meander.run.frames import mapped
 from meander.run.session import active
 
@@ -41,7 +42,7 @@ def _least_rows(spark: SparkSession) -> int:
 
 
 class BroughtError(PySparkException):
-    """What executors brought is not what they said."""
+    """Executors have brought other rows than they reported."""
 
 
 class ExecutorsRunner:
@@ -54,43 +55,42 @@ class ExecutorsRunner:
         self._spark = spark.newSession()
         self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
         host = str(spark.conf.get("spark.driver.host"))
-        self._door = PartsServer(host, str(spark.conf.get("spark.driver.bindAddress", host)))
+        self._server = PartsServer(host, str(spark.conf.get("spark.driver.bindAddress", host)))
 
     @property
     def parts(self) -> int:
-        """Into how many parts a batch is cut now: one for each task that executors run at the same time."""
-        context = self._spark.sparkContext._jsc.sc()
-        return max(2, int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())))
+        """How many parts a batch has now: one for each task that executors run at the same time."""
+        return max(2, concurrent_tasks(self._spark))
 
     def run(self, plan: Callable[[Sequence[DataFrame]], DataFrame], tables: Sequence[pa.Table]) -> pa.Table:
-        """What the plan gives over frames of these rows, in any order."""
-        batch, parts = self._door.offer(tables), self.parts
+        """The plan's result over frames of these rows, in any order."""
+        batch, parts = self._server.offer(tables), self.parts
         self._spark.conf.set("spark.sql.shuffle.partitions", parts)
         try:
             with active(self._spark):
                 return self._run(plan, tables, batch, parts)
         finally:
-            self._door.forget(batch)
+            self._server.forget(batch)
 
     def _run(
         self, plan: Callable[[Sequence[DataFrame]], DataFrame], tables: Sequence[pa.Table], batch: str, parts: int
     ) -> pa.Table:
         frame = plan([self._frame(batch, number, table, parts) for number, table in enumerate(tables)])
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        told = mapped(frame, bringing(self._door.contact, batch), from_arrow_schema(BROUGHT)).collect()
-        brought = self._door.brought(batch, [Attempt(row["part"], row["attempt"]) for row in told])
-        rows, wanted = sum(b.num_rows for b in brought), sum(row["rows"] for row in told)
+        reports = mapped(frame, bringing(self._server.contact, batch), from_arrow_schema(BROUGHT)).collect()
+        brought = self._server.brought(batch, [Attempt(row["part"], row["attempt"]) for row in reports])
+        rows, wanted = sum(b.num_rows for b in brought), sum(row["rows"] for row in reports)
         if rows != wanted:
             raise BroughtError(f"executors brought {wanted:,} rows, of which {rows:,} are there")
         self.batches += 1
         return pa.Table.from_batches(brought).cast(schema) if brought else schema.empty_table()
 
     def close(self) -> None:
-        self._door.shutdown()
+        self._server.shutdown()
 
     def _frame(self, batch: str, number: int, table: pa.Table, parts: int) -> DataFrame:
         """A frame of rows that executors fetch; a table of few rows is one part."""
         count = parts if len(table) >= parts else 1
         numbers = self._spark.range(0, count, 1, count)
-        fetch = fetching(self._door.contact, batch, number, count)
+        fetch = fetching(self._server.contact, batch, number, count)
         return mapped(numbers, fetch, from_arrow_schema(table.schema))

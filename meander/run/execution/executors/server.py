@@ -1,7 +1,7 @@
-"""Where executors fetch their parts of a batch, and where they bring what they made of them.
+"""The server that executors fetch their parts of a batch from, and bring their results to.
 
-Only who shows the door's own proof gets in; it travels with the job. What a task brings is kept under its attempt, so
-that an attempt that failed half-way, or was made twice, has no effect: the driver takes those that the job names.
+A call needs the server's own proof, which is sent with the job. A task's result is kept under its attempt, so that an
+attempt that failed half-way, or was made twice, has no effect: the driver takes those that the job names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meander.run.channels.flight.proof import PeerAddress, is_proof, proof
 EXECUTOR = "executor"
 PROOF_HEADER = "authorization"
 BATCH_ROWS = 50_000
-"""Rows that travel at once."""
+"""Rows that are sent at once."""
 
 
 class Attempt(NamedTuple):
@@ -60,7 +60,7 @@ class PartsServer(flight.FlightServerBase):  # type: ignore[misc]
         return name
 
     def brought(self, name: str, attempts: Iterable[Attempt]) -> list[pa.RecordBatch]:
-        """What the attempts brought, part by part."""
+        """The results of the attempts, part by part."""
         with self._lock:
             found = self._brought[name]
             return [batch for attempt in sorted(attempts) for batch in found.get(attempt, ())]
@@ -82,7 +82,7 @@ class PartsServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         name, part, number = (p.decode() for p in descriptor.path)
-        batches = [piece.data for piece in reader]
+        batches = [chunk.data for chunk in reader]
         with self._lock:
             if name in self._brought:  # not a late attempt at a batch that is over
                 self._brought[name][Attempt(int(part), int(number))] = batches

@@ -1,4 +1,4 @@
-"""What of a stage's tuples need not travel to Spark and back: columns that filters and maps only hand on.
+"""Late materialisation: columns that filters and maps only hand on do not go to Spark and back.
 
 Spark gets the columns that predicates and computed columns read, and each row's number instead of its fragment. It
 gives back the numbers of the rows that remain with what it computed; the rest is taken from the rows as they were.
@@ -14,26 +14,25 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from meander.model.expressions.tree import Column, columns
-from meander.model.operators import Filter, Map, Union, UserFunction
-from meander.model.schema import Schema
-from meander.run.expressions import type_text
-from meander.run.fragments.stage_nodes import StageNode
+from meander.model.operators import Filter, UserFunction, kind_of
+from meander.run.execution.rewrites.column_lineage import column_of_each_leaf, needed, origins, with_null_for_others
+from meander.run.execution.rewrites.rewrite import (
+    BY_POSITION,
+    Conditions,
+    PlanRun,
+    StageNames,
+    StagePlan,
+    TaskRewrite,
+    TaskSteps,
+    Verdict,
+)
 from meander.run.fragments.template import Stage
 from meander.run.frames import FRAGMENT, HIDDEN, arrow_type, positions
 
-Origins = dict[str, frozenset[tuple[int, str]] | None]
-"""For each column the leaves' columns that it hands on, or None if it is computed."""
-
-
-def is_lean(stage: Stage) -> bool:
-    """Whether rows are only dropped, handed on and computed from one at a time, so that a row's number is enough."""
-    return stage.stateful is None and not any(isinstance(n.operator, UserFunction) for n in stage.nodes)
-
 
 @dataclass(frozen=True)
-class LateMaterialisation:
-    """A stage's columns by whether they travel."""
+class LateColumns:
+    """The columns of a stage by whether Spark reads, computes or never sees them."""
 
     stage: Stage
     needed: tuple[frozenset[str], ...]
@@ -42,8 +41,13 @@ class LateMaterialisation:
     """Output columns that Spark does not make, with the column of each leaf that they are."""
 
     @staticmethod
-    def of(stage: Stage) -> LateMaterialisation:
-        """Follows every output column back to where it comes from."""
+    def of(stage: Stage) -> LateColumns | None:
+        """Follows every output column back to where it comes from.
+
+        None unless rows are only dropped, handed on and computed from one at a time, so that a row's number is enough.
+        """
+        if stage.stateful is not None or any(isinstance(n.operator, UserFunction) for n in stage.nodes):
+            return None
         last = len(stage.nodes) - 1 if stage.nodes else -1
         handed_on = {}
         for name, found in origins(stage)[last].items():
@@ -51,7 +55,7 @@ class LateMaterialisation:
             if own is not None:
                 handed_on[name] = own
         wanted = frozenset(stage.schema.names) - handed_on.keys()
-        return LateMaterialisation(stage, needed(stage, last, wanted), handed_on)
+        return LateColumns(stage, needed(stage, last, wanted), handed_on)
 
     @cached_property
     def computes_nothing(self) -> bool:
@@ -63,28 +67,32 @@ class LateMaterialisation:
             and len(set(inputs)) == len(inputs)
         )
 
-    @property
-    def schemas(self) -> list[pa.Schema]:
-        """The frames that travel."""
-        return [
+    @cached_property
+    def computed(self) -> list[str]:
+        """Output columns that Spark makes."""
+        return [c for c in positions(len(self.stage.schema)) if c not in self.handed_on]
+
+    @cached_property
+    def plan(self) -> StagePlan:
+        schemas = [
             pa.schema([(FRAGMENT, pa.int32()), *((f.name, arrow_type(f.type)) for f in schema if f.name in needed)])
             for schema, needed in zip(self.stage.schemas, self.needed, strict=True)
         ]
+        return StagePlan(self.stage.key, schemas, self._frame)
 
-    def plan(self, frames: Sequence[DataFrame]) -> DataFrame:
-        """The stage's plan; what does not travel is nothing there, and nobody looks at it."""
-        nothing = [f"0L AS {name}" for name in HIDDEN]
+    def _frame(self, frames: Sequence[DataFrame]) -> DataFrame:
+        """The stage's own plan over null in place of what Spark does not read."""
+        zeros = [f"0L AS {name}" for name in HIDDEN]
         whole = [
-            frame.selectExpr(FRAGMENT, *nothing, *with_nothing_else(schema, needed))
+            frame.selectExpr(FRAGMENT, *zeros, *with_null_for_others(schema, needed))
             for frame, schema, needed in zip(frames, self.stage.schemas, self.needed, strict=True)
         ]
-        made = [c for c in positions(len(self.stage.schema)) if c not in self.handed_on]
-        return self.stage.plan(whole).select(FRAGMENT, *made)
+        return self.stage.plan(whole).select(FRAGMENT, *self.computed)
 
-    def outgoing(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
-        """What travels of the tables, their rows numbered through."""
+    def numbered(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """The columns that Spark reads, the rows of all tables numbered through."""
         found, first = [], 0
-        for table, schema in zip(tables, self.schemas, strict=True):
+        for table, schema in zip(tables, self.plan.schemas, strict=True):
             numbers = pa.array(np.arange(first, first + len(table), dtype=np.int32))
             found.append(pa.table([numbers, *(table.column(n) for n in schema.names[1:])], schema=schema))
             first += len(table)
@@ -93,9 +101,9 @@ class LateMaterialisation:
     def passed(self, tables: Sequence[pa.Table]) -> pa.Table:
         """The tables as they come out of a stage that computes nothing."""
         numbers = np.arange(sum(map(len, tables)), dtype=np.int32)
-        return self.whole(tables, pa.table({FRAGMENT: pa.array(numbers)}))
+        return self.materialised(tables, pa.table({FRAGMENT: pa.array(numbers)}))
 
-    def whole(self, tables: Sequence[pa.Table], result: pa.Table) -> pa.Table:
+    def materialised(self, tables: Sequence[pa.Table], result: pa.Table) -> pa.Table:
         """The result with all columns of the rows that its numbers stand for."""
         rows = result.column(FRAGMENT).to_numpy()
         total = sum(map(len, tables))
@@ -115,74 +123,37 @@ class LateMaterialisation:
         return pa.table(found)
 
 
-def origins(stage: Stage) -> dict[int, Origins]:
-    """For every node and every leaf of a stage what its columns hand on."""
-    found: dict[int, Origins] = {
-        -1 - i: {c: frozenset({(i, c)}) for c in schema.names} for i, schema in enumerate(stage.schemas)
-    }
-    for number, node in enumerate(stage.nodes):
-        found[number] = _handed_on(stage, node, [found[i] for i in node.inputs])
-    return found
+class LateMaterialisation(TaskRewrite[PlanRun]):
+    name = "late materialisation"
+    about = "Spark gets the columns that filters and maps read; the others are taken from the rows by number."
+
+    def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
+        late = now.memo.of(LateColumns.of, stage)
+        if late is None:
+            whole = [n for n in stage.nodes if n is stage.remembering or isinstance(n.operator, UserFunction)]
+            return Verdict(False, f"the {kind_of(whole[0].operator)} makes rows of its own")
+        if late.computes_nothing:
+            return Verdict(True, "no row is dropped and no column computed: tuples pass, and no plan runs")
+        edges = enumerate(zip(stage.schemas, late.needed, strict=True))
+        read = dict.fromkeys(names.leaf(i, c) for i, (schema, own) in edges for c in schema.names if c in own)
+        given = [f"Spark reads {', '.join(read) or 'row numbers'}"]
+        given += [f"computes {', '.join(map(names.output, late.computed))}"] if late.computed else []
+        handed_on = ", ".join(names.output(c) for c in positions(len(stage.schema)) if c in late.handed_on)
+        return Verdict(True, " and ".join(given) + (f"; {handed_on} are taken by row number" if handed_on else ""))
+
+    def rewrite_task(self, task: PlanRun, now: Conditions) -> TaskSteps[PlanRun] | None:
+        late = now.memo.of(LateColumns.of, task.stage)
+        return None if late is None else self._steps(late, task)
+
+    @staticmethod
+    def _steps(late: LateColumns, task: PlanRun) -> TaskSteps[PlanRun]:
+        if late.computes_nothing:
+            return late.passed(task.tables)
+        (result,) = yield [task._replace(tables=late.numbered(task.tables), plan=late.plan)]
+        return late.materialised(task.tables, result)
 
 
-def column_of_each_leaf(stage: Stage, found: frozenset[tuple[int, str]] | None) -> tuple[str, ...] | None:
-    """What is handed on, as one column of each leaf, if it is that."""
-    of_leaf = dict(found or ())
-    if not found or not len(of_leaf) == len(found) == len(stage.schemas):
-        return None
-    return tuple(of_leaf[i] for i in range(len(stage.schemas)))
-
-
-def _handed_on(stage: Stage, node: StageNode, below: Sequence[Origins]) -> Origins:
-    """For each column of a node what it hands on. A column whose type changes is computed."""
-    types = dict(zip(node.schema.names, node.schema.types, strict=True))
-    match node.operator:
-        case Filter():
-            return below[0]
-        case Map(named):
-            return {
-                c.name: below[0][c.expression.name]
-                if isinstance(c.expression, Column) and c.expression.type == types[c.name]
-                else None
-                for c in named
-            }
-        case Union():
-            schemas = [stage.nodes[i].schema if i >= 0 else stage.schemas[-1 - i] for i in node.inputs]
-            same = all(s.types == node.schema.types for s in schemas)
-            return {c: united([b[c] for b in below]) if same else None for c in node.schema.names}
-    return dict.fromkeys(node.schema.names)
-
-
-def united(found: Sequence[frozenset[tuple[int, str]] | None]) -> frozenset[tuple[int, str]] | None:
-    known = [f for f in found if f is not None]
-    return frozenset().union(*known) if len(known) == len(found) else None
-
-
-def needed(stage: Stage, last: int, wanted: frozenset[str], stop: int | None = None) -> tuple[frozenset[str], ...]:
-    """The leaves' columns that are read on the way to the wanted ones, and by predicates, before node `stop`."""
-    wants: dict[int, set[str]] = {i: set() for i in range(-len(stage.schemas), len(stage.nodes))}
-    wants[last] |= wanted
-    for number in reversed(range(len(stage.nodes) if stop is None else stop)):
-        node = stage.nodes[number]
-        read = wants[number]
-        match node.operator:
-            case Filter(predicate):
-                read = read | columns(predicate)
-            case Map(named):
-                read = {name for c in named if c.name in read for name in columns(c.expression)}
-            case Union():
-                pass
-            case _:
-                read = {name for i in node.inputs for name in _names(stage, i)}
-        for below in node.inputs:
-            wants[below] |= read
-    return tuple(frozenset(wants[-1 - i]) for i in range(len(stage.schemas)))
-
-
-def _names(stage: Stage, number: int) -> tuple[str, ...]:
-    return tuple((stage.nodes[number].schema if number >= 0 else stage.schemas[-1 - number]).names)
-
-
-def with_nothing_else(schema: Schema, needed: frozenset[str]) -> list[str]:
-    """The columns of a schema, those that are not needed as nothing."""
-    return [f.name if f.name in needed else f"CAST(NULL AS {type_text(f.type)}) AS {f.name}" for f in schema]
+def needs_no_plan(stage: Stage, now: Conditions) -> bool:
+    """Whether tuples only pass through the stage."""
+    late = now.memo.of(LateColumns.of, stage)
+    return late is not None and late.computes_nothing

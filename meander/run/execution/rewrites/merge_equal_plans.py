@@ -1,7 +1,7 @@
-"""Twins: tasks of one step whose stages have the same plan run as one.
+"""Merge equal plans: tasks of one round whose stages have the same plan run as one.
 
-A plan costs the same for one stage or for eight, so their rows are put together as if every twin's fragments were
-fragments of their own: they get other numbers for the job, and their own ones back in its result.
+A plan costs the same for one stage or for eight, so their rows are put together as if the fragments of every task were
+fragments of their own: they get other numbers for the run, and their own ones back in its result.
 """
 
 from __future__ import annotations
@@ -13,11 +13,38 @@ import numpy as np
 import pyarrow as pa
 
 from meander.run.channels.base import Int64s
+from meander.run.execution.rewrites.rewrite import BY_POSITION, Conditions, Rewrite, StageNames, Steps, Verdict
 from meander.run.execution.runner import Ran, Task
+from meander.run.fragments.template import Stage
 from meander.run.frames import FRAGMENT, sliced
 
 FIXED_ROWS = 200
-"""What a task takes however few rows it has, in rows: how time is shared out among those that ran together."""
+"""What a task takes however few rows it has, in rows: how time is divided among those that ran together."""
+
+
+class MergeEqualPlans(Rewrite[Task]):
+    name = "merge equal plans"
+    about = "Tasks of one round whose stages have the same plan run as one."
+
+    def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
+        others = now.equal_stages.get(stage.key, ())
+        if not others:
+            return Verdict(False, "no other stage has this plan")
+        have = "has" if len(others) == 1 else "have"
+        return Verdict(True, f"{', '.join(others)} {have} this plan too; what is ready in one round runs as one")
+
+    def rewrite(self, tasks: Sequence[Task], now: Conditions) -> Steps[Task] | None:
+        if len(tasks) < 2:
+            return None
+        merged = merged_tasks(tasks)
+        return self._steps(merged, len(tasks)) if len(merged) < len(tasks) else None
+
+    @staticmethod
+    def _steps(merged: Sequence[MergedTasks], count: int) -> Steps[Task]:
+        found: dict[int, Ran] = {}
+        for group, ran in zip(merged, (yield [group.task for group in merged]), strict=True):
+            found.update(group.separated(ran))
+        return [found[place] for place in range(count)]
 
 
 @dataclass(frozen=True)
@@ -29,59 +56,59 @@ class MergedTasks:
     rows: tuple[int, ...]
     numbers: MergedNumbers | None = None
 
-    def apart(self, ran: Ran) -> dict[int, Ran]:
+    def separated(self, ran: Ran) -> dict[int, Ran]:
         """What each task gives, by its place."""
-        results = [ran.result] if self.numbers is None else apart(ran.result, self.numbers)
-        seconds = shared_out(ran.seconds, self.rows)
+        results = [ran.result] if self.numbers is None else separate(ran.result, self.numbers)
+        seconds = divided(ran.seconds, self.rows)
         return {place: Ran(*each) for place, *each in zip(self.places, results, seconds, strict=True)}
 
 
-def twins_of(tasks: Sequence[Task]) -> list[MergedTasks]:
+def merged_tasks(tasks: Sequence[Task]) -> list[MergedTasks]:
     """Tasks by their plans."""
     places: dict[str, list[int]] = {}
     for place, task in enumerate(tasks):
         places.setdefault(task.stage.key, []).append(place)
-    return [_twins([tasks[place] for place in group], tuple(group)) for group in places.values()]
+    return [_merged([tasks[place] for place in group], tuple(group)) for group in places.values()]
 
 
-def _twins(tasks: Sequence[Task], places: tuple[int, ...]) -> MergedTasks:
+def _merged(tasks: Sequence[Task], places: tuple[int, ...]) -> MergedTasks:
     rows = tuple(task.rows for task in tasks)
     if len(tasks) == 1:
         return MergedTasks(tasks[0], places, rows)
-    tables, numbers = together([task.tables for task in tasks])
+    tables, numbers = merge([task.tables for task in tasks])
     return MergedTasks(Task(tasks[0].stage, tables), places, rows, numbers)
 
 
-def shared_out(seconds: float, rows: Sequence[int]) -> list[float]:
-    """A time as the shares of tasks that ran together, by their rows."""
+def divided(seconds: float, rows: Sequence[int]) -> list[float]:
+    """A time by the rows of the tasks that ran together."""
     total = sum(rows) + FIXED_ROWS * len(rows)
     return [seconds * (own + FIXED_ROWS) / total for own in rows]
 
 
 @dataclass(frozen=True)
 class MergedNumbers:
-    """The numbers that fragments have while their rows are together: a range for each twin."""
+    """The numbers that fragments have while their rows are together: a range for each task."""
 
     fragments: Int64s
     """The fragment behind each number."""
     starts: Int64s
-    """Each twin's first number."""
+    """Each task's first number."""
 
 
-def together(twins: Sequence[Sequence[pa.Table]]) -> tuple[list[pa.Table], MergedNumbers]:
-    """The tables of all twins as the tables of one stage."""
-    own = [np.unique(np.concatenate([t.column(FRAGMENT).to_numpy() for t in tables])) for tables in twins]
+def merge(tasks: Sequence[Sequence[pa.Table]]) -> tuple[list[pa.Table], MergedNumbers]:
+    """The tables of all tasks as the tables of one."""
+    own = [np.unique(np.concatenate([t.column(FRAGMENT).to_numpy() for t in tables])) for tables in tasks]
     starts = np.cumsum([0, *map(len, own[:-1])])
     renumbered = [
         [_with_fragments(t, np.searchsorted(fragments, t.column(FRAGMENT).to_numpy()) + start) for t in tables]
-        for tables, fragments, start in zip(twins, own, starts, strict=True)
+        for tables, fragments, start in zip(tasks, own, starts, strict=True)
     ]
     whole = [_concatenated(tables) for tables in zip(*renumbered, strict=True)]
     return whole, MergedNumbers(np.concatenate(own).astype(np.int64), starts.astype(np.int64))
 
 
-def apart(result: pa.Table, numbers: MergedNumbers) -> list[pa.Table]:
-    """What belongs to each twin."""
+def separate(result: pa.Table, numbers: MergedNumbers) -> list[pa.Table]:
+    """The rows of each task."""
     of_rows = result.column(FRAGMENT).to_numpy()
     owners = np.searchsorted(numbers.starts, of_rows, side="right") - 1
     whole = _with_fragments(result, numbers.fragments[of_rows])

@@ -1,13 +1,13 @@
-"""A stage operator by operator: each one a small stage of its own, the tuples handed from one to the next.
+"""Operator at a time: each operator of a stage is a small stage of its own, and tuples go from one to the next.
 
-It gives what the stage gives, with a job for every operator instead of one for all. What an operator looks like does
+It gives what the stage gives, with a run for every operator instead of one for all. What an operator looks like does
 not depend on its neighbours, so its own plan is ready wherever the operator goes, while the plan of a stage is new
-whenever operators come together that were apart before.
+whenever operators come together that were apart before. So it serves until the stage has a plan of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,27 +15,55 @@ import pyarrow.compute as pc
 
 from meander.model.operators import Union
 from meander.model.schema import Schema
+from meander.run.execution.rewrites.rewrite import (
+    BY_POSITION,
+    Conditions,
+    StageNames,
+    TaskRewrite,
+    TaskSteps,
+    Verdict,
+)
 from meander.run.execution.runner import Task
 from meander.run.fragments.stage_nodes import StageEdge, StageNode, rows_of
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, FRAGMENT, HIDDEN, TAG, frame_schema
 
-Course = Generator[Task, pa.Table, pa.Table]
-"""What has to run, one task after the other; it is sent each one's result, and returns the whole's."""
+OFTEN = 3
+"""Runs of this kind after which a stage is worth a plan of its own."""
 
 
-def pieces(stage: Stage) -> list[Stage]:
-    """The operators of a stage that take a job."""
-    return [_piece(stage, node) for node in stage.nodes if not _only_unites(stage, node)]
+class OperatorAtATime(TaskRewrite[Task]):
+    name = "operator at a time"
+    about = "A stage whose plan is not ready runs by the plans of its operators, one after the other."
+
+    def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
+        if len(stage.nodes) < 2:
+            return Verdict(False, "the stage is a single operator" if stage.nodes else "the stage has no operator")
+        count = len(now.memo.of(operator_stages, stage))
+        plans = "1 plan" if count == 1 else f"{count} plans"
+        return Verdict(True, f"{plans} until its own one is ready, which is prepared after {OFTEN} such runs")
+
+    def rewrite_task(self, task: Task, now: Conditions) -> TaskSteps[Task] | None:
+        stage = task.stage
+        if now.is_ready(stage) or not runs_by_operator(stage, now):
+            return None
+        now.ran_by_operator(stage)
+        return steps_of(task)
 
 
-def in_one_piece(stage: Stage, tables: Sequence[pa.Table]) -> Course:
-    """The stage as it is."""
-    return (yield Task(stage, tables))
+def runs_by_operator(stage: Stage, now: Conditions) -> bool:
+    """Whether the plans of all operators are ready."""
+    return len(stage.nodes) > 1 and all(map(now.is_ready, now.memo.of(operator_stages, stage)))
 
 
-def in_pieces(stage: Stage, tables: Sequence[pa.Table]) -> Course:
-    """The stage over its frames' tables, with a task for each operator."""
+def operator_stages(stage: Stage) -> list[Stage]:
+    """The operators of a stage that take a plan, as stages of their own."""
+    return [_alone(stage, node) for node in stage.nodes if not _only_unites(stage, node)]
+
+
+def steps_of(task: Task) -> TaskSteps[Task]:
+    """A task for each operator of the stage."""
+    stage, tables = task
     inputs, states = tables[: len(stage.reads)], tables[len(stage.reads) :]
     made = {-1 - i: _without_watermark(table) for i, table in enumerate(inputs)}
     kept: pa.Table | None = None
@@ -44,16 +72,17 @@ def in_pieces(stage: Stage, tables: Sequence[pa.Table]) -> Course:
         if _only_unites(stage, node):
             made[number] = rows_of({StageEdge(port=i): t for i, t in enumerate(below)}, _all(len(below)))
             continue
-        piece = _piece(stage, node)
-        given = [_with_watermark(t, inputs) for t in below] if piece.watermark else below
-        if piece.states:
-            result = yield Task(piece, [*given, *states])
+        alone = _alone(stage, node)
+        given = [_with_watermark(t, inputs) for t in below] if alone.watermark else below
+        if alone.states:
+            (result,) = yield [Task(alone, [*given, *states])]
             kept = result.filter(pc.not_equal(result.column(TAG), 0)).drop_columns(_columns(result))
-            made[number] = piece.split(result).output
+            made[number] = alone.split(result).output
         elif any(map(len, given)):
-            made[number] = piece.split((yield Task(piece, given))).output
+            (result,) = yield [Task(alone, given)]
+            made[number] = alone.split(result).output
         else:
-            made[number] = frame_schema(piece.schema).empty_table()
+            made[number] = frame_schema(alone.schema).empty_table()
     output = made[len(stage.nodes) - 1]
     if kept is None:
         return output
@@ -61,7 +90,7 @@ def in_pieces(stage: Stage, tables: Sequence[pa.Table]) -> Course:
     return pa.concat_tables([tagged, kept], promote_options="default")
 
 
-def _piece(stage: Stage, node: StageNode) -> Stage:
+def _alone(stage: Stage, node: StageNode) -> Stage:
     schemas = _schemas(stage, node)
     reads = tuple(StageEdge(port=i) for i in range(len(schemas)))
     alone = StageNode(node.operator, tuple(-1 - i for i in range(len(schemas))), node.schema, node.names)

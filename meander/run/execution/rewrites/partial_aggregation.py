@@ -1,8 +1,9 @@
-"""A large batch of a window aggregate in two rounds, so that rows need not be put together by a key first.
+"""Partial and final aggregation: a large batch of a window aggregate, without putting rows together by a key first.
 
-In the first round the rows are cut anywhere, and with a watermark before everything no window closes: each part gives
-partial aggregates. In the second these meet with the state that was read, at the true watermark. Where the rows are
-plain, which those of a source mostly are, a plan of its own spares the first round their hidden columns.
+For partial aggregation the rows are partitioned anywhere, and with a watermark before everything no window closes: each
+partition gives partial aggregates. In the final one these meet with the state that was read, at the true watermark.
+Where the rows are plain, which those of a source mostly are, a plan of its own spares partial aggregation their hidden
+columns. Other rows are partitioned by a key where there is one, which is as fast.
 """
 
 from __future__ import annotations
@@ -12,17 +13,63 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from meander.model.operators import kind_of
 from meander.run.channels.base import Int64s
+from meander.run.execution.rewrites.partitioning import (
+    has_plain_key,
+    least_rows,
+    partition_count,
+    partitioned_anywhere,
+)
+from meander.run.execution.rewrites.rewrite import (
+    BY_POSITION,
+    Conditions,
+    Engine,
+    PlanRun,
+    StageNames,
+    TaskRewrite,
+    TaskSteps,
+    Verdict,
+)
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, BEGIN, FRAGMENT, NEWEST, TS, WM
 from meander.run.operators.time_window import TimeWindow
 
-PLAIN = {WM: f"{BEGIN}L", NEWEST: TS, AFTER: f"{BEGIN}L"}
-"""Hidden columns of plain rows in the first round, as they follow from the others."""
+
+class PartialAggregation(TaskRewrite[PlanRun]):
+    name = "partial and final aggregation"
+    about = "A large batch of a window aggregate is aggregated partition by partition, and then as a whole."
+
+    def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
+        node = stage.remembering
+        if node is None:
+            return Verdict(False, "there is no window aggregate")
+        if not keeps_partials(stage):
+            return Verdict(False, f"the {kind_of(node.operator)} keeps rows, not partial aggregates")
+        if now.is_refused(stage):
+            return Verdict(False, "Spark partitions batches whose plan is not prepared")
+        by_key = has_plain_key(stage, [schema.empty_table() for schema in stage.frame_schemas])
+        reason = "where no row is late; others are partitioned by key" if by_key else "there is no key to partition by"
+        return Verdict(True, reason, least_rows(now.cores))
+
+    def rewrite_task(self, task: PlanRun, now: Conditions) -> TaskSteps[PlanRun] | None:
+        count = partition_count(task, now) if keeps_partials(task.stage) else 1
+        if count < 2:
+            return None
+        plain = are_plain(task.stage, task.tables)
+        return self._steps(task, count, plain) if plain or not has_plain_key(task.stage, task.tables) else None
+
+    @staticmethod
+    def _steps(task: PlanRun, count: int, plain: bool) -> TaskSteps[PlanRun]:
+        stage, tables = task.stage, task.tables
+        rows = partial_tables(stage, partitioned_anywhere(tables, count))
+        partial = yield [PlanRun(stage, each, Engine.DRIVER, plain) for each in rows]
+        (result,) = yield [PlanRun(stage, final_tables(stage, tables, partial), Engine.DRIVER)]
+        return result
 
 
-def takes_two_rounds(stage: Stage) -> bool:
-    """Whether the stage keeps nothing but partial aggregates."""
+def keeps_partials(stage: Stage) -> bool:
+    """Whether the stage's state is nothing but partial aggregates."""
     return isinstance(stage.stateful, TimeWindow)
 
 
@@ -35,22 +82,22 @@ def are_plain(stage: Stage, tables: Sequence[pa.Table]) -> bool:
     return True
 
 
-def first_round(stage: Stage, parts: Sequence[Sequence[pa.Table]]) -> list[list[pa.Table]]:
-    """The parts' rows, with a watermark before everything and without state."""
+def partial_tables(stage: Stage, partitions: Sequence[Sequence[pa.Table]]) -> list[list[pa.Table]]:
+    """The partitions' rows, with a watermark before everything and without state."""
     edges, states = len(stage.reads), [spec.frame_schema.empty_table() for spec in stage.states]
-    return [[*map(_before_everything, part[:edges]), *states] for part in parts]
+    return [[*map(_before_everything, p[:edges]), *states] for p in partitions]
 
 
-def second_round(stage: Stage, tables: Sequence[pa.Table], results: Sequence[pa.Table]) -> list[pa.Table]:
-    """What the first round gave, and the state."""
+def final_tables(stage: Stage, tables: Sequence[pa.Table], results: Sequence[pa.Table]) -> list[pa.Table]:
+    """The partial aggregates, and the state."""
     edges, (spec,) = len(stage.reads), stage.states
     partial = pa.concat_tables([stage.split(result).states[0] for result in results])
     fragments = partial.column(FRAGMENT).to_numpy()
     after = pa.array(_watermarks(tables[:edges], fragments), pa.int64())
     rest = {name: partial.column(name) for name in spec.names}
     made = pa.table({FRAGMENT: partial.column(FRAGMENT), AFTER: after, **rest}).cast(spec.frame_schema)
-    nothing = [table.schema.empty_table() for table in tables[:edges]]
-    return [*nothing, pa.concat_tables([tables[edges].cast(spec.frame_schema), made])]
+    no_rows = [table.schema.empty_table() for table in tables[:edges]]
+    return [*no_rows, pa.concat_tables([tables[edges].cast(spec.frame_schema), made])]
 
 
 def _before_everything(table: pa.Table) -> pa.Table:

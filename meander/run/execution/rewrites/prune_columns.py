@@ -1,22 +1,40 @@
-"""What of a window aggregate's tuples need not travel to Spark: columns that neither it nor anything below it reads.
+"""Prune columns: what neither a window aggregate nor anything below it reads does not go to Spark.
 
-Where rows are kept as they are (joins, sequences, count windows) all columns travel; partial aggregates keep none.
-In the first of two rounds (see `two_rounds`) most hidden columns need not travel either.
+Where rows are kept as they are (joins, sequences, count windows) all columns go; partial aggregates keep none. Partial
+aggregation of plain rows has a plan of its own, to which hidden columns that follow from others do not go either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from meander.model.expressions.tree import columns
-from meander.model.operators import WindowAggregate
-from meander.run.execution.rewrites.late_materialisation import needed, with_nothing_else
+from meander.model.operators import WindowAggregate, kind_of
+from meander.run.execution.rewrites.column_lineage import needed, with_null_for_others
+from meander.run.execution.rewrites.rewrite import (
+    BY_POSITION,
+    Conditions,
+    PlanRun,
+    StageNames,
+    StagePlan,
+    TaskRewrite,
+    TaskSteps,
+    Verdict,
+)
 from meander.run.fragments.template import Stage
+from meander.run.frames import AFTER, BEGIN, NEWEST, TS, WM
 from meander.run.operators.time_window import TimeWindow
+
+PLAIN = {WM: f"{BEGIN}L", NEWEST: TS, AFTER: f"{BEGIN}L"}
+"""Hidden columns of plain rows in partial aggregation, as they follow from the others."""
+
+PLAIN_ROWS = ", plain rows"
+"""Ends the key of a plan over such rows."""
 
 
 @dataclass(frozen=True)
@@ -25,49 +43,77 @@ class PrunedColumns:
 
     stage: Stage
     needed: tuple[frozenset[str], ...]
-    instead: Mapping[str, str] = field(default_factory=dict)
-    """Hidden columns that do not travel, with what they are."""
+    derived: Mapping[str, str] = field(default_factory=dict)
+    """Hidden columns that Spark computes from others, with the expressions."""
 
     @staticmethod
-    def of(stage: Stage, instead: Mapping[str, str] | None = None) -> PrunedColumns | None:
-        """None where everything is read."""
+    def of(stage: Stage, derived: Mapping[str, str] | None = None) -> PrunedColumns | None:
+        """None where everything is read, or may be."""
         node = stage.remembering
         if node is None or not isinstance(node.operator, WindowAggregate) or not isinstance(stage.stateful, TimeWindow):
             return None
         computed = (*node.operator.keys, *node.operator.aggregates)
         read = frozenset(name for named in computed for name in columns(named.expression))
         found = needed(stage, node.inputs[0], read, stage.nodes.index(node))
-        everything = not instead and all(len(n) == len(s) for n, s in zip(found, stage.schemas, strict=True))
-        return None if everything else PrunedColumns(stage, found, instead or {})
+        everything = not derived and all(len(n) == len(s) for n, s in zip(found, stage.schemas, strict=True))
+        return None if everything else PrunedColumns(stage, found, derived or {})
 
-    @property
-    def schemas(self) -> list[pa.Schema]:
-        """The frames that travel."""
+    @cached_property
+    def plan(self) -> StagePlan:
         edges = zip(self.stage.frame_schemas, self.stage.schemas, self.needed, strict=False)
-        narrow = [
-            pa.schema([f for f in frame if f.name in read or f.name not in (*schema.names, *self.instead)])
+        pruned = [
+            pa.schema([f for f in frame if f.name in read or f.name not in (*schema.names, *self.derived)])
             for frame, schema, read in edges
         ]
-        return [*narrow, *self.stage.frame_schemas[len(narrow) :]]
+        schemas = [*pruned, *self.stage.frame_schemas[len(pruned) :]]
+        return StagePlan(self.stage.key + (PLAIN_ROWS if self.derived else ""), schemas, self._frame)
 
-    def plan(self, frames: Sequence[DataFrame]) -> DataFrame:
-        """The stage's plan; what does not travel is nothing there, and nobody looks at it."""
+    def _frame(self, frames: Sequence[DataFrame]) -> DataFrame:
+        """The stage's own plan over null in place of what nothing reads."""
         edges = list(zip(frames, self.stage.schemas, self.needed, strict=False))
-        replaced = [f"{value} AS {name}" for name, value in self.instead.items()]
+        derived = [f"{value} AS {name}" for name, value in self.derived.items()]
         whole = [
             frame.selectExpr(
                 *(name for name in frame.columns if name not in schema.names),
-                *replaced,
-                *with_nothing_else(schema, read),
+                *derived,
+                *with_null_for_others(schema, read),
             )
             for frame, schema, read in edges
         ]
         return self.stage.plan([*whole, *frames[len(edges) :]])
 
-    def outgoing(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
-        """What travels of the tables."""
-        return [table.select(schema.names) for table, schema in zip(tables, self.schemas, strict=True)]
+    def pruned(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """What is read of the tables."""
+        return [table.select(schema.names) for table, schema in zip(tables, self.plan.schemas, strict=True)]
 
-    def whole(self, tables: Sequence[pa.Table], result: pa.Table) -> pa.Table:
-        """The result says everything."""
+
+def _of_plain_rows(stage: Stage) -> PrunedColumns | None:
+    return PrunedColumns.of(stage, PLAIN)
+
+
+class PruneColumns(TaskRewrite[PlanRun]):
+    name = "prune columns"
+    about = "Spark gets the columns that a window aggregate and the operators below it read."
+
+    def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
+        node = stage.remembering
+        if node is None:
+            return Verdict(False, "there is no window aggregate")
+        if not isinstance(stage.stateful, TimeWindow):
+            return Verdict(False, f"the {kind_of(node.operator)} keeps whole rows")
+        pruned = now.memo.of(PrunedColumns.of, stage)
+        if pruned is None:
+            return Verdict(False, "all columns are read")
+        edges = [(i, s.names, read) for i, (s, read) in enumerate(zip(stage.schemas, pruned.needed, strict=True))]
+        read = dict.fromkeys(names.leaf(i, c) for i, all_, own in edges for c in all_ if c in own)
+        left = dict.fromkeys(names.leaf(i, c) for i, all_, own in edges for c in all_ if c not in own)
+        return Verdict(True, f"Spark reads {', '.join(read) or 'no column'}; nothing reads {', '.join(left)}")
+
+    def rewrite_task(self, task: PlanRun, now: Conditions) -> TaskSteps[PlanRun] | None:
+        pruned = now.memo.of(_of_plain_rows if task.plain_rows else PrunedColumns.of, task.stage)
+        return None if pruned is None else self._steps(pruned, task)
+
+    @staticmethod
+    def _steps(pruned: PrunedColumns, task: PlanRun) -> TaskSteps[PlanRun]:
+        (result,) = yield [task._replace(tables=pruned.pruned(task.tables), plan=pruned.plan)]
         return result

@@ -1,7 +1,7 @@
-"""The tail of a stage: maps at its end that only choose among the columns of the operator with memory before them.
+"""Trailing projection: maps at a stage's end that only choose among the columns of the operator with state before them.
 
-Wherever a join runs, with its projection or apart from it, Spark then runs the same plan, and all of them as one. The
-driver chooses the columns, which copies nothing.
+The driver chooses the columns, which copies nothing. So a join has one plan, whether its projection runs with it or
+elsewhere, and all of them run as one. Large batches keep the projection in the plan: fewer columns come back.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from meander.model.expressions.tree import Column
-from meander.model.operators import Map
-from meander.run.execution.rewrites.operator_at_a_time import Course
+from meander.model.operators import Map, kind_of
+from meander.run.execution.rewrites.rewrite import (
+    BY_POSITION,
+    FEW_ROWS,
+    Conditions,
+    StageNames,
+    TaskRewrite,
+    TaskSteps,
+    Verdict,
+)
 from meander.run.execution.runner import Task
 from meander.run.fragments.stage_nodes import StageNode
 from meander.run.fragments.template import Stage
@@ -22,37 +30,62 @@ from meander.run.frames import positions
 
 @dataclass(frozen=True)
 class WithoutProjection:
-    """A stage without its tail, and what the tail does."""
+    """A stage without its trailing projection, and what that does."""
 
     stage: Stage
     chosen: tuple[str, ...]
     """For each column of the whole stage's output the one that it is."""
 
-    def whole(self, result: pa.Table) -> pa.Table:
+    @staticmethod
+    def of(stage: Stage) -> WithoutProjection | None:
+        """None where anything else follows the operator with state, or nothing."""
+        node = stage.remembering
+        if node is None:
+            return None
+        end = stage.nodes.index(node) + 1
+        chosen: Sequence[str] = node.schema.names
+        for following in stage.nodes[end:]:
+            own = _chosen(following)
+            if own is None:
+                return None
+            chosen = [chosen[place] for place in own]
+        if end == len(stage.nodes):
+            return None
+        return WithoutProjection(replace(stage, nodes=stage.nodes[:end]), tuple(chosen))
+
+    def projected(self, result: pa.Table) -> pa.Table:
         """The result of the whole stage. Rows of state pass as they are."""
         own = set(positions(len(self.stage.schema)))
         kept = {name: result.column(name) for name in result.column_names if name not in own}
         return pa.table(kept | {f"c{i}": result.column(name) for i, name in enumerate(self.chosen)})
 
 
-def without_its_tail(tailless: WithoutProjection, tables: Sequence[pa.Table]) -> Course:
-    """A stage that its tail is taken from and given back to."""
-    return tailless.whole((yield Task(tailless.stage, tables)))
+class TrailingProjection(TaskRewrite[Task]):
+    name = "trailing projection"
+    about = "Maps at the end that only choose columns of an operator with state are left to the driver."
 
+    def verdict(self, stage: Stage, now: Conditions, names: StageNames = BY_POSITION) -> Verdict:
+        without = now.memo.of(WithoutProjection.of, stage)
+        if without is not None:
+            chosen = ", ".join(names.output(f"c{i}") for i in range(len(without.chosen)))
+            return Verdict(True, f"the driver chooses {chosen}", to_rows=FEW_ROWS)
+        node = stage.remembering
+        if node is None:
+            return Verdict(False, "there is no operator with state")
+        if node is stage.nodes[-1]:
+            return Verdict(False, f"nothing follows the {kind_of(node.operator)}")
+        return Verdict(False, f"what follows the {kind_of(node.operator)} drops rows or computes columns")
 
-def without_tail(stage: Stage) -> WithoutProjection | None:
-    """The stage up to its operator with memory, if nothing but a tail comes after that."""
-    remembering = stage.remembering
-    if remembering is None:
-        return None
-    end = stage.nodes.index(remembering) + 1
-    chosen: Sequence[str] = remembering.schema.names
-    for node in stage.nodes[end:]:
-        own = _chosen(node)
-        if own is None:
+    def rewrite_task(self, task: Task, now: Conditions) -> TaskSteps[Task] | None:
+        without = now.memo.of(WithoutProjection.of, task.stage)
+        if without is None or not now.is_ready(without.stage) or task.rows > FEW_ROWS:
             return None
-        chosen = [chosen[place] for place in own]
-    return WithoutProjection(replace(stage, nodes=stage.nodes[:end]), tuple(chosen)) if end < len(stage.nodes) else None
+        return self._steps(without, task)
+
+    @staticmethod
+    def _steps(without: WithoutProjection, task: Task) -> TaskSteps[Task]:
+        (result,) = yield [Task(without.stage, task.tables)]
+        return without.projected(result)
 
 
 def _chosen(node: StageNode) -> list[int] | None:

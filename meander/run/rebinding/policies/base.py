@@ -1,4 +1,4 @@
-"""What a rebinding policy is."""
+"""The interface of rebinding policies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Policy(Protocol):
 
     @property
     def pulls(self) -> bool:
-        """Whether slots take fragments themselves, before every step, whatever `decide` says."""
+        """Whether slots take fragments themselves, before every step, in addition to `decide`."""
         ...
 
     def decide(self, loads: Loads, slots: int, rng: np.random.Generator) -> Int64s:

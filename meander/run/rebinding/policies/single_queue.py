@@ -1,4 +1,4 @@
-"""`single_queue`: no binding at all; an idle slot takes what waits longest. See `shared_queue`."""
+"""`single_queue`: no binding at all; an idle slot takes the tuples that wait longest. See `shared_queue`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from meander.run.fragments.loads import Loads
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """What a fragment does is not looked at."""
+    """Keeps all bindings as they are."""
 
     name: str = "static"
     pulls: bool = False

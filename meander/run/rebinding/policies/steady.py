@@ -1,15 +1,15 @@
 """`steady`: ours. Few moves, each of which pays, and none while the slots are even enough.
 
-It counts what waits and what will come until the next look, so a slot that keeps up only just is seen before it falls
-behind, and fragments that happen to be empty at the moment count too. Moving begins when the most loaded slot is well
-above the average and ends when it is near (two thresholds: small differences do not swing). If giving all fragments of
-one template away makes slots even enough, that is what is done: both slots then run fewer frames than if they shared
+It counts waiting tuples and the arrivals until the next reading, so a slot that keeps up only just is seen before it
+falls behind, and fragments that happen to be empty at the moment count too. Moving begins when the most loaded slot is
+well above the average and ends when it is near (two thresholds: small differences do not swing). If giving all
+fragments of one template away makes slots even enough, it does so: both slots then run fewer frames than if they shared
 it. Otherwise a move is from the most to the least loaded slot, of the fragment that evens the two out best, and only if
 the time that it saves is more than the move costs; if it is not, the best other move from that slot. A slot from which
 none pays is set aside, and the others are evened out among themselves. A frame that the new slot has to run for a
 template that it did not run before counts as load there, and is begun only where the two slots differ by enough to make
-up for it. While slots are even, a template that got scattered is gathered again, a slot's part at a look.
-Fragments with little to do go where their reader is: a tuple then crosses both in one step instead of waiting for two.
+up for it. While slots are even, a template that got scattered is gathered again, a slot's part at a reading. Fragments
+with little to do go where their reader is: a tuple then crosses both in one step instead of waiting for two.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Steady:
     end: float = 1.05
     """And at which moving ends."""
     move_s: float = 0.002
-    """What a move costs."""
+    """The cost of a move."""
     opening_s: float = 0.1
-    """What it costs to run one more template in a slot, until the next look."""
+    """The cost of running one more template in a slot, until the next reading."""
     gathered: float = 1.1
     """Load of the most loaded slot, to the average, up to which a template is gathered in fewer slots."""
     light: float = 0.1
@@ -65,7 +65,7 @@ class Steady:
         """Moves a slot's part of a template to another slot that runs it too, if the slots stay even enough with that.
 
         The part is the lightest there is: one frame less to run costs least. Slots that were set aside have no part in
-        it, and none is made that evening out would undo at the next look.
+        it, and none is made that evening out would undo at the next reading.
         """
         slots, joined = even.loads.size, np.isin(found, even.slots)
         if even.slots.size < 2 or even.average <= 0:
@@ -91,9 +91,9 @@ class Steady:
             found[:] = before
 
     def _leads(self, loads: Loads, slots: int) -> Int64s:
-        """For each fragment the one whose slot it shares: its reader if it has little to do itself, or nobody.
+        """For each fragment the one whose slot it shares: its reader if its own load is small, or none.
 
-        Those that follow one reader together have no more to do than slots may differ by: they cannot be parted.
+        Fragments that follow one reader together have no more load than slots may differ by: they cannot be separated.
         """
         rows = np.arange(loads.bound.size)
         if loads.below is None or not rows.size:
@@ -128,7 +128,7 @@ class _Evening:
     templates: Int64s
     found: Int64s
     order: Int64s
-    """What can be moved, ascending by what it has to do."""
+    """The fragments that can be moved, by ascending load."""
     work: Floats
     count: int
     slots: Int64s = field(init=False)
@@ -224,7 +224,7 @@ class _Evening:
         return True
 
     def _list(self) -> None:
-        """What each slot has, ascending, and the templates that it runs."""
+        """The fragments of each slot, by ascending load, and the templates that it runs."""
         bound = self.found[self.order]
         rows = [self.order[bound == slot] for slot in range(self.count)]
         self._rows = [r.tolist() for r in rows]
@@ -233,7 +233,7 @@ class _Evening:
 
 
 def share_of(work: Floats, slots: int) -> float:
-    """What a slot has to do if all are as even as can be: fragments that are more than that have a slot each.
+    """The load of a slot if all are as even as can be: fragments with a larger load have a slot each.
 
     >>> share_of(np.array([10.0, 2.0, 2.0, 2.0]), 4)
     2.0

@@ -11,7 +11,7 @@ from meander.place.nova.improvement.bandwidth import respect_links
 from meander.place.nova.improvement.links import LinkTraffic, link_loads
 from meander.place.nova.place import place
 from meander.place.nova.running.joins import Joins
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired
 
@@ -30,7 +30,7 @@ def placed_on_links(seed: int, bandwidth_mbps: float, nodes: int = 16) -> tuple[
         [Node(f"n{i}", NodeKind.EDGE, 10) for i in range(nodes)],
         [Link(f"n{a}", f"n{b}", float(rng.uniform(1, 9)), width) for (a, b), width in links.items()],
     )
-    return place(problem, Settings(sigma=0.2)), topology
+    return place(problem, NovaSettings(sigma=0.2)), topology
 
 
 @settings(max_examples=12, deadline=None)

@@ -14,7 +14,7 @@ from meander.place.nova.partition import parts
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.quality.exact import cost_of, solve
-from meander.place.nova.settings import Overload, Settings
+from meander.place.nova.settings import NovaSettings, Overload
 from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, tiny
 
@@ -27,7 +27,7 @@ CELLS = 7
 def test_never_below_the_optimum_and_near_it(seed: int, sigma: float) -> None:
     problem = paired(8, seed, heights=np.zeros(8))
     best = solve(problem, sigma, time_s=20.0)
-    joins = place(problem, Settings(sigma=sigma, overload=Overload.REFUSE))
+    joins = place(problem, NovaSettings(sigma=sigma, overload=Overload.REFUSE))
     improve(joins, 0.2, mean_weight=float("inf"))
     assert best.cost_ms is not None
     assert len(joins.unplaced) == 0
@@ -91,7 +91,7 @@ def test_nova_is_never_below_the_optimum_with_shared_sources(block: int) -> None
     compared = 0
     for problem, sigma in _cases(block, 8):
         best = solve(problem, sigma)
-        joins = place(problem, Settings(sigma=sigma, overload=Overload.REFUSE))
+        joins = place(problem, NovaSettings(sigma=sigma, overload=Overload.REFUSE))
         improve(joins, 0.02, mean_weight=float("inf"))
         assert violations(joins) == []
         if not len(joins.unplaced):
@@ -145,8 +145,8 @@ def _by_trying(problem: JoinProblem, sigma: float) -> float | None:
     for j, a, b in cells:
         across, down = counts[j]
         ends = (int(problem.join_left[j]), int(problem.join_right[j]))
-        ways = [_way(problem, end, v, int(problem.join_sink[j])) for end in ends for v in range(problem.nodes)]
-        costs.append((np.array(ways[: problem.nodes]) + np.array(ways[problem.nodes :])) / (across * down))
+        routes = [_way(problem, end, v, int(problem.join_sink[j])) for end in ends for v in range(problem.nodes)]
+        costs.append((np.array(routes[: problem.nodes]) + np.array(routes[problem.nodes :])) / (across * down))
         steps = np.zeros((len(problem.source_tps), fine), dtype=bool)
         steps[ends[0], a * fine // across : (a + 1) * fine // across] = True
         steps[ends[1], b * fine // down : (b + 1) * fine // down] = True

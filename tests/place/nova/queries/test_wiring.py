@@ -26,7 +26,7 @@ from meander.place.nova.queries.question import pairs_of_query, parts_of, proble
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.split import SLOTS, predicate, share_of, slots_of, together
 from meander.place.nova.queries.wiring import JoinPart, Wiring, joined_up
-from meander.place.nova.settings import Settings
+from meander.place.nova.settings import NovaSettings
 from tests.coordinator.nova.repartitioned import HOSTS, JOINS, cut, query
 from tests.place.nova.problems import paired
 from tests.reconfigure.moving import moving_catalog
@@ -45,7 +45,7 @@ def meeting(parts: list[JoinPart], left: int, right: int) -> list[JoinPart]:
 def test_each_pair_of_positions_meets_in_exactly_one_part(seed: int, sigma: float) -> None:
     rng = np.random.default_rng(seed)
     problem = paired(30, seed, capacity_tps=rng.uniform(15, 60, 30))
-    joins = place(problem, Settings(sigma=sigma))
+    joins = place(problem, NovaSettings(sigma=sigma))
     parts = parts_of(joins)
     for join in np.flatnonzero(joins.placed)[:6]:
         ends = (int(problem.join_left[join]), int(problem.join_right[join]))

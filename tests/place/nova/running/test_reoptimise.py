@@ -14,7 +14,7 @@ from meander.place.nova.quality.judge import judge
 from meander.place.nova.running.fresh import problem_of
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.running.reoptimise import Reoptimiser
-from meander.place.nova.settings import Overload, Settings
+from meander.place.nova.settings import NovaSettings, Overload
 from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, shared
 
@@ -43,7 +43,7 @@ class Events(RuleBasedStateMachine):
         problem = (
             shared(seed) if dense else paired(40, seed, capacity_tps=np.random.default_rng(seed).uniform(5, 90, 40))
         )
-        self.joins = place(problem, Settings(overload=overload))
+        self.joins = place(problem, NovaSettings(overload=overload))
         self.events = Reoptimiser(self.joins)
         self.sinks = set(problem.join_sink.tolist())
         self.pictures: list[Any] = []
@@ -141,7 +141,7 @@ def test_after_many_events_a_fresh_run_is_hardly_better() -> None:
 def test_undoing_two_events_after_one_another_takes_back_the_right_replicas() -> None:
     """Rows of the board are used again, so an older event must not be undone by its rows."""
     problem = paired(40, 0, capacity_tps=np.random.default_rng(0).uniform(5, 90, 40))
-    joins = place(problem, Settings(overload=Overload.REFUSE))
+    joins = place(problem, NovaSettings(overload=Overload.REFUSE))
     events, before = Reoptimiser(joins), picture(joins)
     events.set_capacity(0, 0.0)
     events.move_node(0, np.array([0.0, 0.0]))

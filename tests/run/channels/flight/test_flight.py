@@ -23,21 +23,22 @@ from meander.reconfigure.state.pull import StatePull
 from meander.reconfigure.state.transfer import Export, import_state
 from meander.run.channels.base import ChannelAppend, ChannelSpec, Chunk
 from meander.run.channels.flight import client as flight_client
-from meander.run.channels.flight.client import AwayError, FlightClient, RefusedError
+from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, PeerAddress, proof
-from meander.run.channels.flight.puller import Pulling, copy_note
+from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, to_batch
 from meander.run.channels.flight.server import FlightServer
 from meander.run.store.commit import Commit, CommitResult, StateAppend
+from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
 
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 LOG, OTHER = ChannelId(7), ChannelId(8)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
@@ -46,8 +47,8 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine answers take their time."""
-    monkeypatch.setattr(flight_client, "ORDER_S", PATIENCE_S)
-    monkeypatch.setattr(flight_client, "PULL_S", PATIENCE_S)
+    monkeypatch.setattr(flight_client, "ORDER_S", TIMEOUT_S)
+    monkeypatch.setattr(flight_client, "PULL_S", TIMEOUT_S)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def reader(tmp_path: Path, sender: Place) -> Iterator[Place]:
     found = place(tmp_path, "reader").knows(sender)
     for channel in (LOG, OTHER):
         found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
-        found.store.commit(Commit(notes={copy_note(channel): ["sender"]}))
+        found.store.commit(Commit(records=(CopyRecord(channel, ("sender",)),)))
     yield found
     found.close()
 
@@ -197,9 +198,9 @@ def test_what_is_damaged_on_its_way_is_told_of_at_both_ends_and_comes_again(
 def test_who_is_refused_at_a_door_is_in_the_log_once_a_minute(sender: Place, caplog: pytest.LogCaptureFixture) -> None:
     stranger = FlightClient(PeerAddress(sender.address, "nonsense"), "stranger")
     for _ in range(3):
-        with pytest.raises(RefusedError):
+        with pytest.raises(PeerRefusedError):
             stranger.order("hello", {})
-    assert caplog.text.count("somebody who says to be 'stranger' was refused at the door: no proof") == 1
+    assert caplog.text.count("a client that says to be 'stranger' was refused: no proof") == 1
     assert sender.door is not None
     assert sender.door.refusals.count == 3
 
@@ -259,9 +260,9 @@ def test_a_channel_that_is_not_given_does_not_hold_up_the_others(sender: Place, 
 def test_nobody_gets_in_without_a_proof(sender: Place, name: str, shown: str) -> None:
     shown = proof(sender.key, "reader") if shown == "of the reader" else shown
     asker = FlightClient(PeerAddress(sender.address, shown), name)
-    with pytest.raises(RefusedError, match="join the coordinator with a token"):
+    with pytest.raises(PeerRefusedError, match="join the coordinator with a token"):
         list(asker.get({"pull": {"7": [0, 0]}}))
-    with pytest.raises(RefusedError, match="join the coordinator with a token"):
+    with pytest.raises(PeerRefusedError, match="join the coordinator with a token"):
         asker.order("hello", {})
     assert sender.orders == []
 
@@ -286,7 +287,7 @@ def test_a_connection_that_one_thread_gives_up_serves_the_others_to_the_end(send
 
 
 def test_orders_come_from_the_coordinator_only(sender: Place) -> None:
-    with pytest.raises(RefusedError, match="not from 'reader'"):
+    with pytest.raises(PeerRefusedError, match="not from 'reader'"):
         FlightClient(PeerAddress(sender.address, proof(sender.key, "reader")), "reader").order("abort", {"number": 1})
     assert sender.orders == []
     asker = FlightClient(PeerAddress(sender.address, proof(sender.key, COORDINATOR)), COORDINATOR)
@@ -326,7 +327,7 @@ def test_nobody_gets_through_a_relay_what_is_not_for_it(tmp_path: Path, sender: 
         ({**mine, "for": "reader"}, "'relay' cannot show that 'reader' wants this"),
         ({**wanted, "for": "relay"}, "'relay' cannot show that 'relay' wants this"),
     ):
-        with pytest.raises(RefusedError, match=refusal):
+        with pytest.raises(PeerRefusedError, match=refusal):
             list(thief.asker("relay").get({**ticket, "way": ["sender"]}))
     (piece,) = thief.asker("relay").get({**mine, "way": ["sender"]})
     (refused,) = from_batch(piece.data)
@@ -341,7 +342,7 @@ def test_a_relay_cannot_change_what_it_passes_on(tmp_path: Path, sender: Place, 
     relay = place(tmp_path, "relay").knows(sender)
     sender.readers[LOG] = {"reader", "relay"}
     signed = reader.asker("sender").signed({"pull": {str(LOG): [0, 0]}})
-    with pytest.raises(RefusedError, match="cannot show that 'reader' wants this"):
+    with pytest.raises(PeerRefusedError, match="cannot show that 'reader' wants this"):
         list(relay.asker("sender").get({**signed, "pull": {str(LOG): [0, 5]}}))
     assert sender.store.exchange.start(LOG) == 0
     assert len(list(relay.asker("sender").get(signed))) == 1
@@ -369,11 +370,11 @@ def test_state_of_a_sender_that_has_fallen_silent_can_be_called_off_at_once(
     until(lambda: move.chunks == 3)
     calling_off = threading.Thread(target=move.cancel, daemon=True)
     calling_off.start()
-    calling_off.join(PATIENCE_S)
+    calling_off.join(TIMEOUT_S)
     assert not calling_off.is_alive()
     assert move.state is MoveState.CANCELLED
     silence.set()
-    assert move.wait(PATIENCE_S) is False
+    assert move.wait(TIMEOUT_S) is False
     assert move.chunks == 3
 
 
@@ -382,27 +383,27 @@ def test_what_was_found_last_about_ways_is_what_counts(
 ) -> None:
     pulling = Pulling(reader.store, reader.asker)
     pulling._stopping.set()  # nothing is pulled; only what would be counts
-    looked, go_on, notes = threading.Event(), threading.Event(), Store.notes
+    looked, go_on, records = threading.Event(), threading.Event(), Store.records
 
-    def slow(store: Store, prefix: str) -> dict[str, Any]:
-        found = notes(store, prefix)
+    def slow(store: Store, of: Any) -> dict[Any, Any]:
+        found = records(store, of)
         if threading.current_thread().name == "slow":
             looked.set()
-            go_on.wait(PATIENCE_S)
+            go_on.wait(TIMEOUT_S)
         return found
 
-    monkeypatch.setattr(Store, "notes", slow)
+    monkeypatch.setattr(Store, "records", slow)
     first = threading.Thread(target=pulling.refresh, name="slow", daemon=True)
     first.start()
-    looked.wait(PATIENCE_S)
-    reader.store.commit(Commit(notes={copy_note(ChannelId(99)): ["sender"]}))
+    looked.wait(TIMEOUT_S)
+    reader.store.commit(Commit(records=(CopyRecord(ChannelId(99), ("sender",)),)))
     second = threading.Thread(target=pulling.refresh, daemon=True)
     second.start()
     second.join(0.3)
     go_on.set()
     first.join()
     second.join()
-    assert ChannelId(99) in pulling._ways["sender",]
+    assert ChannelId(99) in pulling._routes["sender",]
 
 
 def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) -> None:
@@ -449,7 +450,7 @@ def test_state_comes_through_relays_chunk_by_chunk_and_each_chunk_once(
         import_state(reader.store, FragmentId(2), "reconfiguration 5", next(half), {3: 7})
     move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
     move.start()
-    assert move.wait(PATIENCE_S)
+    assert move.wait(TIMEOUT_S)
     found = reader.store.state.read([FragmentId(2)], 7, [0], [100])
     assert found.table is not None
     assert sorted(found.table.column("id").to_pylist()) == list(range(2000))
@@ -498,13 +499,13 @@ def test_state_arrives_whole_over_connections_that_break_and_bits_that_flip(
     monkeypatch.setattr(pull, "PAUSE_S", 0.01)
     asked = flight_client.get_along
 
-    def along(way: list[str], ticket: dict[str, Any], *rest: Any) -> Any:
-        return asked(way, {n: v for n, v in (ticket | {"block": block}).items() if v is not None}, *rest)
+    def along(route: list[str], ticket: dict[str, Any], *rest: Any) -> Any:
+        return asked(route, {n: v for n, v in (ticket | {"block": block}).items() if v is not None}, *rest)
 
     monkeypatch.setattr(pull, "get_along", along)
     move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
     move.start()
-    assert move.wait(PATIENCE_S)
+    assert move.wait(TIMEOUT_S)
     found = reader.store.state.read([FragmentId(2)], 7, [0], [100])
     assert found.table is not None
     assert sorted(found.table.column("id").to_pylist()) == list(range(4000))

@@ -19,24 +19,26 @@ from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.channels.flight import client as flight_client
 from meander.run.channels.flight import puller as flight_puller
 from meander.run.channels.flight.client import AwayError
-from meander.run.channels.flight.puller import Pulling, copy_note
+from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import ChannelRange, to_batch
 from meander.run.channels.kafka import broker as kafka_broker
 from meander.run.channels.kafka.address import client_settings
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.exchange import KafkaExchange
-from meander.run.channels.kafka.listener import Listener
-from meander.run.channels.kafka.publisher import Publisher, topic_note
+from meander.run.channels.kafka.listener import TopicListener
+from meander.run.channels.kafka.publisher import TopicPublisher
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
+from meander.run.store.records.record import forget
+from meander.run.store.records.transport import CopyRecord, ReaderRecord, TopicRecord
 from meander.run.store.store import Store
 from tests.reconfigure.driver_plane import SpreadPlane
 from tests.reconfigure.test_driver import QUERY
 from tests.run.channels.kafka.broker import RealBroker, real_broker
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
 
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 LOG = ChannelId(7)
 
 
@@ -54,7 +56,7 @@ def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine answers take their time."""
-    monkeypatch.setattr(flight_client, "PULL_S", PATIENCE_S)
+    monkeypatch.setattr(flight_client, "PULL_S", TIMEOUT_S)
     monkeypatch.setattr(flight_puller, "TELL_MS", 10)
 
 
@@ -81,25 +83,27 @@ class Ends:
         """As after a start: what was published is not remembered."""
         place, kafka = self.sender, self.sender.kafka
         assert kafka is not None
-        self.publishing = Publisher(place.store, kafka.broker, kafka.to, place.may_pull)
+        self.publishing = TopicPublisher(place.store, kafka.broker, kafka.to, place.may_pull)
         kafka.publishing = self.publishing
 
     def read_at(self, reader: Place, position: int) -> None:
         """A place reads the channel from a position on, and nobody else does."""
         self.sender.readers[LOG] = {reader.name}
         self.sender.knows(reader)
-        self.sender.store.commit(Commit(notes={f"log {LOG}": [reader.name]}))
+        self.sender.store.commit(Commit(records=(ReaderRecord(LOG, reader.name),)))
         reader.knows(self.sender)
         if LOG not in reader.store.exchange.channels():
             reader.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
-            reader.store.commit(Commit(notes={copy_note(LOG): ["sender"]}))
+            reader.store.commit(Commit(records=(CopyRecord(LOG, ("sender",)),)))
         self.begin_reading(reader)
 
     def begin_reading(self, reader: Place) -> None:
         assert reader.kafka is not None
         self.pulling = Pulling(reader.store, reader.asker, broker=reader.kafka)
-        self.pulling._ways = {("sender",): (LOG,)}
-        self.listening = reader.kafka.listening = Listener(self.pulling, reader.kafka.broker, reader.kafka.coming)
+        self.pulling._routes = {("sender",): (LOG,)}
+        self.listening = reader.kafka.listening = TopicListener(
+            self.pulling, reader.kafka.broker, reader.kafka.arriving
+        )
         self.copy = reader
 
     def ask(self) -> None:
@@ -107,7 +111,7 @@ class Ends:
 
     def all(self) -> None:
         """Until everything is at the reader."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while self.copy.store.exchange.end(LOG) < self.sender.store.exchange.end(LOG):
             assert time.monotonic() < deadline
             self.ask()
@@ -120,7 +124,7 @@ class Ends:
     @property
     def topic(self) -> str:
         assert self.copy.kafka is not None
-        link = self.copy.kafka.coming("sender")
+        link = self.copy.kafka.arriving("sender")
         assert link is not None
         return link.topic
 
@@ -147,9 +151,9 @@ def ends(quick_ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Ends:
     """Ends that give a busy machine its time, as here nobody tries again."""
     for settings in (kafka_broker.CLIENT, kafka_broker.PRODUCER, kafka_broker.CONSUMER):
         for name in [name for name in settings if name.endswith("timeout.ms") or name == "max.block.ms"]:
-            monkeypatch.setitem(settings, name, str(round(PATIENCE_S * 1000)))
-    monkeypatch.setattr(kafka_broker, "ANSWER_S", round(PATIENCE_S))
-    monkeypatch.setattr(kafka_broker, "POLL_MS", str(round(PATIENCE_S * 1000)))
+            monkeypatch.setitem(settings, name, str(round(TIMEOUT_S * 1000)))
+    monkeypatch.setattr(kafka_broker, "ANSWER_S", round(TIMEOUT_S))
+    monkeypatch.setattr(kafka_broker, "POLL_MS", str(round(TIMEOUT_S * 1000)))
     return quick_ends
 
 
@@ -172,12 +176,12 @@ def test_a_copy_has_what_the_log_has_and_what_is_processed_is_forgotten_everywhe
     ends.copy.store.commit(Commit(consumed={LOG: 6}))
     ends.ask()
     assert ends.sender.store.exchange.start(LOG) == 6
-    ends.sender.store.commit(Commit(notes={f"log {LOG}": None}))
+    ends.sender.store.commit(Commit(records=(forget(ReaderRecord, LOG),)))
     ends.sender.readers[LOG] = set()
     ends.publishing._tidied = 0.0
     ends.publishing.publish()
     assert ends.broker.ids([ends.topic]) == {}
-    assert ends.sender.store.note(topic_note(ends.topic)) is None
+    assert ends.sender.store.record(TopicRecord, ends.topic) is None
 
 
 def test_what_a_sender_publishes_again_after_a_crash_has_no_effect(ends: Ends) -> None:
@@ -242,7 +246,7 @@ def test_a_reader_that_moves_begins_at_its_position(ends: Ends) -> None:
     ends.ask()
     other = ends._place("other")
     other.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
-    other.store.commit(Commit(passed=starts({LOG: [6, 0]}), notes={copy_note(LOG): ["sender"]}))
+    other.store.commit(Commit(passed=starts({LOG: [6, 0]}), records=(CopyRecord(LOG, ("sender",)),)))
     ends.read_at(other, 6)
     ends.send(10, 3)
     ends.all()
@@ -296,7 +300,7 @@ def test_both_ends_say_that_nobody_answers_and_go_on_when_the_broker_is_back(
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)

@@ -22,13 +22,13 @@ from meander.run.execution.executors.server import Attempt, PartsServer
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.runner import PlainRunner
 from meander.run.failures import Cause, failure_of
-from tests.run.step.test_together import CHOSEN, FAST, SUMS, content, task_of
+from tests.run.execution.tasks import CHOSEN, FAST, SUMS, content, task_of
 
 ROWS = pa.table({"a": list(range(10))})
 
 
 @pytest.fixture
-def door() -> Iterator[PartsServer]:
+def server() -> Iterator[PartsServer]:
     found = PartsServer("127.0.0.1")
     yield found
     found.shutdown()
@@ -39,39 +39,39 @@ def fetched(contact: PeerAddress, batch: str, part: int, parts: int) -> list[int
     return [v for found in fetching(contact, batch, 0, parts)(numbers) for v in found.column(0).to_pylist()]
 
 
-def bring(door: PartsServer, batch: str, attempt: Attempt, rows: pa.Table) -> None:
-    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {door.contact.proof}".encode())])
-    with flight.FlightClient(door.contact.address) as client:
+def bring(server: PartsServer, batch: str, attempt: Attempt, rows: pa.Table) -> None:
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {server.contact.proof}".encode())])
+    with flight.FlightClient(server.contact.address) as client:
         path = flight.FlightDescriptor.for_path(batch, *map(str, attempt))
         writer, _ = client.do_put(path, rows.schema, options)
         with writer:
             writer.write_table(rows)
 
 
-def test_every_row_is_in_one_part(door: PartsServer) -> None:
-    batch = door.offer([ROWS])
-    assert [fetched(door.contact, batch, part, 3) for part in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
+def test_every_row_is_in_one_part(server: PartsServer) -> None:
+    batch = server.offer([ROWS])
+    assert [fetched(server.contact, batch, part, 3) for part in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
 
 
-def test_only_attempts_that_the_job_names_count(door: PartsServer) -> None:
+def test_only_attempts_that_the_job_names_count(server: PartsServer) -> None:
     """A task that was tried twice has brought its part twice."""
-    batch = door.offer([ROWS])
+    batch = server.offer([ROWS])
     for attempt, rows in ((Attempt(1, 7), ROWS.slice(5)), (Attempt(0, 5), ROWS), (Attempt(0, 6), ROWS.slice(0, 5))):
-        bring(door, batch, attempt, rows)
-    found = door.brought(batch, [Attempt(1, 7), Attempt(0, 6)])
+        bring(server, batch, attempt, rows)
+    found = server.brought(batch, [Attempt(1, 7), Attempt(0, 6)])
     assert pa.Table.from_batches(found).column(0).to_pylist() == list(range(10))
-    door.forget(batch)
-    bring(door, batch, Attempt(0, 9), ROWS)  # comes too late, and is nobody's
-    assert batch not in door._brought
+    server.forget(batch)
+    bring(server, batch, Attempt(0, 9), ROWS)  # comes too late, and is nobody's
+    assert batch not in server._brought
 
 
-def test_nobody_gets_in_without_the_proof_and_nothing_is_left_when_it_is_over(door: PartsServer) -> None:
-    batch = door.offer([ROWS])
+def test_nobody_gets_in_without_the_proof_and_nothing_is_left_when_it_is_over(server: PartsServer) -> None:
+    batch = server.offer([ROWS])
     with pytest.raises(PartsServerUnreachableError, match="only executors"):
-        fetched(PeerAddress(door.contact.address, "guessed"), batch, 0, 1)
-    door.forget(batch)
+        fetched(PeerAddress(server.contact.address, "guessed"), batch, 0, 1)
+    server.forget(batch)
     with pytest.raises(PartsServerUnreachableError, match="nobody waits"):
-        fetched(door.contact, batch, 0, 1)
+        fetched(server.contact, batch, 0, 1)
 
 
 @pytest.mark.parametrize("text", [FAST, SUMS[0], CHOSEN])

@@ -1,4 +1,4 @@
-"""Twins: equal stages of a fragment run as one job, and each gets what is its own."""
+"""Merge equal plans: equal stages of a round run as one, and each gets what is its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from pyspark.sql import SparkSession
 from lab.workloads.isqd import pairwise
 from meander.model.plan import Query
 from meander.run.execution.prepared import PreparedRunner
+from meander.run.execution.rewrites.merge_equal_plans import FIXED_ROWS, MergeEqualPlans, divided
+from meander.run.execution.rewrites.rewrite import Conditions
+from meander.run.frames import FRAGMENT
 from tests.run import harness
+from tests.run.execution.tasks import CHOSEN, FAST, TOP, Alone, content, leaves_alone, stage_of, task_of
 from tests.run.harness import Plane, queries, rows_of
 
 PAIRS = (
@@ -20,6 +24,45 @@ PAIRS = (
     "SELECT a.road AS road, count(*) AS n FROM (SELECT a.road FROM cars AS a JOIN rain AS b ON a.road = b.road "
     "WITHIN 300 ms) AS a GROUP BY a.road WINDOW SLIDING(600 ms, 300 ms) INTO two",
 )
+
+
+RULE, NOW = MergeEqualPlans(), Conditions(cores=2)
+
+
+def test_equal_plans_run_as_one_and_each_task_gets_its_own_rows(spark: SparkSession) -> None:
+    """The same fragment numbers in two tasks are different fragments."""
+    alone = Alone(spark)
+    tasks = [
+        task_of(text, rows) for text, rows in ((TOP, 40), (CHOSEN, 30), (TOP, 7), (CHOSEN, 50), (FAST, 9), (TOP, 0))
+    ]
+    ran = alone.through(RULE, tasks, NOW)
+    for task, each in zip(tasks, ran, strict=True):
+        assert content(task.stage, each.result) == content(task.stage, alone.without(task))
+        assert each.result.schema.field(FRAGMENT).type == alone.without(task).schema.field(FRAGMENT).type
+    ((top, chosen, fast),) = alone.rounds
+    assert [task.rows for task in (top, chosen, fast)] == [47, 30 + 31 + 50 + 51, 9]
+    assert sum(each.seconds for each in ran) == pytest.approx(3)
+    assert ran[4].seconds == 1
+
+
+def test_different_plans_stay_as_they_are() -> None:
+    tasks = [task_of(text, 5) for text in (TOP, CHOSEN, FAST)]
+    assert RULE.rewrite(tasks, NOW) is None
+    assert leaves_alone(RULE, tasks[0], NOW)
+    assert RULE.rewrite([*tasks, tasks[0]], NOW) is not None
+
+
+def test_the_verdict_names_the_other_stages() -> None:
+    stage = stage_of(TOP)
+    assert RULE.verdict(stage, NOW).reason == "no other stage has this plan"
+    others = {stage.key: ["stage 1 of fragment 2 on edge"]}
+    verdict = RULE.verdict(stage, Conditions(2, equal_stages=others))
+    assert verdict.applies
+    assert verdict.reason.startswith("stage 1 of fragment 2 on edge has this plan too")
+
+
+def test_time_is_divided_by_rows_and_a_fixed_part() -> None:
+    assert divided(1.0, [FIXED_ROWS, 0]) == pytest.approx([2 / 3, 1 / 3])
 
 
 @pytest.mark.parametrize("text", PAIRS)

@@ -10,6 +10,9 @@ from meander.deploy.markers import Marker, MarkerAction
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend
 from meander.run.store.commit import Commit, Passed, RemoveChannel, Rewire, StateAppend, StateDrop, slot_writer
+from meander.run.store.records.deployment import SlotCountRecord, SlotRecord
+from meander.run.store.records.progress import DeliveryRecord
+from meander.run.store.records.record import Change, forget
 from tests.run.observe import channel, rows, state_rows
 from tests.run.store.crash.model import Model
 
@@ -41,9 +44,22 @@ def random_commit(model: Model, rng: random.Random, slot: int = 0) -> Commit:
         retire=(FragmentId(rng.randint(0, 3)),) if rng.random() < 0.05 else (),
         counters={(FragmentId(rng.randint(0, 3)), "late"): rng.randint(1, 5)} if rng.random() < 0.3 else {},
         acknowledged={"out": rng.randint(0, 1000)} if rng.random() < 0.2 else {},
-        notes={rng.choice("ab"): rng.choice([None, 1, {"offset": [1, 2]}])} if rng.random() < 0.2 else {},
+        records=tuple(_record(rng) for _ in range(rng.randint(1, 3))) if rng.random() < 0.2 else (),
         **structure,
     )
+
+
+def _record(rng: random.Random) -> Change:
+    """One with its last value in the same commit perhaps."""
+    name, fragment = rng.choice("ab"), FragmentId(rng.randint(0, 3))
+    changes: list[Change] = [
+        DeliveryRecord(name, rng.randint(0, 9), rng.choice([None, {"offset": [1, 2]}])),
+        forget(DeliveryRecord, name),
+        SlotRecord(fragment, rng.randint(0, 1)),
+        forget(SlotRecord, fragment),
+        SlotCountRecord(rng.randint(1, 2)),
+    ]
+    return rng.choice(changes)
 
 
 def _structure(model: Model, ids: list[int], rng: random.Random) -> Mapping[str, Any]:

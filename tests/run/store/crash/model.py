@@ -7,6 +7,7 @@ from typing import Any
 
 from meander.run.channels.base import NO_WATERMARK
 from meander.run.store.commit import Commit
+from meander.run.store.records.record import Forgotten
 
 
 class ModelChannel:
@@ -45,7 +46,7 @@ class Model:
         self.versions: dict[int, int] = {}
         self.counters: dict[tuple[int, str], int] = {}
         self.acknowledged: dict[str, int] = {}
-        self.notes: dict[str, Any] = {}
+        self.records: dict[tuple[str, Any], Any] = {}
 
     def copy(self) -> Model:
         return copy.deepcopy(self)
@@ -104,11 +105,14 @@ class Model:
             self.counters[key] = self.counters.get(key, 0) + count
         self.versions |= {int(f): v for f, v in commit.versions.items()}
         self.acknowledged.update(commit.acknowledged)
-        self.notes.update(commit.notes)
-        self.notes = {k: v for k, v in self.notes.items() if v is not None}
+        for change in commit.records:
+            self.records.pop((change.kind, change.key), None)
+            if not isinstance(change, Forgotten):
+                self.records[change.kind, change.key] = change
         for fragment in commit.retire:
             self.state = {k: v for k, v in self.state.items() if k[0] != fragment}
             self.versions.pop(fragment, None)
+            self.records.pop(("slot", fragment), None)
             self.counters = {k: v for k, v in self.counters.items() if k[0] != fragment}
             self.batches = {w: b for w, b in self.batches.items() if not w.startswith(f"fragment {fragment} ")}
         for removal in commit.remove:
@@ -133,5 +137,5 @@ class Model:
             "versions": self.versions,
             "counters": self.counters,
             "acknowledged": self.acknowledged,
-            "notes": self.notes,
+            "records": self.records,
         }

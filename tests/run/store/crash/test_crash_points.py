@@ -11,6 +11,7 @@ import pytest
 
 from meander.run.store.commit import Commit
 from meander.run.store.journal import Durability
+from meander.run.store.records.progress import DeliveryRecord
 from meander.run.store.store import Store, StoreOptions
 from tests.run.observe import channel, check_accounts, observed
 from tests.run.store.crash.commits import random_commit
@@ -18,6 +19,8 @@ from tests.run.store.crash.faults import Crash, FaultyFiles
 from tests.run.store.crash.model import Model
 
 SMALL = {"segment_bytes": 6000, "memory_budget_bytes": 2000}
+
+ALIVE = DeliveryRecord("alive")
 
 
 def workload(
@@ -74,10 +77,10 @@ def with_recovery(directory: Path, options: StoreOptions, before: dict[str, Any]
     shown = observed(store)
     assert shown in (before, after)
     check_accounts(store)
-    store.commit(Commit(notes={"alive": True}))
+    store.commit(Commit(records=(ALIVE,)))
     store.close()
     store = Store.open(directory, options)
-    assert observed(store) == shown | {"notes": shown["notes"] | {"alive": True}}
+    assert observed(store) == shown | {"records": shown["records"] | {("delivery", "alive"): ALIVE}}
     store.close()
 
 

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from meander.run.channels.base import Int64s
 from meander.run.store.commit import Commit, CommitConflictError
 from meander.run.store.journal import DiskFullError, Durability
+from meander.run.store.records.progress import DeliveryRecord
 from meander.run.store.store import Store, StoreOptions
 from tests.run.observe import channel, check_accounts, observed
 from tests.run.store.crash.commits import random_commit
@@ -67,7 +68,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.last is not None
         assert self.store.commit(self.last).repeated
         with pytest.raises(CommitConflictError, match="different content"):
-            self.store.commit(replace(self.last, notes={**self.last.notes, "other": 1}))
+            self.store.commit(replace(self.last, records=(*self.last.records, DeliveryRecord("other"))))
 
     @rule()
     def compact(self) -> None:

@@ -9,7 +9,7 @@ export class Camera {
   y = 0;
   width = 1;
   height = 1;
-  /** Whether somebody has looked around: then nothing else moves the view. */
+  /** Whether the user has moved the view: then nothing else moves the view. */
   held = false;
 
   fit(box: Box, inset: { left: number; right: number; top: number; bottom: number }): void {

@@ -7,7 +7,7 @@ import type { Store } from "../store";
 
 const SHOWN = 60;
 const SHOWN_MOVES = 12;
-const WORDS: Record<string, string> = { under_way: "under way", in_effect: "in effect", taken_back: "taken back" };
+const WORDS: Record<string, string> = { under_way: "under way", committed: "in effect", aborted: "aborted" };
 
 export class Changes {
   readonly element = h("div", { class: "changes" });

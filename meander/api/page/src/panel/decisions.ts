@@ -8,7 +8,7 @@ import type { Store } from "../store";
 
 const SHOWN = 60;
 
-/** Whether a decision is of interest to somebody who did not ask why nothing happens. */
+/** Whether a decision is of interest without a question why nothing happens. */
 export function changed(decision: Decision): boolean {
   return decision.action !== "keep";
 }

@@ -1,4 +1,4 @@
-"""Records: a commit as it lies in the journal, and back.
+"""Encoding: a commit as it lies in the journal, and back.
 
 Integers that come per channel or per partition are one array, tables are one section each, the rest is a short JSON
 header. Encoding happens before any lock is taken. A digest over the content tells a repeated commit from a different
@@ -20,10 +20,13 @@ import pyarrow as pa
 
 from meander.model.errors import InputError
 from meander.run.channels.base import ChannelAppend, Int64s
-from meander.run.memoised import remembered
+from meander.run.memoised import memoised
 from meander.run.store.commit import Commit, StateAppend, StateMerge
 from meander.run.store.framing import Section, section
 from meander.run.store.payloads import Sealed, one_batch
+from meander.run.store.records.former import changes_of
+from meander.run.store.records.record import Change, Forgotten
+from meander.run.store.records.table import last_of_each, read_forgotten, read_record
 
 MOST_SCHEMAS = 1_000
 """Texts of schemas whose meaning is remembered."""
@@ -50,7 +53,12 @@ class Content(TypedDict, total=False):
     forget: list[int]
     counters: list[list[Any]]
     acknowledged: dict[str, int]
+    records: list[list[Any]]
+    """Kind, version and values of each."""
+    forgotten: list[list[Any]]
+    """Kind and key of each."""
     notes: dict[str, Any]
+    """What journals had before there were types of records."""
 
 
 class Envelope(TypedDict):
@@ -92,6 +100,8 @@ class Prepared:
     numbers_section: Section
     tables: tuple[Sealed, ...]
     digest: int
+    records: tuple[Change, ...]
+    """What the commit does to records, each of them once."""
 
     @property
     def sections(self) -> list[Section]:
@@ -106,7 +116,9 @@ def prepare(commit: Commit) -> Prepared:
     content: Content = {}
     columns: list[Int64s] = []
     tables: list[Sealed] = []
+    changes = last_of_each(commit.records)
     _structure(commit, content)
+    _records(changes, content)
     if commit.versions:
         content["versions"] = len(commit.versions)
         columns += [_from(commit.versions.keys()), _from(commit.versions.values())]
@@ -134,13 +146,13 @@ def prepare(commit: Commit) -> Prepared:
         encoded = _json(content)
     except (TypeError, ValueError) as problem:
         raise InputError(
-            f"a note is not plain JSON ({problem}); use numbers, text, lists and dictionaries"
+            f"a record is not plain JSON ({problem}); use numbers, text, lists and dictionaries"
         ) from problem
     numbers_section = section(numbers)
     digest = zlib.crc32(numbers_section.checksum.to_bytes(8, "little"), zlib.crc32(encoded))
     for table in tables:
         digest = zlib.crc32(table.section.checksum.to_bytes(8, "little"), digest)
-    return Prepared(commit, content, encoded, numbers, numbers_section, tuple(tables), digest)
+    return Prepared(commit, content, encoded, numbers, numbers_section, tuple(tables), digest, changes)
 
 
 def _structure(commit: Commit, content: Content) -> None:
@@ -164,8 +176,24 @@ def _structure(commit: Commit, content: Content) -> None:
         content["counters"] = [[int(f), name, int(n)] for (f, name), n in commit.counters.items()]
     if commit.acknowledged:
         content["acknowledged"] = {sink: int(n) for sink, n in commit.acknowledged.items()}
-    if commit.notes:
-        content["notes"] = dict(commit.notes)
+
+
+def _records(changes: Sequence[Change], content: Content) -> None:
+    kept = [[c.kind, c.version, *c.to_plain()] for c in changes if not isinstance(c, Forgotten)]
+    if kept:
+        content["records"] = kept
+    forgotten = [[c.kind, c.to_plain()] for c in changes if isinstance(c, Forgotten)]
+    if forgotten:
+        content["forgotten"] = forgotten
+
+
+def changes_in(content: Content) -> list[Change]:
+    """What a commit that was read does to records."""
+    return [
+        *(changes_of(content["notes"]) if "notes" in content else ()),
+        *(read_record(*row) for row in content.get("records", ())),
+        *(read_forgotten(*row) for row in content.get("forgotten", ())),
+    ]
 
 
 def _append(append: ChannelAppend, columns: list[Int64s], tables: list[Sealed]) -> list[Any]:
@@ -229,7 +257,7 @@ def decode(header: bytes) -> tuple[Envelope, Content]:
     return envelope, content
 
 
-@remembered
+@memoised
 def schema_text(schema: pa.Schema) -> str:
     """A schema inside a JSON header."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()

@@ -15,11 +15,11 @@ import pytest
 from lab.testbed.disks import can_be_full
 from lab.testbed.links import Can, capabilities
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 BED = """
 import json, signal, sys, time
 from pathlib import Path
-from lab.testbed import bed, world
+from lab.testbed import process_test_bed as bed, world
 from lab.testbed.layout import layout
 from lab.testbed.links import Can
 from meander.lang.topology.reader import load
@@ -29,7 +29,7 @@ bed.COMMAND = (sys.executable, "-c", "import time; time.sleep(600)")
 work = Path(sys.argv[1])
 topology = world.write_world(work)
 places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-with bed.bed(work / "bed", topology, places, Can(int(sys.argv[2])), disks=sys.argv[3] == "disks") as found:
+with bed.process_test_bed(work / "bed", topology, places, Can(int(sys.argv[2])), disks=sys.argv[3] == "disks") as found:
     (work / "shown.new").write_text(json.dumps(found.shown()))
     (work / "shown.new").rename(work / "shown")
     time.sleep(600)
@@ -41,7 +41,7 @@ def test_a_bed_that_gets_a_signal_leaves_nothing_behind(number: signal.Signals, 
     can, disks = capabilities()[0], can_be_full()[0]
     command = [sys.executable, "-c", BED, str(tmp_path), str(can.value), "disks" if disks else "none"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not (tmp_path / "shown").exists():
         assert child.poll() is None, child.communicate()[1]
         assert time.monotonic() < deadline
@@ -50,7 +50,7 @@ def test_a_bed_that_gets_a_signal_leaves_nothing_behind(number: signal.Signals, 
     hosts = shown["hosts"].values()
     assert all(is_running(host["process"]) for host in hosts)
     child.send_signal(number)
-    errors = child.communicate(timeout=PATIENCE_S)[1]
+    errors = child.communicate(timeout=TIMEOUT_S)[1]
     assert child.returncode == (-number if number is signal.SIGINT else 128 + number), errors
     assert not any(is_running(host["process"]) for host in hosts)
     if Can.CUT in can:

@@ -1,11 +1,11 @@
 """A test bed: a coordinator and its sites, each a process, in namespaces of their own or side by side.
 
-with bed(directory, topology, layout, can) as found:
+with process_test_bed(directory, topology, layout, can) as found:
     found.wait_ready(120)
     found.ask("POST", "/queries", {"text": "SELECT ...", "name": "slow"})
     found.processes["site-1"].kill()
 
-Whatever ends the block, a signal included, no process, namespace or disk is left.
+When the block ends, by a signal included, no process, namespace or disk is left.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from meander.coordinator.security.tokens import Tokens
 from meander.model.clock import VARIABLE, set_off, wall_clock_ms
 from meander.model.errors import InputError
 
-API_PORT, DOOR_PORT = 8420, 8430
+API_PORT, RPC_PORT = 8420, 8430
 LOOK_S = 0.2
 ASK_S = 30.0
 DRIVER_MEMORY = "1g"
 
 
-class BedError(Exception):
+class ProcessTestBedError(Exception):
     """The test bed did not come up, or something in it does not answer."""
 
 
 @dataclass(slots=True)
-class Bed:
-    """What runs. Use `bed`."""
+class ProcessTestBed:
+    """The running processes. Use `process_test_bed`."""
 
     directory: Path
     layout: Layout
-    wires: NamespaceLinks | None
+    links: NamespaceLinks | None
     port: int
     """Of this machine, where the coordinator's API is."""
-    patience_ms: int
+    session_timeout_ms: int
     disks: Disks | None = None
     """Of the sites, where they can be full."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Bed:
         return Tokens.load(self.home.tokens).operator
 
     def results(self, host: str) -> Path:
-        """Where the sinks of a host write."""
+        """The directory of a host's sinks."""
         return self.home.results if host == HOME else self.directory / host / "results"
 
     def fill(self, site: str) -> None:
@@ -110,7 +110,7 @@ class Bed:
             connection.close()
 
     def get(self, path: str) -> Any:
-        """What the coordinator says, or None when it does not."""
+        """The coordinator's answer, or None without one."""
         try:
             status, body = self.ask("GET", path)
         except (OSError, HTTPException, ValueError):
@@ -138,7 +138,7 @@ class Bed:
             if dead or time.monotonic() > deadline:
                 who = dead[0] if dead else self.processes[missing[0] if missing else HOME]
                 what = "ended" if dead else "is not ready in time"
-                raise BedError(f"{who.name} {what}; the end of {who.log}:\n{who.last_words()}")
+                raise ProcessTestBedError(f"{who.name} {what}; the end of {who.log}:\n{who.last_words()}")
             time.sleep(LOOK_S)
 
     def wait_settled(self, queries: Collection[str], timeout_s: float) -> None:
@@ -147,7 +147,9 @@ class Bed:
         while not all(self._is_deployed(query) for query in queries) or self._changes():
             if time.monotonic() > deadline:
                 home = self.processes[HOME]
-                raise BedError(f"queries are not deployed in time; the end of {home.log}:\n{home.last_words()}")
+                raise ProcessTestBedError(
+                    f"queries are not deployed in time; the end of {home.log}:\n{home.last_words()}"
+                )
             time.sleep(LOOK_S)
 
     def _is_deployed(self, query: str) -> bool:
@@ -155,20 +157,21 @@ class Bed:
         return found is not None and all(o["fragment"] is not None for o in found["dag"]["operators"])
 
     def _changes(self) -> bool:
-        """Whether something is on its way, or nobody knows."""
+        """Whether a change is in flight, or that is unknown."""
         found = self.get("/reconfigurations?limit=1000")
         return not found or any(change["status"] == "under_way" for change in found)
 
     # ---------------------------------------------------------------- life
 
     def start(self) -> None:
-        book = MembershipStore(self.home.ledger)
+        membership_store = MembershipStore(self.home.ledger)
         try:
             tokens = {
-                s: book.make_token(s, self.layout.hosts[s], wall_clock_ms(), "test bed") for s in self.layout.sites
+                s: membership_store.make_token(s, self.layout.hosts[s], wall_clock_ms(), "test bed")
+                for s in self.layout.sites
             }
         finally:
-            book.close()
+            membership_store.close()
         self._add(HOME, self._coordinator(), {})
         for site in self.layout.sites:
             self._add(site, self._site(site), {"MEANDER_SITE_TOKEN": tokens[site]})
@@ -189,7 +192,7 @@ class Bed:
         (self.directory / "bed.json").unlink(missing_ok=True)
 
     def shown(self) -> dict[str, Any]:
-        """What runs where, for people and programs."""
+        """The processes and their nodes, for people and programs."""
         return {
             "address": self.url,
             "page": f"{self.url}/#token={self.token}",
@@ -198,7 +201,7 @@ class Bed:
                     "nodes": list(nodes),
                     "process": self.processes[host].number,
                     "log": str(self.processes[host].log),
-                    **({"namespace": self.wires.namespace(host)} if self.wires else {}),
+                    **({"namespace": self.links.namespace(host)} if self.links else {}),
                 }
                 for host, nodes in self.layout.hosts.items()
             },
@@ -206,8 +209,8 @@ class Bed:
 
     def _add(self, host: str, arguments: list[str], environment: dict[str, str]) -> None:
         command = [*COMMAND, *arguments]
-        if self.wires is not None:
-            command = self.wires.command(host, command)
+        if self.links is not None:
+            command = self.links.command(host, command)
         self.shift(host, 0)
         environment = {**environment, VARIABLE: str(self._clock(host))}
         self.processes[host] = Process(host, command, self.directory / "logs" / f"{host}.log", environment)
@@ -216,47 +219,47 @@ class Bed:
         return self.directory / f"{host}.clock"
 
     def _coordinator(self) -> list[str]:
-        where = [] if self.wires is None else ["--host", self.wires.address(HOME)]
-        door = [] if self.wires is None else ["--door", f"{self.wires.address(HOME)}:{DOOR_PORT}"]
-        port = self.port if self.wires is None else API_PORT
-        patience = ["--patience", f"{self.patience_ms}ms"]
-        return ["up", "--dir", str(self.home.directory), "--port", str(port), *where, *door, *patience]
+        where = [] if self.links is None else ["--host", self.links.address(HOME)]
+        rpc = [] if self.links is None else ["--rpc-listen", f"{self.links.address(HOME)}:{RPC_PORT}"]
+        port = self.port if self.links is None else API_PORT
+        session_timeout = ["--session-timeout", f"{self.session_timeout_ms}ms"]
+        return ["up", "--dir", str(self.home.directory), "--port", str(port), *where, *rpc, *session_timeout]
 
     def _site(self, site: str) -> list[str]:
-        join = self.url if self.wires is None else f"http://{self.wires.address(HOME)}:{API_PORT}"
-        listen = [] if self.wires is None else ["--listen", f"{self.wires.address(site)}:{DOOR_PORT}"]
+        join = self.url if self.links is None else f"http://{self.links.address(HOME)}:{API_PORT}"
+        listen = [] if self.links is None else ["--listen", f"{self.links.address(site)}:{RPC_PORT}"]
         names = ["--name", site, "--nodes", ",".join(self.layout.hosts[site])]
         more = ["--directory", str(self.directory / site), "--master", "local[1]", "--memory", DRIVER_MEMORY]
         return ["site", "--join", join, *names, *more, *listen]
 
 
 @contextmanager
-def bed(
+def process_test_bed(
     directory: Path,
     topology: Path,
     layout: Layout,
     can: Can = Can.NOTHING,
     *,
-    patience_ms: int = 5_000,
+    session_timeout_ms: int = 5_000,
     port: int = 0,
     loss_percent: float = 0.0,
     disks: bool = False,
-) -> Iterator[Bed]:
+) -> Iterator[ProcessTestBed]:
     """A test bed whose processes were started; everything ends with the block.
 
-    Its hosts are in namespaces where `can` says that wires can be cut; with `disks`, sites have disks of their own.
+    Its hosts are in namespaces where `can` says that links can be cut; with `disks`, sites have disks of their own.
     """
     if (directory / HOME).exists():
         raise InputError("a test bed was here already; choose another directory, or remove it", str(directory))
     with in_order(), contextlib.ExitStack() as stack:
         create(directory / HOME, topology)
-        wires = NamespaceLinks(layout, can, loss_percent) if Can.CUT in can else None
-        if wires is not None:
-            stack.callback(wires.close)
-            hole = PortForward(wires.namespace(HOME), (wires.address(HOME), API_PORT), port)
+        links = NamespaceLinks(layout, can, loss_percent) if Can.CUT in can else None
+        if links is not None:
+            stack.callback(links.close)
+            hole = PortForward(links.namespace(HOME), (links.address(HOME), API_PORT), port)
             stack.callback(hole.close)
             port = hole.port
-        found = Bed(directory, layout, wires, port or _free_port(), patience_ms)
+        found = ProcessTestBed(directory, layout, links, port or _free_port(), session_timeout_ms)
         if disks:
             found.disks = Disks(directory / site for site in layout.sites)
             stack.callback(found.disks.close)

@@ -1,0 +1,97 @@
+"""The words of names: those of public classes are in the glossary, and words that were given up do not come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PRODUCT = ROOT / "meander"
+
+_EVERYDAY = """
+action added address answer app append applied arrival assignment attempt away batch begin bound brought buffer by cache
+call callback case cause choice clause client code comparison compression conflict console content control copy
+correction corrupt created crowd curve damaged data dealer declared definition departure description details directory
+disk document drop due durability edge effort ending envelope equal error exact expected export failed failure fault
+field file finding forgotten format found frame free full function gathered handler head heard histogram history
+hopeless http index input installation item java job json key label last lets limit line linear listen literal little
+local lock matching memo memory message metadata meter move named need no not number numbered observed offset one
+opening option order outcome output outside own page pairs parquet parsed pass passed per percentile phase phrase plain
+planner polled pool posted problem push quality question queue ran random range received recipe refused registered
+remote remove rename repeatable request response result resumed road role round row rules scope script sealed section
+seen sending server setting shape shown side sign signal single size span spec static status steady stopped stuck
+summary surroundings surveyed switch system tally target taste text thompson timetable tls token too total touched tree
+triggering tuple type unreachable use user verdict view visible wanted watched weather with without work world written
+yaml
+"""
+EVERYDAY = frozenset(_EVERYDAY.split())
+"""Words that any program uses; what they mean here is what they mean everywhere."""
+
+_DIALECT = """
+asker bed circle comings course courses desk door journey knot nudge office outlet outlets owe parting patience porthole
+rehearsal rehearse sight spreader switchboard teller telling ties twins upkeep wavefront ways wires wish wishes
+"""
+DIALECT = frozenset(_DIALECT.split())
+"""Words that meant something in this program only, and what the field says instead is in the contributors' guide."""
+
+KEPT = frozenset({"asker", "nudge", "owe_abort", "owe_effect", "owe_ways", "twins_of"})
+"""Public functions with such a word that still stand."""
+
+SHARED = frozenset({"Engine"})
+"""Names that two classes still share."""
+
+
+def words(name: str) -> list[str]:
+    return [w.lower() for w in re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+", name)]
+
+
+def stem(word: str) -> str:
+    """The word without its ending: `placed`, `placing` and `placement` are one."""
+    return re.sub(r"(?<=\w{3})(ements?|ments?|ations?|itions?|ions?|ings?|ies|ed|es|ers?|ors?|s|e|y)$", "", word)
+
+
+def glossary() -> set[str]:
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    return {stem(w) for row in rows for w in re.findall(r"[a-z]+", row.lower())}
+
+
+def definitions() -> Iterator[tuple[Path, str, bool]]:
+    """Module, name and whether it is a class: of all public classes and functions of the product, methods included."""
+    for path in sorted(PRODUCT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                yield path.relative_to(ROOT), node.name, isinstance(node, ast.ClassDef)
+
+
+def test_the_glossary_has_the_words_of_all_public_classes() -> None:
+    known = glossary() | {stem(w) for w in EVERYDAY}
+    missing = [
+        f"{name} ({path}): {word}"
+        for path, name, is_class in definitions()
+        for word in words(name)
+        if is_class and stem(word) not in known
+    ]
+    assert not missing, "add these words to docs/glossary.md:\n" + "\n".join(missing)
+
+
+def test_no_word_is_both_everyday_and_explained() -> None:
+    assert sorted(w for w in EVERYDAY if stem(w) in glossary()) == []
+
+
+def test_one_name_is_one_class_but_for_the_forms_of_the_api() -> None:
+    forms = {PRODUCT / "api" / name for name in ("models.py", "site_models.py")}
+    found: dict[str, list[str]] = {}
+    for path, name, is_class in definitions():
+        if is_class and ROOT / path not in forms:
+            found.setdefault(name, []).append(str(path))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in SHARED} == {}
+
+
+def test_no_module_class_or_function_has_a_word_that_was_given_up() -> None:
+    names = {(path, name) for path, name, _ in definitions()}
+    names |= {(path.relative_to(ROOT), path.stem) for path in PRODUCT.rglob("*.py")}
+    names |= {(path.relative_to(ROOT), path.name) for path in PRODUCT.rglob("*") if (path / "__init__.py").exists()}
+    found = [f"{path}: {name}" for path, name in sorted(names) if name not in KEPT and DIALECT & set(words(name))]
+    assert not found, "say these in the words of the field:\n" + "\n".join(found)
