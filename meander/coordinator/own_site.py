@@ -68,22 +68,22 @@ class Members:
         return self._membership.owner(node)
 
     def addresses(self) -> Mapping[str, str]:
-        self._look()
+        self._refresh()
         return self._addresses
 
     def brokers(self) -> Mapping[str, str]:
-        self._look()
+        self._refresh()
         return self._brokers
 
     def key(self, site: str) -> str | None:
-        self._look()
+        self._refresh()
         return self._keys.get(site)
 
     def changed(self) -> None:
         """Drops the cached entries: a site came or went."""
         self._until = 0.0
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         with self._lock:
             if time.monotonic() < self._until:
                 return
@@ -122,15 +122,15 @@ class OwnSite:
         self._peers: PeerDirectory | None = None
         self._agent: Agent | None = None
         self._rpc_server: FlightServer | None = None
-        self._carrier: Driver | None = None
+        self._driver: Driver | None = None
         self.outbox: Outbox | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         """The last facts about themselves of the sites that are there."""
 
     def join(self, loop: PlacementLoop, host: Host) -> None:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
-        carrier = loop.reconfigurator
-        assert isinstance(carrier, Driver)
+        driver = loop.reconfigurator
+        assert isinstance(driver, Driver)
         peers = self._peers = PeerDirectory(host.store, HOME, self._options.authority)
         broker, kafka = self._options.broker, None
         if broker:
@@ -138,12 +138,12 @@ class OwnSite:
             kafka = KafkaExchange(shared, HOME, self._key, peers.contact)
         agent = self._agent = Agent(host, loop.paths, peers.asker, kafka)
         outbox = self.outbox = Outbox(
-            self._clients, self._world, lambda: carrier.under_way, self._learn_peers, carrier.concerned
+            self._clients, self._world, lambda: driver.under_way, self._learn_peers, driver.concerned
         )
-        self._carrier = carrier
-        carrier.spread(agent, outbox)
+        self._driver = driver
+        driver.spread(agent, outbox)
         loop.quarantine.remote = self._remote
-        loop.deployer.is_spread = carrier.is_spread
+        loop.deployer.is_distributed = driver.is_spread
         handler = AgentRequestHandler(HOME, agent, peers)
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []
@@ -153,7 +153,7 @@ class OwnSite:
 
     def _remote(self) -> Remote:
         """The pauses and backlogs that sites report of their fragments."""
-        hosts = self._carrier.hosts if self._carrier is not None else {}
+        hosts = self._driver.hosts if self._driver is not None else {}
         if not hosts:
             return Remote()
         facts = self.facts()
@@ -169,8 +169,8 @@ class OwnSite:
 
     def close(self) -> None:
         """After the core has stopped and before the host does."""
-        if self._carrier is not None:
-            self._carrier.close()
+        if self._driver is not None:
+            self._driver.close()
         if self._rpc_server is not None:
             self._rpc_server.shutdown()
         if self._agent is not None:

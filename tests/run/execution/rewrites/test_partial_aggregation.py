@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.run.execution.prepared import PreparedRunner
+from meander.run.execution.prepared import UNUSED_S, PreparedRunner
 from meander.run.execution.rewrites import partitioning
 from meander.run.execution.rewrites.partial_aggregation import PartialAggregation, are_plain
 from meander.run.execution.rewrites.rewrite import Conditions, Engine, PlanRun
@@ -76,10 +76,14 @@ def test_partial_aggregation_of_plain_rows_has_a_prepared_plan_of_its_own(
     spark: SparkSession, rows_are: str, own_plan: bool
 ) -> None:
     """Here the rest of the table takes part."""
-    runner, task = PreparedRunner(spark, cores=3), batch(spark, SUMS[1], rows_are)
+    now = [0.0]
+    runner, task = PreparedRunner(spark, cores=3, clock=lambda: now[0]), batch(spark, SUMS[1], rows_are)
     assert content(task.stage, runner.run(*task)) == content(task.stage, PlainRunner(spark).run(*task))
     assert runner.failures == 0
     assert any(key.endswith("plain rows") for key in runner._idle) == own_plan
+    now[0] = UNUSED_S
+    assert runner.evict(()) == {task.stage.key}
+    assert not runner._idle
     runner.close()
 
 
@@ -103,8 +107,8 @@ def test_small_batches_partitions_and_unprepared_plans_stay_as_they_are(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (CHOSEN, "the window join keeps rows, not partial aggregates"),
-        (SESSION, "the window aggregate keeps rows, not partial aggregates"),
+        (CHOSEN, "the window join keeps rows"),
+        (SESSION, "the windows have no fixed length"),
         (FAST, "there is no window aggregate"),
     ],
 )
