@@ -253,7 +253,8 @@ class Plane:
             catalog, self.engine, self.host, emulated=True, background=False, clock=lambda: self.now_ms / 1000
         )
         self.ways: list[Callable[[int, int], float] | None] = [None]
-        self.loop.paths = self.loop.reconfigurator.paths = TreePaths(catalog.topology, True, {}, self.ways)
+        self.loop.paths = TreePaths(catalog.topology, True, {}, self.ways)
+        self.loop.driver.use_paths(self.loop.paths)
         self.repartitioning = Repartitioning(self.loop, Wiring(catalog, self.engine.log, shape))
         around = Surroundings(directory, directory / "host")
         self.recordings = {n: Recording(source_for(s, around), s, MOST_ROWS) for n, s in catalog.streams.items()}
@@ -284,7 +285,7 @@ class Plane:
         self._until(lambda: applied.ended is not None)
         switch_ms = self.now_ms - started
         self._until(lambda: not self.repartitioning.wiring.retired and not self.loop.deployer.has_open_changes)
-        self.loop.reconfigurator.reroute(self.loop.deployer.deployment.channels)  # those that stayed may lead elsewhere
+        self.loop.driver.reroute(self.loop.deployer.deployment.channels)  # those that stayed may lead elsewhere
         self._for(SETTLE_MS)
         self._pace()
         before, start = self.latency.copy(), self.now_ms

@@ -34,7 +34,6 @@ from meander.membership.protocol import Epoch
 from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
-from meander.reconfigure.driver import Driver
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host
@@ -129,7 +128,6 @@ def assemble(
         emulated=options.emulate,
         protocol=protocol(options.protocol),
         replicas=world.resilience.replicas,
-        carrier=Driver,
     )
     join(loop, host)
     knowledge = ledger_path.with_name(KNOWLEDGE)

@@ -44,7 +44,7 @@ from meander.model.events import (
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.admission import admit
 from meander.place.engine import BatchReport, Engine
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+from meander.reconfigure.outcome import ReconfigurationOutcome
 
 _log = logging.getLogger(__name__)
 BUSY_S, IDLE_S = 0.01, 0.05

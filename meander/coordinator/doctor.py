@@ -60,7 +60,7 @@ def examine(core: Core, elsewhere: Inventories) -> Examination:
     loop = core.loop
     delivering = [binding.channel for binding in core.sink_bindings.known.values()]
     found = [_finding(fault) for fault in loop.validate(delivering)]
-    site_of = loop.reconfigurator.site_of
+    site_of = loop.driver.site_of
     for site, inventory in elsewhere.items():
         if isinstance(inventory, Inventory):
             wanted = loop.expected(lambda f, site=site: site_of(f) == site, delivering)  # type: ignore[misc]

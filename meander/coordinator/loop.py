@@ -26,8 +26,9 @@ from meander.place.difference import Difference
 from meander.place.engine import BatchReport, Engine
 from meander.place.sharing import forget
 from meander.place.validate import validate as validate_catalog
+from meander.reconfigure.driver import Driver
+from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome, Reconfigurator
 from meander.reconfigure.validate import Expected, expected
 from meander.reconfigure.validate import validate as validate_host
 from meander.run.connectors.base import SinkBinding
@@ -81,9 +82,8 @@ class PlacementLoop:
         replicas: int = 1,
         background: bool = True,
         clock: Callable[[], float] = time.perf_counter,
-        carrier: type[Reconfigurator] = Reconfigurator,
     ) -> None:
-        """`strategy` moves state in another way than the protocol would; `carrier` carries reconfigurations out."""
+        """`strategy` moves state in another way than the protocol would."""
         self.catalog, self.engine, self.host, self.clock = catalog, engine, host, clock
         self.replicas = replicas
         self.pending: list[Applied] = []
@@ -101,7 +101,7 @@ class PlacementLoop:
         self.deployer = Deployer(Placed(catalog.plan, catalog.placement, catalog.topology), protocol=protocol)
         engine.listener = self._placed_anew
         self.paths = Paths(catalog.topology, emulated)
-        self.reconfigurator = carrier(
+        self.driver = Driver(
             host,
             catalog.plan,
             self.paths,
@@ -111,7 +111,7 @@ class PlacementLoop:
             replicas=replicas,
             background=background,
         )
-        self.quarantine = OperatorQuarantine(host, self.deployer, self.reconfigurator.runs_here)
+        self.quarantine = OperatorQuarantine(host, self.deployer, self.driver.runs_here)
 
     def recover(self, ghosts: Sequence[OperatorId] = ()) -> None:
         """Takes up what the host's store holds: the deployment and changes in flight. The catalog has its plan and
@@ -121,7 +121,7 @@ class PlacementLoop:
         nothing is made ready for operators that are about to go.
         """
         self.quarantine.restore()
-        deployment, under_way, number = self.reconfigurator.recover()
+        deployment, under_way, number = self.driver.recover()
         self.deployer.deployment, self.deployer.next_number = deployment, number
         self.deployer.under_way = {r.number: r for r in under_way}
         forget(self.catalog, list(ghosts))
@@ -168,11 +168,11 @@ class PlacementLoop:
         for node in {topology.known_id(name) for name in changed}:
             try:
                 if topology.is_alive(node):
-                    self.reconfigurator.node_back(node, self._running_on(node))
+                    self.driver.node_back(node, self._running_on(node))
                 else:
                     self._supersede(node)
                     self._release(node)
-                    self.reconfigurator.node_gone(node, self._running_on(node))
+                    self.driver.node_gone(node, self._running_on(node))
             except JournalError as error:
                 problem = error
         if problem is not None:
@@ -197,8 +197,8 @@ class PlacementLoop:
             reason = f"node {self.catalog.topology.name(node)}, where fragments were to go, is gone"
             if number in self._held_back:
                 self._drop(number, reason)
-            elif self.reconfigurator.can_take_back(number):
-                self._take_note(self.reconfigurator.abort(number, reason))
+            elif self.driver.can_abort(number):
+                self._take_note(self.driver.abort(number, reason))
 
     def _copies(self, events: Sequence[ChangeEvent]) -> dict[NodeId, tuple[NodeId, ...]]:
         """Nodes that go, each with those that have a copy of its last commit: the next ones towards the cloud."""
@@ -255,7 +255,7 @@ class PlacementLoop:
 
     def poll(self) -> list[ReconfigurationOutcome]:
         """The outcomes since the last call, committed or aborted; begins the changes that waited for them."""
-        found = self.reconfigurator.poll()
+        found = self.driver.poll()
         for outcome in found:
             self._take_note(outcome)
         self._outcomes += found
@@ -306,8 +306,8 @@ class PlacementLoop:
         self._rerouted |= rerouted
         self._rerouted = {k: c for k, c in self._rerouted.items() if deployment.channels.get(k) == c}
         try:
-            self.reconfigurator.begin(list(self._held_back.values()), deployment, self.deployer.next_number)
-            self.reconfigurator.reroute(self._rerouted)
+            self.driver.begin(list(self._held_back.values()), deployment, self.deployer.next_number)
+            self.driver.reroute(self._rerouted)
         except JournalError:
             raise
         except Exception as error:  # must not keep others from beginning
@@ -333,14 +333,14 @@ class PlacementLoop:
         self._begun = [r for r in self._begun if r.number != number]
         change = self.deployer.under_way[number].change
         self.deployer.failed(number, reason)
-        self.reconfigurator.taken_back(change)
+        self.driver.let_go_on(change)
 
     @property
     def _held_back(self) -> dict[int, Reconfiguration]:
         """Reconfigurations that the deployer has started and the loop has not carried out yet, by number."""
         if not self._begun:
             return {}
-        carried_out = set(self.reconfigurator.under_way)
+        carried_out = set(self.driver.under_way)
         mine = self.deployer.under_way
         return {r.number: r for r in self._begun if r.number in mine and r.number not in carried_out}
 
@@ -348,7 +348,7 @@ class PlacementLoop:
         """Waits until no change is in flight on this host; sites that are away are not waited for."""
         deadline = time.monotonic() + timeout_s
         outcomes: list[ReconfigurationOutcome] = []
-        elsewhere = self.reconfigurator.is_elsewhere
+        elsewhere = self.driver.depends_on_sites
         while any(not elsewhere(n) for n in self.deployer.under_way) and time.monotonic() < deadline:
             seen = self.host.store.commits
             found = self.poll()
@@ -364,7 +364,7 @@ class PlacementLoop:
         """
         found = [f"catalog: {fault}" for fault in validate_catalog(self.catalog)]
         found += [f"deployment: {fault}" for fault in self.deployer.validate()]
-        here = self.expected(self.reconfigurator.runs_here, delivering)
+        here = self.expected(self.driver.runs_here, delivering)
         inventory = take_inventory(self.host.store, self.host.routing)
         return found + [f"host: {fault}" for fault in validate_host(here, inventory)]
 

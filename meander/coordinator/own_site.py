@@ -19,7 +19,6 @@ from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
-from meander.reconfigure.agent import Agent
 from meander.reconfigure.driver import Driver
 from meander.reconfigure.fleet import ClientPool, Fleet
 from meander.reconfigure.outbox import Outbox
@@ -120,7 +119,6 @@ class OwnSite:
         }
         self._clients = ClientPool(fleet, self._key, options.authority, options.broker)
         self._peers: PeerDirectory | None = None
-        self._agent: Agent | None = None
         self._rpc_server: FlightServer | None = None
         self._driver: Driver | None = None
         self.outbox: Outbox | None = None
@@ -129,31 +127,26 @@ class OwnSite:
 
     def join(self, loop: PlacementLoop, host: Host) -> None:
         """Lets a loop's changes reach the sites; before it takes up what ran."""
-        driver = loop.reconfigurator
-        assert isinstance(driver, Driver)
+        driver = self._driver = loop.driver
         peers = self._peers = PeerDirectory(host.store, HOME, self._options.authority)
         broker, kafka = self._options.broker, None
         if broker:
             shared = Broker(host.spark, broker, self._options.broker_settings)
             kafka = KafkaExchange(shared, HOME, self._key, peers.contact)
-        agent = self._agent = Agent(host, loop.paths, peers.asker, kafka)
-        outbox = self.outbox = Outbox(
-            self._clients, self._world, lambda: driver.under_way, self._learn_peers, driver.concerned
-        )
-        self._driver = driver
-        driver.spread(agent, outbox)
+        driver.agent.connect(peers.asker, kafka)
+        self.outbox = Outbox(self._clients, self._world, lambda: driver.under_way, self._learn, driver.sites_concerned)
+        driver.connect(self.outbox)
         loop.quarantine.remote = self._remote
-        loop.deployer.is_distributed = driver.is_spread
-        handler = AgentRequestHandler(HOME, agent, peers)
+        handler = AgentRequestHandler(HOME, driver.agent, peers)
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []
-        self._rpc_server = FlightServer(host.store, handler, self._key, f"{scheme}://{self._options.listen}", pairs)
-        shown = self._options.address or f"{self._here()}:{self._rpc_server.port}"
+        self._server = FlightServer(host.store, handler, self._key, f"{scheme}://{self._options.listen}", pairs)
+        shown = self._options.address or f"{self._here()}:{self._server.port}"
         self._clients.home_address = shown if "://" in shown else f"{scheme}://{shown}"
 
     def _remote(self) -> Remote:
         """The pauses and backlogs that sites report of their fragments."""
-        hosts = self._driver.hosts if self._driver is not None else {}
+        hosts = self._driver.sites if self._driver is not None else {}
         if not hosts:
             return Remote()
         facts = self.facts()
@@ -173,13 +166,13 @@ class OwnSite:
             self._driver.close()
         if self._rpc_server is not None:
             self._rpc_server.shutdown()
-        if self._agent is not None:
-            self._agent.stop()
+        if self._driver is not None:
+            self._driver.agent.stop()
         if self._peers is not None:
             self._peers.close()
         self._clients.close()
 
-    def _learn_peers(self, peers: Mapping[str, Any]) -> None:
+    def _learn(self, peers: Mapping[str, Any]) -> None:
         if self._peers is not None:
             self._peers.learn(peers)
 

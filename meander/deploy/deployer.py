@@ -7,7 +7,7 @@ one after the other; all others run at the same time. It decides and keeps a rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from meander.deploy.contexts import Reconfiguration, reconfiguration, united
@@ -38,8 +38,6 @@ class Deployer:
     protocol: Protocol = ISQD
     special: dict[OperatorId, Protocol] = field(default_factory=dict)
     """Operators that move by another protocol than all others, because they are in a transition."""
-    is_distributed: Callable[[DeploymentChange], bool] = lambda change: False
-    """Whether a change touches several hosts: there operators do not run at both places for a while."""
     failing: frozenset[OperatorId] = frozenset()
     """Operators that wait because they failed: they have nothing to say that others could take over from."""
     under_way: dict[int, Reconfiguration] = field(default_factory=dict)
@@ -122,7 +120,7 @@ class Deployer:
         found = next((self.special[o] for o in sorted(part.operators) if o in self.special), self.protocol)
         if not found.overlaps:
             return found
-        if self.is_distributed(part) or not self.failing.isdisjoint(part.operators):
+        if not self.failing.isdisjoint(part.operators):
             return self.protocol
         around = cycles_between(self.deployment, self._changes_under_way, [part])
         may = may_overlap(self.placed.plan, part, self.special) and not has_own_cycle(around, part)

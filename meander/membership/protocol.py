@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version that this program speaks."""
 FIRST_PROTOCOL = 1
 """The protocol of sites that name none."""

@@ -1,133 +1,192 @@
-"""The reconfigurator of a fleet: changes on the coordinator's own host as ever, changes that touch sites as journeys.
+"""The driver: carries reconfigurations out on all hosts, by messages to their agents.
 
-A journey is decided by one commit in the store of the coordinator's own host, which is also the effect there: what
-runs at the sites, and who still has to hear of it. A coordinator that starts again finishes what it finds decided, and
-everything else it finds was never to be: sites are told to take it back.
+A change that touches only the coordinator's own host has one participant; nothing else is different. A change is
+decided by one commit in the store of that host, which is also the effect there, and says what runs at the sites and who
+still has to hear of it. A driver that starts again finishes what it finds decided; everything else it finds was never
+to be, and is aborted.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
-from meander.deploy.contexts import Reconfiguration
-from meander.deploy.control import control_of
+from meander.deploy.contexts import Reconfiguration, reconfiguration
 from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Fragment
-from meander.deploy.records import channel_to_json, deployment_from
-from meander.model.ids import FragmentId, OperatorId
+from meander.deploy.protocols.sms import SMS
+from meander.model.global_plan import GlobalPlan
+from meander.model.ids import FragmentId, NodeId, OperatorId
 from meander.reconfigure.agent import Agent
-from meander.reconfigure.distributed import DistributedChange, DistributedPhase
+from meander.reconfigure.codec import decode, encode
+from meander.reconfigure.messages import Abort, Effect, ForkAt, Positions, Reroute
+from meander.reconfigure.open_requests import OpenRequests
 from meander.reconfigure.outbox import Outbox
+from meander.reconfigure.outcome import ReconfigurationOutcome, never_begun
+from meander.reconfigure.overlap import split_times
 from meander.reconfigure.part import Part
-from meander.reconfigure.parts import SiteMap, cut, way_of
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome, Reconfigurator
+from meander.reconfigure.parts import SiteMap, cut
+from meander.reconfigure.paths import Paths
+from meander.reconfigure.progress import Phase, Progress
+from meander.reconfigure.records import recorded, remote_records
+from meander.reconfigure.state import state_strategy
+from meander.reconfigure.transport import InProcess, Network
+from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.run.channels.flight.proof import HOME
+from meander.run.failures import reason_of
 from meander.run.fragments.bindings import first_slot
-from meander.run.fragments.retained import forget, remember
-from meander.run.installation import Installation, install
+from meander.run.fragments.retained import bounds_of, forget, keep_only, remember, with_former
+from meander.run.host import Host
+from meander.run.installation import install
 from meander.run.store.commit import Commit
-from meander.run.store.records.deployment import (
-    ChannelRecord,
-    FragmentRecord,
-    NumbersRecord,
-    RemoteChannelRecord,
-    RemoteFragmentRecord,
-)
-from meander.run.store.records.reconfigurations import DecidedRecord
+from meander.run.store.journal import JournalError
+from meander.run.store.records.deployment import NumbersRecord, RemoteChannelRecord, RemoteFragmentRecord
+from meander.run.store.records.reconfigurations import DecidedRecord, OverlapRecord, PartRecord
 from meander.run.store.records.record import Change, forget_all
 
 _log = logging.getLogger(__name__)
+TIMEOUT_S = 60.0
 THREADS = 64
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
-"""How long a change waits that was taken back, the first time and at most: trying at once would fail again."""
+"""How long a change between hosts waits that was aborted, the first time and at most: at once it would fail again."""
+Known = Mapping[tuple[FragmentId, int], Any]
 
 
-class Driver(Reconfigurator):
-    """Give it a fleet with `spread` before anything begins; without one it is a reconfigurator like any other."""
+class Driver:
+    """Reconfigurations of one coordinator. `poll` does what is due; nobody waits inside."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.hosts: dict[FragmentId, str] = {}
-        """Fragments that run at sites, or are about to."""
-        self._relays: set[str] = set()
-        """Sites that something passes through, or once did."""
-        self._journeys: dict[int, DistributedChange] = {}
+    def __init__(
+        self,
+        host: Host,
+        plan: GlobalPlan,
+        paths: Paths,
+        *,
+        strategy: str = "migration_query",
+        late: Iterable[OperatorId] = (),
+        replicas: int = 1,
+        timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], float] = time.perf_counter,
+        background: bool = True,
+    ) -> None:
+        self.host, self.plan = host, plan
+        self.late: tuple[OperatorId, ...] = tuple(late)
+        self.timeout_s, self.clock = timeout_s, clock
+        backup = None
+        if not replicas or state_strategy(strategy).needs_input:
+            runner, idle_timeout_ms = host.stepper.runner, host.options.idle_timeout_ms
+            backup = UpstreamBackup(host.store, host.routing, runner, lambda: self.clock(), idle_timeout_ms)
+        self.agent = Agent(
+            host,
+            paths,
+            strategy=strategy,
+            backup=backup,
+            has_copies=bool(replicas),
+            clock=lambda: self.clock(),
+            background=background,
+        )
+        self.agent.overlaps.plan = plan
+        self.sites: dict[FragmentId, str] = {}
+        """The sites of fragments that run at one, or are about to."""
+        self.progress: dict[int, Progress] = {}
         self._decided: dict[int, ReconfigurationOutcome | None] = {}
         """Decided, but not everywhere in effect: with the outcome that is told then, unless that was long ago."""
-        self._failed: dict[frozenset[OperatorId], int] = {}
-        """How often changes of these operators were taken back in a row."""
-        self._pool = ThreadPoolExecutor(THREADS, "spreader")
-        self._sharing: Agent | None = None
-        self._upkeep: Outbox | None = None
-        self._map = SiteMap(self.paths.topology, lambda node: HOME)
+        self._happened: list[ReconfigurationOutcome] = []
+        self._aborts: dict[frozenset[OperatorId], int] = {}
+        """How often changes of these operators were aborted in a row."""
+        self._relays: set[str] = set()
+        """Sites that something passes through, or once did."""
+        self._requests = OpenRequests(InProcess(self.agent))
+        self._turn = 0
+        self._outbox: Outbox | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._map = SiteMap(paths.topology, lambda node: HOME)
 
-    def spread(self, sharing: Agent, upkeep: Outbox) -> None:
+    def connect(self, outbox: Outbox) -> None:
         """From now on nodes that a site of the fleet owns are that site's."""
-        fleet, topology = upkeep.switchboard.fleet, self.paths.topology
-        self._sharing, self._upkeep = sharing, upkeep
+        fleet, topology = outbox.switchboard.fleet, self._map.topology
+        self._outbox, self._pool = outbox, ThreadPoolExecutor(THREADS, "driver")
+        self._requests = OpenRequests(Network(self.agent, outbox, self._pool))
         self._map = SiteMap(topology, lambda node: fleet.owner(topology.name(node)) or HOME)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def use_paths(self, paths: Paths) -> None:
+        """Lets state and tuples take these paths from now on."""
+        self.agent.paths = paths
 
     # ---------------------------------------------------------------- who has what
 
     def site_of(self, fragment: FragmentId) -> str:
-        return self.hosts.get(fragment, HOME)
+        return self.sites.get(fragment, HOME)
 
-    def concerned(self) -> set[str]:
+    def runs_here(self, fragment: FragmentId) -> bool:
+        """Whether a fragment is the own host's to run."""
+        return fragment not in self.sites
+
+    def sites_concerned(self) -> set[str]:
         """Sites that run or relay something."""
-        return {*self.hosts.values(), *self._relays}
+        return {*self.sites.values(), *self._relays}
 
-    def is_spread(self, change: DeploymentChange) -> bool:
-        """Whether a change touches sites: fragments that run there or shall, or channels to and from them."""
-        if self._upkeep is None:
-            return False
-        ends = (f for c in (*change.channels_before.values(), *change.channels_after.values()) for f in _ends(c))
-        if any(f in self.hosts for f in (*change.fragments, *ends)):
-            return True
-        fresh = [f for f in change.fragments_after.values() if f.id not in change.fragments_before]
-        return any(self._site_for(f, change) != HOME for f in fresh)
-
-    def is_elsewhere(self, number: int) -> bool:
+    def depends_on_sites(self, number: int) -> bool:
         """Whether a reconfiguration depends on sites, so that nobody should wait for it."""
-        return number in self._journeys or number in self._decided
+        return number in self._decided or (number in self.progress and not self.progress[number].is_alone)
+
+    def can_abort(self, number: int) -> bool:
+        if number in self.progress:
+            return not self.progress[number].is_forked
+        return number not in self._decided and all(o.number != number for o in self._happened)
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        return (*super().under_way, *self._journeys, *self._decided)
+        """What is carried out, also what has ended and nobody was told yet."""
+        return (*self.progress, *self._decided, *(o.number for o in self._happened))
+
+    @property
+    def forked(self) -> tuple[int, ...]:
+        """Changes whose old and new fragments run side by side."""
+        return tuple(n for n, p in self.progress.items() if p.is_forked)
 
     # ---------------------------------------------------------------- beginning
 
     def begin(self, reconfigurations: Sequence[Reconfiguration], deployment: Deployment, next_number: int) -> None:
-        far = [r for r in reconfigurations if self.is_spread(r.change)]
-        super().begin([r for r in reconfigurations if r not in far], deployment, next_number)
-        if not far:
+        """Makes the new fragments ready and sends the markers. `deployment` is what will run when all is done."""
+        if not reconfigurations:
             return
+        started = self.clock()
         numbers = NumbersRecord(deployment.next_fragment, deployment.next_channel, next_number)
         self.host.store.commit(Commit(records=(numbers,)))
-        for each in far:
-            self._journeys[each.number] = self._journey(each, deployment)
+        for each in reconfigurations:
+            try:
+                self.progress[each.number] = self._begun(each, deployment, started)
+            except JournalError:
+                raise
+            except Exception as error:  # must not keep others from beginning
+                _log.exception("reconfiguration %d cannot begin", each.number)
+                self._happened.append(never_begun(each.number, f"it could not begin: {reason_of(error)}"))
+        self._go_on(beginning=True)
 
-    def _journey(self, reconfiguration: Reconfiguration, deployment: Deployment) -> DistributedChange:
-        change = reconfiguration.change
-        for fragment in change.fragments_after.values():
+    def _begun(self, each: Reconfiguration, deployment: Deployment, started: float) -> Progress:
+        change = each.change
+        for fragment in change.fragments_after.values() if self._outbox is not None else ():
             if fragment.id not in change.fragments_before and (site := self._site_for(fragment, change)) != HOME:
-                self.hosts[fragment.id] = site
-        shares = cut(reconfiguration, self.plan, deployment, self.hosts, self._map)
-        self._relays.update(
-            s for share in shares.values() for w in share.ways.values() for way in w.values() for s in way
-        )
-        installation = None
-        if HOME in shares:
-            installation = self._bound(shares[HOME])
-            remember(self.plan, installation.fragments, shares[HOME].after)
-        failures = self._failed.get(change.operators, 0)
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures) if failures else 0.0
-        return DistributedChange(reconfiguration, shares, installation, self._clock(), time.monotonic() + pause_s)
+                self.sites[fragment.id] = site
+        parts = cut(each, self.plan, deployment, self.sites, self._map)
+        if HOME in parts:
+            parts[HOME] = own = self._bound(parts[HOME], self.plan)
+            assert own.installation is not None
+            remember(self.plan, own.installation.fragments, change.fragments_after)
+        for part in parts.values():
+            routes = part.routes
+            mine = (*routes.channels.values(), *routes.logs.values(), *routes.state.values())
+            self._relays.update(site for route in mine for site in route)
+        aborts = 0 if parts.keys() == {HOME} else self._aborts.get(change.operators, 0)
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**aborts) if aborts else 0.0
+        return Progress(each, parts, started, time.monotonic() + pause_s if pause_s else 0.0)
 
     def _site_for(self, fragment: Fragment, change: DeploymentChange) -> str:
         """Where a new fragment will run: with those it comes from if they are on its node, otherwise at its site.
@@ -138,216 +197,245 @@ class Driver(Reconfigurator):
         former = [f for f in change.fragments_before.values() if f.node == fragment.node and mine & set(f.operators)]
         return self.site_of(former[0].id) if former else self._map.site_of(fragment.node)
 
-    def _bound(self, share: Part) -> Installation:
-        routing, kept = self.host.routing, self.host.bindings
+    def _bound(self, part: Part, plan: GlobalPlan, known: Known | None = None) -> Part:
+        """The own host's part, with its fragments bound: each in the slot of one that it comes from."""
+        routing = self.host.routing
+        before = {o: f.id for f in part.before.values() for o in f.operators}
         slots: dict[FragmentId, int] = {}
-        for fragment in share.after:
-            old = routing.fragments.get(fragment)
-            usual = first_slot(fragment, routing.slots) if old is None else old.slot
-            bound = kept.of(fragment)
-            slots[fragment] = usual if bound is None else bound
-        return install(self.plan, share.after.values(), share.local.channels_after, slots, {}, self.late)
+        for fragment in part.after.values():
+            earlier = next((before[o] for o in fragment.operators if o in before), None)
+            former = None if earlier is None else routing.fragments.get(earlier)
+            kept = self.host.bindings.of(fragment.id)
+            usual = first_slot(fragment.id, routing.slots) if former is None else former.slot
+            slots[fragment.id] = usual if kept is None else kept
+        channels = part.local.channels_after
+        delays = {c.id: self.agent.delay_ms(c) for c in channels.values()}
+        found = install(plan, part.after.values(), channels, slots, delays, self.late, known)
+        return replace(part, installation=found)
 
     # ---------------------------------------------------------------- going on
 
     def poll(self) -> list[ReconfigurationOutcome]:
-        outcomes = super().poll()
-        if self._upkeep is None:
-            return outcomes
-        self._happened += outcomes
-        open_ = [*self._journeys, *self._decided]
-        for journey in list(self._journeys.values()):
-            journey.advance(self._pool, self._ask, open_, self._upkeep.is_owed)
-            if journey.problem is not None:
-                self._happened.append(self.abort(journey.number, journey.problem))
-            elif journey.phase is DistributedPhase.DECIDED:
-                self._decide(journey)
-            elif self._clock() - journey.started > self.timeout_s:
-                self._happened.append(self.abort(journey.number, _overdue(journey, self.timeout_s)))
-        self._happened += self._ended()
-        self._upkeep.tick(self._pool)
-        return self._all_happened()
+        """Does what is due: messages to agents, decisions, aborts. Gives what ended."""
+        if self.agent.backup is not None:
+            self.agent.backup.tick()
+        self.agent.failover.let_back({})
+        self._go_on()
+        if self._outbox is not None:
+            assert self._pool is not None
+            self._let_end(self._outbox)
+            self._outbox.tick(self._pool)
+        found, self._happened = self._happened, []
+        return found
 
-    def _ask(self, site: str, action: str, body: Mapping[str, Any]) -> Any:
-        """Gives an order, from a thread of the pool; the coordinator's own host does it itself."""
-        assert self._upkeep is not None
-        if site == HOME:
-            return self._at_home(action, body)
-        if action == "prepare":
-            self._upkeep.introduce(site)
-            body = {"share": body["share"].to_json(), "open": body["open"]}
-        return self._upkeep.switchboard.order(site, action, body)
+    def _go_on(self, *, beginning: bool = False) -> None:
+        """Goes on for as long as agents answer at once: what only touches the own host may go through all phases."""
+        self._turn += 1
+        while True:
+            under_way = (*self.progress, *self._decided)
+            asked = self._requests.send(self.progress.values(), self._turn, under_way, beginning=beginning)
+            self._requests.collect(self.clock(), self._turn)
+            if not beginning:
+                self._end()
+            if not asked:
+                return
 
-    def _at_home(self, action: str, body: Mapping[str, Any]) -> Any:
-        sharing = self._sharing
-        assert sharing is not None
-        match action:
-            case "prepare":
-                sharing.abort_forgotten(body["share"].number, body["open"])
-                return sharing.prepare(body["share"], body["installation"])
-            case "mark":
-                course = sharing.courses.get(body["number"])
-                self._stand_in(course.old if course is not None else ())
-                return sharing.mark(body["number"])
-            case "fetch":
-                return sharing.fetch(body["number"], body)
-            case _:
-                return {str(n): sharing.look(n) for n in body["numbers"]}
+    def _end(self) -> None:
+        """Aborts what cannot go on, and decides what is complete, all of it at once."""
+        now = self.clock()
+        for progress in list(self.progress.values()):
+            reason = progress.problem or progress.overdue(now, self.timeout_s)
+            if reason is not None:
+                self._happened.append(self.abort(progress.number, reason))
+        splitting = [p for p in self.progress.values() if p.phase is Phase.SPLIT]
+        if splitting:
+            self._fork(splitting)
+        complete = [p for p in self.progress.values() if p.phase is Phase.DECIDED]
+        if complete:
+            self._decide(complete)
 
-    # ---------------------------------------------------------------- ending
+    def _fork(self, splitting: Sequence[Progress]) -> None:
+        """One commit: from here on old and new fragments run side by side, until the old ones have ended."""
+        times: dict[int, dict[OperatorId, int]] = {}
+        records: list[Change] = []
+        for progress in splitting:
+            at = progress.positions
+            part = next(iter(progress.parts.values()))
+            times[progress.number] = found = split_times(part, at.seen, at.entered, self.plan)
+            records.append(self._overlap_record(progress, found))
+        self.agent.fork(ForkAt(times), tuple(records))
+        for progress in splitting:
+            progress.forked(times[progress.number], self.clock())
 
-    def _decide(self, journey: DistributedChange) -> None:
-        """One commit: from here on the change has happened, whoever hears of it when."""
-        assert self._sharing is not None
-        assert self._upkeep is not None
-        change, number = journey.reconfiguration.change, journey.number
-        sites = [site for site in journey.shares if site != HOME]
-        decided = DecidedRecord(number, tuple(sites), journey.told)
-        self._sharing.effect(number, journey.told, (*self._records(change), decided))
-        for fragment in change.fragments_before:
-            if fragment not in change.fragments_after:
-                self.hosts.pop(fragment, None)
+    def _decide(self, complete: Sequence[Progress]) -> None:
+        """One commit: from here on the changes have happened, whoever hears of it when."""
+        positions = {p.number: p.positions for p in complete}
+        records = {p.number: self._records(p) for p in complete if not p.is_alone}
+        done = self.agent.effect(Effect(positions), records)
+        ended = self.clock()
+        for progress in complete:
+            if progress.number in done.refused:
+                progress.not_at_once = True
+                reason = f"it could not take effect: {done.refused[progress.number]}"
+                self._happened.append(self.abort(progress.number, reason))
+            else:
+                self._happens(progress, positions[progress.number], ended)
+
+    def _happens(self, progress: Progress, positions: Positions, ended: float) -> None:
+        change, outcome = progress.reconfiguration.change, progress.outcome(ended)
+        for fragment in change.fragments_before.keys() - change.fragments_after.keys():
+            self.sites.pop(fragment, None)
         forget(self.plan, change.fragments_before.values())
-        for site in sites:
-            self._upkeep.owe_effect(site, number, journey.told)
-        self._failed.pop(change.operators, None)
-        # At no moment in neither: a site that is being greeted would be told to take it back.
-        self._decided[number] = self._told(journey)
-        del self._journeys[number]
+        self._aborts.pop(change.operators, None)
+        if progress.is_alone:
+            self._happened.append(outcome)
+        else:
+            assert self._outbox is not None
+            for site in progress.parts.keys() - {HOME}:
+                self._outbox.owe_effect(site, progress.number, positions)
+            # At no moment in neither: a site that is being greeted would be told to abort it.
+            self._decided[progress.number] = outcome
+        del self.progress[progress.number]
 
-    def _records(self, change: DeploymentChange) -> list[Change]:
-        """What is remembered here of fragments and channels that are elsewhere."""
-        records = forget_all(RemoteFragmentRecord, change.fragments_before)
-        records += forget_all(RemoteChannelRecord, (c.id for c in change.channels_before.values()))
-        records += [
-            RemoteFragmentRecord(self.hosts[f.id], f) for f in change.fragments_after.values() if f.id in self.hosts
-        ]
-        between = (c for c in change.channels_after.values() if all(f in self.hosts for f in _ends(c)))
-        return [*records, *map(RemoteChannelRecord, between)]
+    def _records(self, progress: Progress) -> list[Change]:
+        """What the own host remembers of a change that touches sites: what runs there, and who has to hear of it."""
+        sites = [site for site in progress.parts if site != HOME]
+        decided = DecidedRecord(progress.number, tuple(sites), encode(progress.positions))
+        change = progress.reconfiguration.change
+        return [*remote_records(change, self.sites), decided, OverlapRecord.forgotten(progress.number)]
 
-    def _ended(self) -> list[ReconfigurationOutcome]:
-        """Changes that are in effect everywhere by now."""
-        assert self._upkeep is not None
-        done = [n for n in self._decided if not self._upkeep.has_effect(n)]
+    def _let_end(self, outbox: Outbox) -> None:
+        """Ends changes that are in effect everywhere by now."""
+        done = [n for n in self._decided if not outbox.has_effect(n)]
         if done:
             self.host.store.commit(Commit(records=tuple(forget_all(DecidedRecord, done))))
-        return [outcome for n in done if (outcome := self._decided.pop(n)) is not None]
+        self._happened += [outcome for n in done if (outcome := self._decided.pop(n)) is not None]
 
     def abort(self, number: int, reason: str) -> ReconfigurationOutcome:
-        journey = self._journeys.get(number)
-        if journey is None:
-            return super().abort(number, reason)
-        assert self._sharing is not None
-        assert self._upkeep is not None
-        journey.problem = journey.problem or reason  # if there is no room to write it down, it is tried again
-        journey.settle()
-        self._sharing.abort(number)
-        change = journey.reconfiguration.change
-        self._failed[change.operators] = min(self._failed.get(change.operators, 0) + 1, 20)
-        for site in journey.shares:
-            if site != HOME:
-                self._upkeep.owe_abort(site, number)
-        del self._journeys[number]
+        """Takes a reconfiguration back: what ran before goes on from where it stopped."""
+        progress = self.progress[number]
+        progress.problem = progress.problem or reason  # if there is no room to write it down, it is tried again
+        if HOME in progress.parts:
+            self.agent.abort(Abort((number,)))
+        change = progress.reconfiguration.change
+        if not progress.is_alone:
+            assert self._outbox is not None
+            self._aborts[change.operators] = min(self._aborts.get(change.operators, 0) + 1, 20)
+            for site in progress.parts.keys() - {HOME}:
+                self._outbox.owe_abort(site, number)
+        del self.progress[number]
         forget(self.plan, change.fragments_after.values())
-        for fragment in change.fragments_after:
-            if fragment not in change.fragments_before:
-                self.hosts.pop(fragment, None)
-        self.taken_back(change)
-        _log.warning("change %d, which touches sites, was taken back: %s", number, reason)
-        return self._told(journey, reason)
+        for fragment in change.fragments_after.keys() - change.fragments_before.keys():
+            self.sites.pop(fragment, None)
+        self.let_go_on(change)
+        _log.warning("reconfiguration %d was aborted: %s", number, reason)
+        return progress.outcome(self.clock(), reason)
 
-    def can_take_back(self, number: int) -> bool:
-        return number not in self._decided and super().can_take_back(number)
+    def let_go_on(self, change: DeploymentChange) -> None:
+        """Fragments of a change that is not to be go on where they were, also if their node went and came back
+        meanwhile: they were to be elsewhere then, so that nobody let them go on."""
+        self.agent.failover.let_back({f.id: f.node for f in change.fragments_before.values()})
 
-    def _told(self, journey: DistributedChange, reason: str | None = None) -> ReconfigurationOutcome:
-        change, ended = journey.reconfiguration.change, self._clock()
-        marked = journey.marked or ended
-        drained = journey.drained or ended
-        messages, size = control_of(journey.reconfiguration)
-        before, after = change.fragments_before.keys(), change.fragments_after.keys()
-        return ReconfigurationOutcome(
-            journey.number,
-            reason,
-            marked - journey.started,
-            max(0.0, drained - marked),
-            ended - drained,
-            journey.bytes,
-            len(after - before),
-            len(after & before),
-            len(before - after),
-            control_messages=messages,
-            control_bytes=size,
-            operators=tuple(sorted(change.operators)),
-        )
-
-    # ---------------------------------------------------------------- other ways, and coming back
+    # ---------------------------------------------------------------- other routes, nodes that come and go
 
     def reroute(self, channels: Mapping[ChannelKey, Channel]) -> None:
-        far = {key: c for key, c in channels.items() if any(f in self.hosts for f in _ends(c))}
-        super().reroute({key: c for key, c in channels.items() if key not in far})
-        if far:
-            self._reroute_far(list(far.values()))
-
-    def _reroute_far(self, channels: Sequence[Channel]) -> None:
-        """Both ends are told; here it is remembered."""
-        assert self._sharing is not None
-        assert self._upkeep is not None
-        records: list[Change] = []
-        told: dict[str, dict[str, Any]] = {}
-        for channel in channels:
-            wanted: dict[str, Any] = {"is_cut": channel.is_cut, "way": way_of(channel, self.hosts, self._map)}
-            self._relays.update(wanted["way"])
+        """Lets channels take another route, or none until it is back: the hosts of both ends are told."""
+        told: dict[str, list[tuple[Channel, tuple[str, ...]]]] = {}
+        records = self._reroute_overlaps(channels)
+        beside = {key for p in self.progress.values() if p.overlaps for key in p.reconfiguration.change.channels_after}
+        for key, channel in channels.items():
             sites = {self.site_of(f) for f in _ends(channel)}
-            if HOME not in sites:
+            route = () if sites == {HOME} else self._map.route_of(channel, self.sites)
+            self._relays.update(route)
+            if HOME not in sites and key not in beside:
                 records.append(RemoteChannelRecord(channel))
             for site in sites:
-                told.setdefault(site, {})[str(channel.id)] = {**wanted, "record": channel_to_json(channel)}
+                told.setdefault(site, []).append((channel, route))
         if records:
             self.host.store.commit(Commit(records=tuple(records)))
-        for site, wanted_here in told.items():
+        for site, routes in told.items():
             if site == HOME:
-                self._sharing.reroute(wanted_here)
-            else:
-                self._upkeep.owe_ways(site, wanted_here)
+                self.agent.reroute(Reroute(tuple(routes)))
+            elif self._outbox is not None:
+                self._outbox.tell_routes(site, routes)
+
+    def _reroute_overlaps(self, channels: Mapping[ChannelKey, Channel]) -> list[Change]:
+        """Channels of overlaps between hosts are remembered with these until the old fragments have ended."""
+        records: list[Change] = []
+        for progress in (p for p in self.progress.values() if p.overlaps and not p.is_alone):
+            change = progress.reconfiguration.change
+            mine = {key: c for key, c in channels.items() if key in change.channels_after}
+            if mine:
+                changed = replace(change, channels_after={**change.channels_after, **mine})
+                progress.reconfiguration = replace(progress.reconfiguration, change=changed)
+                if progress.is_forked:
+                    records.append(self._overlap_record(progress, progress.times))
+        return records
+
+    def _overlap_record(self, progress: Progress, times: Mapping[OperatorId, int]) -> OverlapRecord:
+        change = progress.reconfiguration.change
+        sites = {f: self.sites[f] for f in change.fragments_after if f in self.sites}
+        return OverlapRecord(progress.number, change, dict(times), sites)
+
+    def node_gone(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
+        """Fragments of a node of the own host stop; a site whose node is gone is away itself."""
+        self.agent.failover.node_gone(node, fragments)
+
+    def node_back(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
+        self.agent.failover.node_back(node, fragments)
+
+    # ---------------------------------------------------------------- coming back
 
     def recover(self, slots: Mapping[FragmentId, int] | None = None) -> tuple[Deployment, list[Reconfiguration], int]:
-        store = self.host.store
-        if self._sharing is not None:
-            self._sharing.forget_undecided()
-        self.hosts = {f: record.site for f, record in store.records(RemoteFragmentRecord).items()}
-        deployment, under_way, number = super().recover(slots)
+        """Installs what the store says ran here; aborts what was not decided, and takes up what was.
+
+        Gives the deployment that will run when that is done, what is under way, and the next number.
+        """
+        store, routing, agent = self.host.store, self.host.routing, self.agent
+        agent.abort_undecided()
+        self.sites = {f: record.site for f, record in store.records(RemoteFragmentRecord).items()}
+        deployment = recorded(store)
+        bindings = slots or {f: first_slot(f, routing.slots) for f in deployment.fragments}
+        delays = {c.id: agent.delay_ms(c) for c in deployment.channels.values()}
+        plan, known = with_former(self.plan), bounds_of(self.plan)
+        here = [f for f in deployment.fragments.values() if self.runs_here(f.id)]
+        channels = {k: c for k, c in deployment.channels.items() if any(map(self.runs_here, _ends(c)))}
+        self.host.install(install(plan, here, channels, bindings, delays, self.late, known))
+        if agent.backup is not None:
+            agent.backup.adopt()
+        agent.failover.recover(deployment)
+        found = self._resume_overlaps(plan, known, deployment)
+        kept = [*deployment.fragments.values(), *(f for r in found for f in r.change.fragments_before.values())]
+        keep_only(self.plan, {(f.id, f.version) for f in kept})
         for decided in store.records(DecidedRecord).values():
             self._decided[decided.number] = None
             for site in decided.sites:
-                if self._upkeep is not None:
-                    self._upkeep.owe_effect(site, decided.number, decided.told)
-        self._tell_ways(deployment)
-        if self._sharing is not None:
-            self._sharing.pulling.refresh()
-        return deployment, under_way, number
+                if self._outbox is not None:
+                    self._outbox.owe_effect(site, decided.number, decode(Positions, decided.told))
+        self.reroute({key: c for key, c in deployment.channels.items() if any(f in self.sites for f in _ends(c))})
+        agent.refresh()  # sites may have missed which channels are cut
+        saved = store.record(NumbersRecord) or NumbersRecord(1, 1, 1)
+        deployment.next_fragment = max(deployment.next_fragment, saved.fragment)
+        deployment.next_channel = max(deployment.next_channel, saved.channel)
+        return deployment, found, saved.reconfiguration
 
-    def _recorded(self) -> Deployment:
-        store = self.host.store
-        fragments = [r.fragment for r in store.records(FragmentRecord).values()]
-        fragments += [r.fragment for r in store.records(RemoteFragmentRecord).values()]
-        channels = [r.channel for r in store.records(ChannelRecord).values()]
-        channels += [r.channel for r in store.records(RemoteChannelRecord).values()]
-        return deployment_from(fragments, channels)
-
-    def runs_here(self, fragment: FragmentId) -> bool:
-        return fragment not in self.hosts
-
-    def _tell_ways(self, deployment: Deployment) -> None:
-        """Sites may have missed which channels are cut."""
-        far = [c for c in deployment.channels.values() if any(f in self.hosts for f in _ends(c))]
-        if far and self._upkeep is not None:
-            self._reroute_far(far)
+    def _resume_overlaps(self, plan: GlobalPlan, known: Known, deployment: Deployment) -> list[Reconfiguration]:
+        """Takes up changes whose old and new fragments ran side by side: what was forked cannot be aborted."""
+        found: list[Reconfiguration] = []
+        for number, record in sorted(self.host.store.records(OverlapRecord).items()):
+            again = reconfiguration(number, record.change, plan, SMS)
+            deployment.apply(record.change)
+            self.sites |= record.sites
+            parts = cut(again, plan, deployment, self.sites, self._map)
+            if HOME in parts:
+                parts[HOME] = self._bound(parts[HOME], plan, known)
+                saved = self.host.store.record(PartRecord, number) or PartRecord(number, {}, is_marked=True)
+                self.agent.resume(parts[HOME], replace(saved, times=record.times))
+            self.progress[number] = progress = Progress(again, parts, self.clock())
+            progress.forked(record.times, self.clock())
+            found.append(again)
+        return found
 
 
 def _ends(channel: Channel) -> tuple[FragmentId, FragmentId]:
     return channel.sender, channel.receiver
-
-
-def _overdue(journey: DistributedChange, timeout_s: float) -> str:
-    away = "".join(f"; {site} is away: {reason}" for site, reason in journey.away.items())
-    return f"its phase '{journey.phase.value}' did not end within {timeout_s:g} s{away}"

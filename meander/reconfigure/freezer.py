@@ -12,6 +12,7 @@ from meander.deploy.fragments import DeploymentChange
 from meander.deploy.freezing import heirs, may_freeze
 from meander.deploy.markers import Marker
 from meander.model.ids import FragmentId
+from meander.reconfigure.in_flight import InFlightChange
 from meander.run.channels.base import ChannelAppend
 from meander.run.fragments.routing import Pause
 from meander.run.host import Host
@@ -52,9 +53,9 @@ def _freeze(host: Host, marker: Marker, fragment: FragmentId) -> bool:
     return True
 
 
-def pauses_after(host: Host, change: DeploymentChange, frozen: Iterable[FragmentId]) -> dict[FragmentId, Pause]:
-    """Fragments of a change that begin as paused: with operators that failed, or on nodes that are gone."""
-    pauses = host.routing.pauses
+def pauses_after(host: Host, change: InFlightChange) -> dict[FragmentId, Pause]:
+    """Fragments that begin as paused: with operators that failed, or on nodes that are gone."""
+    pauses, local, frozen = host.routing.pauses, change.part.local, change.frozen
     failed = {f: pauses[f].operators for f in frozen if f in pauses and pauses[f].sets_apart}
-    gone = {f: pauses[f] for f in change.fragments_after if f in pauses and pauses[f].cause is None}
-    return gone | {new: pauses[old] for new, old in heirs(change, failed).items()}
+    kept = (f for f in local.fragments_after if f in pauses and (pauses[f].cause is None or change.is_forked))
+    return {f: pauses[f] for f in kept} | {new: pauses[old] for new, old in heirs(local, failed).items()}

@@ -1,7 +1,7 @@
-"""What sites are owed: effects of changes that are decided, changes that were taken back, ways, and who is where.
+"""The outbox: messages that sites must get, told until they are heard, and the directory of peers.
 
-Each is told again and again until the site has said that it has it. A site that this coordinator has not spoken to yet
-is greeted first, and told to take back what nobody knows of any more.
+They are effects of changes that are decided, aborts, and new routes. A site that this coordinator has not spoken to yet
+is greeted first, and told to abort what nobody knows of any more.
 """
 
 from __future__ import annotations
@@ -14,8 +14,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
+from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
+from meander.model.ids import ChannelId
+from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.fleet import ClientPool
+from meander.reconfigure.messages import (
+    Abort,
+    Answer,
+    Done,
+    Effect,
+    Message,
+    Positions,
+    Prepare,
+    Reroute,
+    answer_to,
+)
+from meander.reconfigure.part import Route
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.flight.proof import HOME
 
@@ -31,22 +46,22 @@ class Outbox:
         switchboard: ClientPool,
         world: Mapping[str, Any],
         under_way: Callable[[], Iterable[int]],
-        at_home: Callable[[Mapping[str, Any]], None],
+        own: Callable[[Mapping[str, Any]], None],
         concerned: Callable[[], Collection[str]],
     ) -> None:
-        """`world` are the streams and sinks; `under_way` the changes that sites may have shares of.
+        """`world` are the streams and sinks; `under_way` the changes that sites may take part in.
 
-        `at_home` is told who is where, for the coordinator's own host. `concerned` are the sites that run or relay
+        `own` is told who is where, for the coordinator's own host. `concerned` are the sites that run or relay
         something: others are spoken to when there is something for them to do.
         """
         self.switchboard, self._world = switchboard, world
-        self._under_way, self._at_home, self._concerned = under_way, at_home, concerned
+        self._under_way, self._own, self._concerned = under_way, own, concerned
         self._seen: dict[str, tuple[str, str]] = {}
         self._peers_of: dict[str, Any] = {}
         self._lock = threading.Lock()
-        self._effects: dict[str, dict[int, Mapping[str, Any]]] = {}
+        self._effects: dict[str, dict[int, Positions]] = {}
         self._aborts: dict[str, set[int]] = {}
-        self._ways: dict[str, dict[str, Any]] = {}
+        self._routes: dict[str, dict[ChannelId, tuple[Channel, Route]]] = {}
         self._turns = itertools.count(1)
         self._peers: dict[str, Any] = {}
         self._greeted: set[str] = set()
@@ -60,9 +75,9 @@ class Outbox:
 
     # ---------------------------------------------------------------- owing
 
-    def owe_effect(self, site: str, number: int, told: Mapping[str, Any]) -> None:
+    def owe_effect(self, site: str, number: int, positions: Positions) -> None:
         with self._lock:
-            self._effects.setdefault(site, {})[number] = told
+            self._effects.setdefault(site, {})[number] = positions
             self._due.pop(site, None)
 
     def owe_abort(self, site: str, number: int) -> None:
@@ -70,15 +85,15 @@ class Outbox:
             self._aborts.setdefault(site, set()).add(number)
             self._due.pop(site, None)
 
-    def owe_ways(self, site: str, channels: Mapping[str, Any]) -> None:
+    def tell_routes(self, site: str, channels: Iterable[tuple[Channel, Route]]) -> None:
         with self._lock:
-            self._ways.setdefault(site, {}).update(channels)
+            self._routes.setdefault(site, {}).update((c.id, (c, route)) for c, route in channels)
             self._due.pop(site, None)
 
     def is_owed(self, site: str) -> bool:
         """Whether a site has to hear of the end of something before it can begin something new."""
         with self._lock:
-            return bool(self._effects.get(site) or self._aborts.get(site) or self._ways.get(site))
+            return bool(self._effects.get(site) or self._aborts.get(site) or self._routes.get(site))
 
     def has_effect(self, number: int) -> bool:
         """Whether some site has not said yet that a change has happened there."""
@@ -95,7 +110,7 @@ class Outbox:
         seen = {site: (address, brokers.get(site, "")) for site, address in addresses.items()}
         if seen != self._seen:
             self._seen, self._peers_of = seen, {}
-            self._at_home(self.switchboard.peers_of(HOME))
+            self._own(self.switchboard.peers_of(HOME))
         concerned = self._concerned()
         for site in addresses:
             if site not in concerned and not self.is_owed(site):
@@ -107,7 +122,7 @@ class Outbox:
 
     def _is_due(self, site: str) -> bool:
         with self._lock:
-            owed = self._effects.get(site) or self._aborts.get(site) or self._ways.get(site)
+            owed = self._effects.get(site) or self._aborts.get(site) or self._routes.get(site)
             return bool(owed) or site not in self._greeted or self._peers.get(site) != self._told(site)
 
     def _told(self, site: str) -> Any:
@@ -117,7 +132,17 @@ class Outbox:
             found = known[site] = self.switchboard.peers_of(site)
         return found
 
-    def introduce(self, site: str) -> None:
+    def ask(self, site: str, message: Message) -> Answer:
+        """A site's answer to a message; what it needs to know of others to prepare something, it is told before."""
+        if isinstance(message, Prepare):
+            self._introduce(site)
+        return self._order(site, message)
+
+    def _order(self, site: str, message: Message) -> Answer:
+        answer: Answer = decode(answer_to(message), self.switchboard.order(site, message.ACTION, encode(message)))
+        return answer
+
+    def _introduce(self, site: str) -> None:
         """Sees to it that a site knows streams, sinks and the others; raises when it cannot be told."""
         told, joined = self._told(site), self._joined.get(site)
         if self._peers.get(site) != told:
@@ -150,29 +175,39 @@ class Outbox:
             self._due[site] = time.monotonic() + LONGEST_S
 
     def _tell_all(self, site: str) -> None:
-        order, joined = self.switchboard.order, self._joined.get(site)
-        self.introduce(site)
+        joined = self._joined.get(site)
+        self._introduce(site)
         with self._lock:
             effects, aborts = dict(self._effects.get(site, {})), set(self._aborts.get(site, ()))
-            ways = dict(self._ways.get(site, {}))
+            routes = dict(self._routes.get(site, {}))
         if site not in self._greeted:
-            answer = order(site, "hello", {})
+            answer = self.switchboard.order(site, "hello", {})
             self.facts[site] = answer
             known = {*effects, *self._under_way()}
-            aborts |= {int(n) for n in answer["shares"] if int(n) not in known}
-        for number, told in sorted(effects.items()):
-            order(site, "effect", {"number": number, **told})
+            aborts |= {int(n) for n in answer["changes"] if int(n) not in known}
+        if effects:
+            done = self._order(site, Effect(effects))
             with self._lock:
-                self._effects[site].pop(number, None)
-        for number in sorted(aborts):
-            order(site, "abort", {"number": number})
+                for number in effects.keys() - _refused(site, done):
+                    self._effects[site].pop(number, None)
+        if aborts:
+            self._order(site, Abort(tuple(sorted(aborts))))
             with self._lock:
-                self._aborts.get(site, set()).discard(number)
-        if ways:
-            order(site, "ways", {"channels": ways, "turn": next(self._turns)})
+                self._aborts.setdefault(site, set()).difference_update(aborts)
+        if routes:
+            turn = self.switchboard.fleet.epoch.number, next(self._turns)
+            self._order(site, Reroute(tuple(routes.values()), turn))
             with self._lock:
-                left = self._ways.get(site, {})
-                self._ways[site] = {c: w for c, w in left.items() if ways.get(c) != w}
+                left = self._routes.get(site, {})
+                self._routes[site] = {c: w for c, w in left.items() if routes.get(c) != w}
         with self._lock:
             if self._joined.get(site) == joined:
                 self._greeted.add(site)
+
+
+def _refused(site: str, answer: Answer) -> set[int]:
+    """Decided changes that a site could not let happen: it is told again."""
+    refused = answer.refused if isinstance(answer, Done) else {}
+    for number, reason in refused.items():
+        _log.error("change %d, which is decided, could not happen at site %s: %s", number, site, reason)
+    return set(refused)

@@ -15,20 +15,22 @@ join like any fragment of a failed node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from meander.deploy.contexts import Reconfiguration, reconfiguration
-from meander.deploy.fragments import Channel, ChannelKey, DeploymentChange
-from meander.deploy.protocols.sms import SMS, limits
+from meander.deploy.fragments import Channel, ChannelKey
+from meander.deploy.protocols.sms import limits
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, OperatorId
-from meander.reconfigure.effect import effect
+from meander.reconfigure.effect import buffers, rerouted, wiring
+from meander.reconfigure.failover import Failover
 from meander.reconfigure.in_flight import InFlightChange
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.part import Part
 from meander.reconfigure.upstream_backup import has_state
+from meander.reconfigure.wiring import Wires, with_channels
+from meander.run.channels.base import ChannelSpec
 from meander.run.failures import reason_of
 from meander.run.fragments.retained import with_former
 from meander.run.fragments.routing import Installed, Wire
@@ -39,167 +41,115 @@ from meander.run.operators.time_window import TimeWindow
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
 from meander.run.store.commit import Commit, Rewire
 from meander.run.store.journal import JournalError
-from meander.run.store.records.reconfigurations import OverlapRecord
+from meander.run.store.records.deployment import ChannelRecord
+from meander.run.store.records.reconfigurations import DrainedRecord, OverlapRecord
 from meander.run.store.records.record import Change, forget_all
 
 _log = logging.getLogger(__name__)
 NEVER, FOREVER = BEGIN // 2, END // 2
 """Before and after all times that tuples can have: streams that have not begun, or have ended."""
-NODE_GONE = "its node is gone"
-"""Why fragments of a node that failed are paused until they have another place."""
-
-Wires = dict[FragmentId, tuple[tuple[Wire, ...], ...]]
 
 
-@dataclass
-class Overlap:
-    """One overlap under way. Its course is `marked` at the fork and `drained` when the old fragments are done."""
+def entering(part: Part) -> list[Channel]:
+    """Channels for the new fragments' inputs from fragments that stay."""
+    inside = part.change.fragments_after
+    return [c for c in part.change.channels_after.values() if c.receiver in inside and c.sender not in inside]
 
-    course: InFlightChange
-    times: dict[OperatorId, int] = field(default_factory=dict)
-    """For each operator whose results leave: where old ends and new begins. Empty before the fork."""
-    is_forked: bool = False
 
-    @property
-    def change(self) -> DeploymentChange:
-        return self.course.reconfiguration.change
+def leaving(part: Part) -> list[Channel]:
+    """Channels that old and new fragments feed together."""
+    inside = part.change.fragments_after
+    return [c for c in part.change.channels_after.values() if c.receiver not in inside]
 
-    @property
-    def entering(self) -> list[Channel]:
-        """Channels for the new fragments' inputs from fragments that stay."""
-        inside = self.change.fragments_after
-        return [c for c in self.change.channels_after.values() if c.receiver in inside and c.sender not in inside]
 
-    @property
-    def leaving(self) -> list[Channel]:
-        """Channels that old and new fragments feed together."""
-        inside = self.change.fragments_after
-        return [c for c in self.change.channels_after.values() if c.receiver not in inside]
-
-    @property
-    def fragments(self) -> set[FragmentId]:
-        """All that must be between two steps when it begins or ends."""
-        around = {c.sender for c in self.entering}
-        return {*around, *self.change.fragments_before, *self.change.fragments_after}
-
-    @property
-    def record(self) -> OverlapRecord:
-        return OverlapRecord(self.course.number, self.change, dict(self.times))
+def around(part: Part) -> set[FragmentId]:
+    """All fragments that must be between two steps when an overlap begins or ends."""
+    return {*(c.sender for c in entering(part)), *part.change.fragments_before, *part.change.fragments_after}
 
 
 class Overlaps:
-    """All overlaps of a host. `poll` does what is due; nobody waits inside."""
+    """The overlaps of a host: how they fork, and when they may join."""
 
     def __init__(
         self,
         host: Host,
-        plan: GlobalPlan,
-        paths: Paths,
-        clock: Callable[[], float],
-        stand_in: Callable[[Iterable[FragmentId]], None],
+        failover: Failover,
+        delay_ms: Callable[[Channel], int],
     ) -> None:
-        """`stand_in` lets fragments of a node that is gone go on where there is a copy."""
-        self.host, self.plan, self.paths, self._clock = host, plan, paths, clock
-        self._stand_in = stand_in
-        self._overlaps: dict[int, Overlap] = {}
-
-    @property
-    def under_way(self) -> tuple[int, ...]:
-        return tuple(self._overlaps)
-
-    @property
-    def forked(self) -> tuple[int, ...]:
-        """Those that cannot be taken back."""
-        return tuple(n for n, each in self._overlaps.items() if each.is_forked)
-
-    def begin(self, courses: Iterable[InFlightChange]) -> None:
-        self._overlaps.update((c.number, Overlap(c)) for c in courses)
-
-    def give_up(self, number: int) -> InFlightChange | None:
-        """Forgets one that is not forked yet."""
-        found = self._overlaps.get(number)
-        return self._overlaps.pop(number).course if found is not None and not found.is_forked else None
-
-    def poll(self, is_ready: Callable[[InFlightChange], bool], *, backed_up: bool) -> list[InFlightChange]:
-        """Forks what is ready and joins what is complete; gives the courses that ended."""
-        fresh = [o for o in self._overlaps.values() if not o.is_forked and o.course.problem is None]
-        ready = [o for o in fresh if is_ready(o.course)]
-        if ready:
-            self._try_fork(ready, backed_up)
-        done = [o for o in self._overlaps.values() if o.is_forked and self._is_complete(o)]
-        if done:
-            self._join(done, backed_up)
-        return [o.course for o in done]
-
-    def broken(self) -> list[InFlightChange]:
-        """Those that cannot begin: they are to be aborted."""
-        return [o.course for o in self._overlaps.values() if not o.is_forked and o.course.problem is not None]
+        self.host, self.failover, self._delay_ms = host, failover, delay_ms
+        self.plan: GlobalPlan | None = None
+        """Where it is known, overlaps of one host alone need nobody to say when."""
 
     # ---------------------------------------------------------------- the fork
 
-    def _try_fork(self, overlaps: list[Overlap], backed_up: bool) -> None:
-        """Forks overlaps, together; if that is impossible, one by one, without the one that cannot."""
+    def fork(self, changes: list[InFlightChange], *, backed_up: bool) -> dict[int, str]:
+        """Forks overlaps, together; if that is impossible, one by one. Gives those that cannot, with the reason."""
         try:
-            self._fork(overlaps, backed_up)
+            self._fork(changes, backed_up)
         except JournalError:
             raise
         except Exception as error:
-            if any(o.is_forked for o in overlaps):
+            if any(c.is_forked for c in changes):
                 raise
-            if len(overlaps) > 1:
-                for overlap in overlaps:
-                    self._try_fork([overlap], backed_up)
-                return
-            _log.exception("overlap %d cannot begin", overlaps[0].course.number)
-            overlaps[0].course.problem = f"it could not begin: {reason_of(error)}"
+            if len(changes) > 1:
+                return {n: why for c in changes for n, why in self.fork([c], backed_up=backed_up).items()}
+            _log.exception("overlap %d cannot begin", changes[0].number)
+            return {changes[0].number: f"it could not begin: {reason_of(error)}"}
+        return {}
 
-    def _fork(self, overlaps: list[Overlap], backed_up: bool) -> None:
+    def _fork(self, changes: list[InFlightChange], backed_up: bool) -> None:
         store = self.host.store
-        with self.host.between_steps({f for o in overlaps for f in o.fragments}) as slots:
+        with self.host.between_steps({f for c in changes for f in around(c.part)}) as slots:
             records: list[Change] = []
             add, rewire = [], []
-            for overlap in overlaps:
-                overlap.times = self._times(overlap)
-                until = self._until(overlap)
-                overlap.course.windows_s = max(0, until - store.now_ms()) / 1000 if until < FOREVER else 0.0
-                records.append(overlap.record)
-                fresh = {c.id: c for c in overlap.change.channels_after.values() if c not in overlap.leaving}
-                add += [s for s in overlap.course.installation.channels if s.channel in fresh]
-                rewire += [Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut) for c in fresh.values()]
-                rewire += self._opened(overlap)
+            for change in changes:
+                change.times = self._times(change)
+                until = self._until(change)
+                change.windows_s = max(0, until - store.now_ms()) / 1000 if until < FOREVER else 0.0
+                records.append(OverlapRecord(change.number, change.part.change, dict(change.times)))
+                shared = leaving(change.part)
+                fresh = {c.id: c for c in change.part.change.channels_after.values() if c not in shared}
+                add += [s for s in change.installation.channels if s.channel in fresh]
+                rewire += [Rewire(c.id, c.receiver, self._delay_ms(c), c.is_cut) for c in fresh.values()]
+                rewire += self._opened(change)
                 if backed_up:
-                    kept = [f for f in overlap.course.installation.fragments if has_state(f)]
+                    kept = [f for f in change.installation.fragments if has_state(f)]
                     rewire += [Rewire(p, f.fragment, keeps=True) for f in kept for p in f.ports]
             store.commit(Commit(add=tuple(add), rewire=tuple(rewire), records=tuple(records)))
-            for overlap in overlaps:
-                overlap.is_forked = True
-                self._stand_in(overlap.course.old)
-                self._run_both(overlap)
+            for change in changes:
+                change.is_forked = change.is_marked = True
+                self.failover.stand_in(change.old)
+                self._run_both(change)
         self.host.wake(slots)
-        now = self._clock()
-        for overlap in overlaps:
-            overlap.course.marked = now
-            self._pause_lost(overlap)
+        for change in changes:
+            self.failover.stop_gone(change.part.change.fragments_after.values())
 
-    def _times(self, overlap: Overlap) -> dict[OperatorId, int]:
-        """Where old ends and new begins, from what the old fragments have seen, and what they have still to read."""
-        exchange, old, plan = self.host.store.exchange, overlap.course.old, with_former(self.plan)
-        seen: dict[OperatorId, int] = {}
-        entered: dict[OperatorId, int] = {}
-        for fragment in overlap.change.fragments_before.values():
-            installed = old[fragment.id]
-            waiting = exchange.newest(installed.ports, TS).tolist()
+    def _times(self, change: InFlightChange) -> dict[OperatorId, int]:
+        assert self.plan is not None
+        return split_times(change.part, self.seen(change), self.entered(change), self.plan)
+
+    def seen(self, change: InFlightChange) -> dict[OperatorId, int]:
+        """Event times before which the operators here may have tuples that their new fragments never get."""
+        exchange, found = self.host.store.exchange, dict[OperatorId, int]()
+        for fragment in change.part.before.values():
+            installed = change.old[fragment.id]
             reached = np.maximum(exchange.watermarks(installed.ports), BEGIN).tolist()
             behind = self._ports_below(installed)
-            for upstream, newest in zip(installed.bound.ports, waiting, strict=True):
-                entered[upstream] = max(entered.get(upstream, BEGIN), newest + 1)
             for o in fragment.operators:
                 answered = min((reached[p] for p in behind.get(o, ())), default=BEGIN)
-                seen[o] = max(answered, self._newest_state(installed, o))
-        inputs = {i for o in seen for i in plan[o].inputs}
-        entered |= {i: BEGIN for i in inputs if i not in entered}
-        found = limits(plan, seen, seen, entered)
-        return {c.upstream: min(found[c.upstream], FOREVER) for c in overlap.leaving}
+                found[o] = max(answered, self._newest_state(installed, o))
+        return found
+
+    def entered(self, change: InFlightChange) -> dict[OperatorId, int]:
+        """The same for what waits in logs here for the old fragments."""
+        part = change.part
+        inside = part.change.fragments_before
+        read = [c for c in part.local.channels_before.values() if c.receiver in inside and part.is_here(c.sender)]
+        waiting = self.host.store.exchange.newest([c.id for c in read], TS).tolist()
+        found: dict[OperatorId, int] = {}
+        for channel, newest in zip(read, waiting, strict=True):
+            found[channel.upstream] = max(found.get(channel.upstream, BEGIN), newest + 1)
+        return found
 
     @staticmethod
     def _ports_below(fragment: Installed) -> dict[OperatorId, set[int]]:
@@ -210,9 +160,9 @@ class Overlaps:
             found.setdefault(operator, set()).update(*(found[i] for i in inputs))
         return found
 
-    def _until(self, overlap: Overlap) -> int:
+    def _until(self, change: InFlightChange) -> int:
         """The event time that the inputs must reach before the old fragments have answered all that is theirs."""
-        old = {f.id: overlap.course.old[f.id] for f in overlap.change.fragments_before.values()}
+        old = change.old
         inner = {o: (f, number) for f in old.values() for number, o in enumerate(f.bound.outputs)}
         behind: dict[FragmentId, int] = {}
 
@@ -225,7 +175,7 @@ class Overlaps:
                 behind[fragment.fragment] = max(map(lag_of, fragment.bound.ports))
             return behind[fragment.fragment] + fragment.bound.template.lag_of(number)
 
-        return max((time + lag_of(operator) for operator, time in overlap.times.items()), default=BEGIN)
+        return max((time + lag_of(operator) for operator, time in change.times.items()), default=BEGIN)
 
     def _newest_state(self, fragment: Installed, operator: OperatorId) -> int:
         """A time that all tuples in the state of an operator are before."""
@@ -248,137 +198,148 @@ class Overlaps:
                 newest = max(newest, int(rows.column(TS).to_numpy().max()) + 1)
         return newest
 
-    def _run_both(self, overlap: Overlap) -> None:
+    def _run_both(self, change: InFlightChange) -> None:
         """Senders feed both, old and new fragments share what leaves. All of them are between two steps."""
-        routing, times = self.host.routing, overlap.times
-        shared = {c.id: times[c.upstream] for c in overlap.leaving}
-        wires = self._with_new_inputs(overlap)
-        for fragment, installed in overlap.course.old.items():
+        routing, times = self.host.routing, change.times
+        shared = {c.id: times[c.upstream] for c in leaving(change.part)}
+        wires: Wires = with_channels(routing, entering(change.part))
+        for fragment, installed in change.old.items():
             wires[fragment] = _limited(installed.outputs, shared, is_old=True)
         new = [
             replace(f, outputs=_limited(f.outputs, shared, is_old=False), is_beside=True)
-            for f in overlap.course.installation.fragments
+            for f in change.installation.fragments
         ]
         routing.rewire(wires)
         routing.install(new)
 
-    def _with_new_inputs(self, overlap: Overlap) -> Wires:
-        found: Wires = {}
-        for channel in overlap.entering:
-            sender = self.host.routing.fragments[channel.sender]
-            outputs = list(found.get(channel.sender, sender.outputs))
-            at = sender.bound.outputs.index(channel.upstream)
-            if all(wire.channel != channel.id for wire in outputs[at]):
-                outputs[at] = (*outputs[at], Wire(channel.id))
-            found[channel.sender] = tuple(outputs)
-        return found
+    # ---------------------------------------------------------------- the fork between hosts
+
+    def fork_at(
+        self,
+        changes: Sequence[InFlightChange],
+        times: Mapping[int, Mapping[OperatorId, int]],
+        records: Sequence[Change],
+    ) -> None:
+        """Old fragments that have stopped go on up to times that all hosts have been told, new ones run beside them.
+
+        What the new ones send waits here, in a channel of its own, until the old ones have ended.
+        """
+        store, told = self.host.store, list(records)
+        known = set(store.exchange.channels())
+        add: list[ChannelSpec] = []
+        rewire: list[Rewire] = []
+        for change in changes:
+            part, change.times = change.part, dict(times[change.number])
+            shared = {c.id for c in leaving(part)}
+            fresh = [c for c in part.local.channels_after.values() if c.id not in shared]
+            specs = {s.channel: s for s in change.installation.channels}
+            add += [specs[c.id] for c in fresh if c.id not in known]
+            add += [replace(specs[c], channel=own, receiver=None) for c, own in buffers(part).items()]
+            rewire += [Rewire(c.id, c.receiver, self._delay_ms(c), c.is_cut) for c in fresh]
+            told += [*self._fresh_wiring(part, fresh), change.record]
+            told += forget_all(DrainedRecord, ((change.number, f) for f in part.before))
+        with self.host.between_steps({f for c in changes for f in around(c.part)}) as slots:
+            store.commit(Commit(add=tuple(add), rewire=tuple(rewire), records=tuple(told)))
+            for change in changes:
+                self.failover.stand_in(change.old)
+                self._run_beside(change)
+                self.host.routing.go_on(change.number)
+        self.host.wake(slots)
+
+    def _fresh_wiring(self, part: Part, fresh: Collection[Channel]) -> list[Change]:
+        before = replace(part, change=replace(part.change, channels_before={}))
+        return wiring(before, fresh, self.host.store)
+
+    def _run_beside(self, change: InFlightChange) -> None:
+        routing, part, own = self.host.routing, change.part, buffers(change.part)
+        shared = {c.id: change.times[c.upstream] for c in leaving(part)}
+        wires = with_channels(routing, (c for c in entering(part) if part.is_here(c.sender)))
+        for fragment, installed in change.old.items():
+            wires[fragment] = _limited(installed.outputs, shared, is_old=True)
+        routing.rewire(wires)
+        fresh = change.installation.fragments
+        new = [replace(f, outputs=_apart(f.outputs, shared, own), is_beside=True) for f in fresh]
+        routing.install(new)
+        change.is_forked = change.is_marked = change.is_armed = True
+        until = self._until(change)
+        change.windows_s = max(0, until - self.host.store.now_ms()) / 1000 if until < FOREVER else 0.0
+        self.failover.stop_gone(part.after.values())
 
     # ---------------------------------------------------------------- in between
 
-    def _opened(self, overlap: Overlap) -> list[Rewire]:
+    def _opened(self, change: InFlightChange) -> list[Rewire]:
         """Channels that old fragments need and that are cut: a copy where there is a way stands in for them.
 
         An input stays cut if the new fragments cannot have it either, a result if neither can send it.
         """
         exchange = self.host.store.exchange
-        change = overlap.change
-        flowing = {c.upstream for c in overlap.entering if not c.is_cut}
-        flowing |= {o for f in change.fragments_before.values() for o in f.operators}
-        open_ = {c.id for c in overlap.leaving if not c.is_cut}
+        old = change.part.change.fragments_before
+        flowing = {c.upstream for c in entering(change.part) if not c.is_cut}
+        flowing |= {o for f in old.values() for o in f.operators}
+        open_ = {c.id for c in leaving(change.part) if not c.is_cut}
         found: list[Rewire] = []
-        for channel in change.channels_before.values():
-            inward = channel.receiver in change.fragments_before
+        for channel in change.part.change.channels_before.values():
+            inward = channel.receiver in old
             if (channel.upstream in flowing if inward else channel.id in open_) and exchange.is_cut(channel.id):
                 found.append(Rewire(channel.id, channel.receiver, is_cut=False))
         return found
 
-    def reroute(self, channels: Mapping[ChannelKey, Channel]) -> dict[ChannelKey, Channel]:
-        """Takes over new ways of channels that belong to overlaps; gives the others back."""
+    def reroute(
+        self,
+        changes: Iterable[InFlightChange],
+        channels: Mapping[ChannelKey, Channel],
+        routes: Mapping[ChannelId, list[str]],
+    ) -> dict[ChannelKey, Channel]:
+        """Takes over new routes of channels that belong to overlaps; gives the others back."""
         left = dict(channels)
-        for overlap in self._overlaps.values():
-            mine = {key: left.pop(key) for key in overlap.change.channels_after if key in left}
+        for change in changes:
+            part = change.part
+            mine = {key: left.pop(key) for key in part.change.channels_after if key in left} if part.overlaps else {}
             if not mine:
                 continue
-            changed = replace(overlap.change, channels_after={**overlap.change.channels_after, **mine})
-            course = overlap.course
-            course.reconfiguration = replace(course.reconfiguration, change=changed)
-            if overlap.is_forked:
-                inside = changed.fragments_after
-                own = [c for c in mine.values() if c.receiver in inside]
-                rewire = [Rewire(c.id, c.receiver, self.paths.delay_ms(c), c.is_cut) for c in own]
-                opened = self._opened(overlap)
-                self.host.store.commit(Commit(rewire=(*rewire, *opened), records=(overlap.record,)))
+            changed = replace(part.change, channels_after={**part.change.channels_after, **mine})
+            change.part = replace(part, change=changed)
+            if not part.is_alone:
+                self._reroute_part(change, mine.values(), routes)
+            elif change.is_forked:
+                own = [c for c in mine.values() if c.receiver in changed.fragments_after]
+                rewire = [Rewire(c.id, c.receiver, self._delay_ms(c), c.is_cut) for c in own]
+                record = OverlapRecord(change.number, changed, dict(change.times))
+                self.host.store.commit(Commit(rewire=(*rewire, *self._opened(change)), records=(record,)))
                 self.host.wake()
         return left
 
-    def _pause_lost(self, overlap: Overlap) -> None:
-        """New fragments on nodes that failed before the fork wait until they have another place."""
-        for fragment in overlap.change.fragments_after.values():
-            if not self.paths.topology.is_alive(fragment.node):
-                self.host.routing.pause(fragment.id, f"{NODE_GONE}: {self.paths.topology.name(fragment.node)}")
+    def _reroute_part(
+        self, change: InFlightChange, channels: Iterable[Channel], routes: Mapping[ChannelId, list[str]]
+    ) -> None:
+        """Channels that both feed take the new route when the old fragments have ended, others take it now."""
+        part, store = change.part, self.host.store
+        told = {c.id: (c, routes[c.id]) for c in channels}
+        known_routes = {**part.routes.channels, **{c: tuple(route) for c, (_, route) in told.items()}}
+        change.part = replace(part, routes=replace(part.routes, channels=known_routes))
+        shared = {c.id for c in leaving(part)}
+        commit = rerouted({c: each for c, each in told.items() if c not in shared}, store, self._delay_ms)
+        kept = [record for record in commit.records if not isinstance(record, ChannelRecord)]
+        store.commit(replace(commit, records=(*kept, change.record)))
 
     # ---------------------------------------------------------------- the join
 
-    def _is_complete(self, overlap: Overlap) -> bool:
-        """Whether the old fragments have said all that is theirs."""
-        leaving = overlap.leaving
-        told = self.host.store.exchange.told([c.id for c in leaving]).tolist()
-        times = [overlap.times[c.upstream] for c in leaving]
+    def is_complete(self, change: InFlightChange) -> bool:
+        """Whether the old fragments here have said all that is theirs, and new ones elsewhere have come as far."""
+        part, shared, own = change.part, leaving(change.part), buffers(change.part)
+        senders = {c.id: c.sender for c in part.change.channels_before.values()}
+        pairs = [(c.id, change.times[c.upstream]) for c in shared if part.is_here(senders[c.id])]
+        pairs += [(own[c.id], change.times[c.upstream]) for c in shared if c.id in own]
+        told = self.host.store.exchange.told([channel for channel, _ in pairs]).tolist()
+        times = [time for _, time in pairs]
         return all(t < NEVER or mark >= min(t, FOREVER) for t, mark in zip(times, told, strict=True))
 
-    def _join(self, overlaps: list[Overlap], backed_up: bool) -> None:
-        """Ends the old fragments; the new ones go on alone."""
-        host, routing = self.host, self.host.routing
-        now = self._clock()
-        courses = [o.course for o in overlaps]
-        with host.between_steps({f for o in overlaps for f in o.fragments}) as slots:
-            found = effect(courses, host.store, self.paths, backed_up=backed_up)
-            records = (*found.records, *forget_all(OverlapRecord, (c.number for c in courses)))
-            gone = {f: c.number for c in courses for f in c.old}
-            routing.drain(gone)  # nobody looks at their channels from here on
-            try:
-                host.store.commit(replace(found, records=records))
-            except BaseException:
-                routing.install([routing.fragments[f] for f in gone])
-                raise
-            added = [routing.as_bound(f) for c in courses for f in c.installation.fragments]
-            routing.exchange(gone, added)
-            wires = self._without_old_inputs(overlaps)
-            if wires:
-                routing.rewire(wires)
-            host.store.state.begin_epoch()
-        for overlap in overlaps:
-            overlap.course.drained = now
-            del self._overlaps[overlap.course.number]
-        host.wake(slots)
-
-    def _without_old_inputs(self, overlaps: Iterable[Overlap]) -> Wires:
-        found: Wires = {}
-        for overlap in overlaps:
-            for channel in overlap.change.channels_before.values():
-                sender = self.host.routing.fragments.get(channel.sender)
-                if channel.receiver in overlap.change.fragments_before and sender is not None:
-                    outputs = found.get(channel.sender, sender.outputs)
-                    found[channel.sender] = tuple(tuple(w for w in o if w.channel != channel.id) for o in outputs)
-        return found
-
-    # ---------------------------------------------------------------- coming back
-
-    def recover(
-        self, plan: GlobalPlan, course_of: Callable[[Reconfiguration], InFlightChange]
-    ) -> list[Reconfiguration]:
+    def resume(self, change: InFlightChange, times: Mapping[OperatorId, int]) -> None:
         """Takes up what was forked when the process ended; the old fragments are installed."""
-        found: list[Reconfiguration] = []
-        for number, record in self.host.store.records(OverlapRecord).items():
-            again = reconfiguration(number, record.change, plan, SMS)
-            course = course_of(again)
-            course.marked = course.started
-            overlap = Overlap(course, dict(record.times), is_forked=True)
-            self._overlaps[course.number] = overlap
-            self._run_both(overlap)
-            self._pause_lost(overlap)
-            found.append(again)
-        return found
+        change.times, change.is_forked, change.is_marked = dict(times), True, True
+        self._run_both(change) if change.part.is_alone else self._run_beside(change)
+        self.failover.stop_gone(change.part.change.fragments_after.values())
+        self.failover.stand_in(change.old)
 
 
 def _limited(
@@ -391,3 +352,26 @@ def _limited(
         return replace(wire, before_ms=at) if is_old else replace(wire, since_ms=at)
 
     return tuple(tuple(map(limited, wires)) for wires in outputs)
+
+
+def _apart(
+    outputs: tuple[tuple[Wire, ...], ...], times: Mapping[ChannelId, int], own: Mapping[ChannelId, ChannelId]
+) -> tuple[tuple[Wire, ...], ...]:
+    """Outputs of new fragments, whose results wait in channels of their own."""
+
+    def apart(wire: Wire) -> Wire:
+        if wire.channel not in own:
+            return wire
+        return replace(wire, channel=own[wire.channel], since_ms=times[wire.channel], tells=True)
+
+    return tuple(tuple(map(apart, wires)) for wires in outputs)
+
+
+def split_times(
+    part: Part, seen: Mapping[OperatorId, int], entered: Mapping[OperatorId, int], plan: GlobalPlan
+) -> dict[OperatorId, int]:
+    """Where old ends and new begins, from what the old fragments have seen, and what they have still to read."""
+    both = with_former(plan)
+    inputs = {i: entered.get(i, BEGIN) for o in seen for i in both[o].inputs}
+    found = limits(both, seen, seen, {**entered, **inputs})
+    return {c.upstream: min(found[c.upstream], FOREVER) for c in leaving(part)}

@@ -1,4 +1,4 @@
-"""A reconfiguration cut into shares: who runs what, over which ways things come, and what each site needs to bind."""
+"""A reconfiguration cut into parts: which host runs what, by which routes things come, what each host needs to bind."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.operators import Sink
 from meander.model.topology.graph import Topology
-from meander.reconfigure.part import Part
-from meander.reconfigure.serialised_fragment import made_of
+from meander.reconfigure.part import FetchRoutes, Part, Route
+from meander.reconfigure.serialised_fragment import serialised
 from meander.run.channels.flight.proof import HOME
 from meander.run.frames import by_position, channel_schema
 from meander.run.installation import OUTSIDE
@@ -27,110 +27,98 @@ class SiteMap:
     site_of: Callable[[NodeId], str]
     """The site that runs a node's fragments."""
 
-    def way(self, nodes: tuple[NodeId, ...] | None, source: str, reader: str) -> list[str]:
+    def route(self, nodes: tuple[NodeId, ...] | None, source: str, reader: str) -> Route:
         """The sites from a reader to where something is, nearest first; over the nodes of a path if there is one."""
         between = [self.site_of(n) for n in nodes[1:-1]] if nodes else []
         sites = [source]
         for site in (*between, reader):
-            if site in sites:  # a way that comes back to a site leaves out what lies in between
+            if site in sites:  # a route that comes back to a site leaves out what lies in between
                 del sites[sites.index(site) + 1 :]
             else:
                 sites.append(site)
-        return sites[-2::-1] if len(sites) > 1 else [source]
+        return tuple(sites[-2::-1]) if len(sites) > 1 else (source,)
 
     def between(self, origin: NodeId, destination: NodeId) -> tuple[NodeId, ...] | None:
         alive = self.topology.is_alive(origin) and self.topology.is_alive(destination)
         path = self.topology.path(origin, destination) if alive and origin != destination else None
         return None if path is None else path.nodes
 
+    def route_of(self, channel: Channel, where: Mapping[FragmentId, str]) -> Route:
+        """The sites over which a channel is pulled."""
+        nodes = None if channel.path is None else channel.path.nodes
+        return self.route(nodes, where.get(channel.sender, HOME), where.get(channel.receiver, HOME))
+
 
 def cut(
     reconfiguration: Reconfiguration,
     plan: GlobalPlan,
     deployment: Deployment,
-    where: Mapping[FragmentId, str],
-    around: SiteMap,
+    hosts: Mapping[FragmentId, str],
+    sites: SiteMap,
 ) -> dict[str, Part]:
-    """The shares of all sites that a reconfiguration touches, the coordinator's own host among them if it does."""
+    """The parts of all hosts that a reconfiguration touches; `hosts` are the sites of fragments that run at one."""
     change = reconfiguration.change
-    ends = {
-        f for c in (*change.channels_before.values(), *change.channels_after.values()) for f in (c.sender, c.receiver)
-    }
-    mine = {f: where.get(f, HOME) for f in change.fragments | ends}
-    nodes = {f: deployment.fragments[f].node for f in ends if f in deployment.fragments}
-    nodes |= {f: each.node for f, each in change.fragments_before.items()}
-    nodes |= {f: each.node for f, each in change.fragments_after.items()}
-    schemas = {c.id: channel_schema(by_position(plan[c.upstream].schema)) for c in change.channels_after.values()}
-    handovers = tuple((h.operator, h.source, h.target) for h in reconfiguration.handovers)
-    ways: dict[str, dict[str, list[str]]] = {
-        "channels": {str(c.id): way_of(c, mine, around) for c in change.channels_after.values() if _is_far(c, mine)},
-        "logs": _logs(reconfiguration, mine, nodes, around),
-        "state": {
-            str(place): around.way(around.between(nodes[s], nodes[t]), mine[s], mine[t])
-            for place, (_, s, t) in enumerate(handovers)
-            if mine[s] != mine[t]
-        },
-    }
-    return {
-        site: Part(
-            reconfiguration.number,
+    channels = (*change.channels_before.values(), *change.channels_after.values())
+    where = {f: hosts.get(f, HOME) for f in change.fragments} if hosts else dict.fromkeys(change.fragments, HOME)
+    where |= {f: hosts.get(f, HOME) for c in channels for f in (c.sender, c.receiver)}
+    taking_part = dict.fromkeys(where.values())
+    shared = len(taking_part) > 1
+    routes = _routes(reconfiguration, deployment, where, sites) if shared else FetchRoutes()
+    r, overlaps = reconfiguration, reconfiguration.protocol.overlaps
+    found: dict[str, Part] = {}
+    for site in taking_part:
+        own = site == HOME  # which has the plan, binds what it runs, and delivers results itself
+        schemas = {} if own else {c.id: channel_schema(by_position(plan[c.upstream].schema)) for c in channels}
+        mine = {f: each for f, each in change.fragments_after.items() if where[f] == site}
+        found[site] = Part(
+            r.number,
             site,
             change,
-            mine,
-            reconfiguration.marker,
-            handovers,
+            where,
+            r.marker,
+            r.handovers,
+            overlaps,
+            r.strategy,
             schemas,
-            ways,
-            {} if site == HOME else _made(reconfiguration, plan, mine, site),
-            {} if site == HOME else _outlets(reconfiguration, plan, mine, site),
+            routes,
+            {} if own else {f: serialised(plan, each) for f, each in mine.items()},
+            {} if own else _results(plan, [o for f in mine.values() for o in f.operators]),
         )
-        for site in dict.fromkeys(mine.values())
-    }
-
-
-def _is_far(channel: Channel, where: Mapping[FragmentId, str]) -> bool:
-    return where[channel.sender] != where[channel.receiver]
-
-
-def way_of(channel: Channel, where: Mapping[FragmentId, str], around: SiteMap) -> list[str]:
-    """The sites over which a channel is pulled."""
-    nodes = None if channel.path is None else channel.path.nodes
-    return around.way(nodes, where.get(channel.sender, HOME), where.get(channel.receiver, HOME))
-
-
-def _logs(
-    reconfiguration: Reconfiguration,
-    where: Mapping[FragmentId, str],
-    nodes: Mapping[FragmentId, NodeId],
-    around: SiteMap,
-) -> dict[str, list[str]]:
-    """Ways of logs that begin at another site afterwards."""
-    before = {c.id: c for c in reconfiguration.change.channels_before.values()}
-    found: dict[str, list[str]] = {}
-    for channel in reconfiguration.change.channels_after.values():
-        old = before.get(channel.id)
-        if old is not None and where[old.sender] != where[channel.sender]:
-            path = around.between(nodes[old.sender], nodes[channel.sender])
-            found[str(channel.id)] = around.way(path, where[old.sender], where[channel.sender])
     return found
 
 
-def _made(
-    reconfiguration: Reconfiguration, plan: GlobalPlan, where: Mapping[FragmentId, str], site: str
-) -> dict[FragmentId, list[Any]]:
-    after = reconfiguration.change.fragments_after
-    return {f: made_of(plan, fragment) for f, fragment in after.items() if where[f] == site}
+def _routes(
+    reconfiguration: Reconfiguration, deployment: Deployment, where: Mapping[FragmentId, str], sites: SiteMap
+) -> FetchRoutes:
+    change = reconfiguration.change
+    nodes = {f: deployment.fragments[f].node for f in where if f in deployment.fragments}
+    nodes |= {f: each.node for side in (change.fragments_before, change.fragments_after) for f, each in side.items()}
+    before = {c.id: c for c in change.channels_before.values()}
+    after = change.channels_after.values()
+    channels = {c.id: sites.route_of(c, where) for c in after if where[c.sender] != where[c.receiver]}
+
+    def straight(source: FragmentId, target: FragmentId) -> Route:
+        return sites.route(sites.between(nodes[source], nodes[target]), where[source], where[target])
+
+    logs = {
+        c.id: straight(old.sender, c.sender)
+        for c in after
+        if (old := before.get(c.id)) is not None and where[old.sender] != where[c.sender]
+    }
+    state = {
+        place: straight(h.source, h.target)
+        for place, h in enumerate(reconfiguration.handovers)
+        if where[h.source] != where[h.target]
+    }
+    return FetchRoutes(channels, logs, state)
 
 
-def _outlets(
-    reconfiguration: Reconfiguration, plan: GlobalPlan, where: Mapping[FragmentId, str], site: str
-) -> dict[ChannelId, tuple[str, str]]:
-    """Result channels at a site, with the query and the sink that they are for."""
+def _results(plan: GlobalPlan, operators: list[OperatorId]) -> dict[ChannelId, tuple[str, str]]:
+    """Result channels of operators, with the query and the sink that they are for."""
     queries = {OperatorId(s): name for name, running in plan.queries.items() for s in running.sinks}
     found: dict[ChannelId, tuple[str, str]] = {}
-    for f, fragment in reconfiguration.change.fragments_after.items():
-        for operator in fragment.operators if where[f] == site else ():
-            spec = plan[operator].spec
-            if isinstance(spec, Sink) and operator in queries:
-                found[ChannelId(OUTSIDE + operator)] = (str(queries[operator]), spec.name)
+    for operator in operators:
+        spec: Any = plan[operator].spec
+        if isinstance(spec, Sink) and operator in queries:
+            found[ChannelId(OUTSIDE + operator)] = (str(queries[operator]), spec.name)
     return found

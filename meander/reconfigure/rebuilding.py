@@ -10,23 +10,25 @@ from dataclasses import replace
 
 from meander.deploy.contexts import Handover
 from meander.model.errors import InputError
-from meander.model.ids import ChannelId, NodeId
-from meander.reconfigure.in_flight import InFlightChange
+from meander.model.ids import ChannelId, FragmentId, NodeId
+from meander.reconfigure.effect import BUFFERS
+from meander.reconfigure.in_flight import REBUILT, InFlightChange
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch, scratch_channels
+from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch
 from meander.reconfigure.upstream_backup import UpstreamBackup
+from meander.reconfigure.validate import ASIDE
 from meander.run.host import Host
-from meander.run.step.bases import base_of
+from meander.run.step.bases import BASES, base_of
 from meander.run.store.records.deployment import FragmentRecord
 from meander.run.store.records.progress import FloorRecord
 from meander.run.store.store import Store
 
 
 def kept_input(
-    course: InFlightChange, handover: Handover, host: Host, paths: Paths, backup: UpstreamBackup | None
+    change: InFlightChange, handover: Handover, host: Host, paths: Paths, backup: UpstreamBackup | None
 ) -> ReplayInput | None:
     """What the senders of an old fragment have kept for it; None while one of them has no route to the new node."""
-    old, store = course.old[handover.source], host.store
+    old, store = change.old[handover.source], host.store
     if backup is None or not backup.is_kept(old):
         raise InputError(
             f"the senders of fragment {handover.source} keep nothing of its input; move its state by migration_query"
@@ -39,7 +41,7 @@ def kept_input(
         buffers.append(Buffer(number, table, hops))
     floor = store.record(FloorRecord, handover.source)
     return ReplayInput(
-        replace(old, fragment=course.rebuilt(handover)),
+        replace(old, fragment=change.rebuilt(handover)),
         buffers,
         host.stepper.runner,
         base=base_of(handover.source),
@@ -49,12 +51,12 @@ def kept_input(
     )
 
 
-def remove_rebuilt(course: InFlightChange, handover: Handover, store: Store) -> None:
-    """Removes what a replay that a crash ended has left."""
-    into, built = course.staging(handover), course.rebuilt(handover)
-    channels = scratch_channels(into, len(course.old[handover.source].ports))
-    if built in store.state.fragments() or any(c in store.views.channels.by_id for c in channels):
-        remove_scratch(store, channels, [built])
+def remove_unfinished(store: Store) -> None:
+    """Removes what moves that a crash ended have left: state that had begun to arrive, and what replays used."""
+    channels = [ChannelId(c) for c in store.views.channels.by_id if ASIDE <= c < BUFFERS]
+    built = [FragmentId(f) for f in store.state.fragments() if REBUILT <= f < BASES]
+    if channels or built:
+        remove_scratch(store, channels, built)
 
 
 def _sender_node(port: ChannelId, handover: Handover, store: Store) -> NodeId:

@@ -1,8 +1,7 @@
-"""A site's desk: what the coordinator orders is done here, and what other sites may have is decided here."""
+"""A host's request handler: orders of the coordinator, and what other hosts may have from here."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,26 +9,27 @@ from meander.membership.fence import Fence, FencedError
 from meander.membership.protocol import FIRST_PROTOCOL, PROTOCOL, Epoch
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId, OperatorId
+from meander.reconfigure.access import Access
 from meander.reconfigure.agent import Agent
-from meander.reconfigure.part import Part
+from meander.reconfigure.codec import decode, encode
+from meander.reconfigure.messages import MESSAGES, Effect
 from meander.reconfigure.peers import PeerDirectory
 from meander.run.channels.flight.client import FlightClient
 from meander.run.channels.flight.server import Chunks, PullRequest
 from meander.run.reporting.inventory import take_inventory
 from meander.run.resuming import resume
 
-_log = logging.getLogger(__name__)
 Order = Callable[[Mapping[str, Any]], Any]
 
 
 class AgentRequestHandler:
-    """Implements `Desk` for a site, or for the coordinator's own host, which gets no orders from outside."""
+    """Implements `RequestHandler` for a site, or for the coordinator's own host, which gets no orders from outside."""
 
     def __init__(
         self,
         name: str,
-        sharing: Agent,
-        contacts: PeerDirectory,
+        agent: Agent,
+        peers: PeerDirectory,
         fence: Fence | None = None,
         *,
         world: Callable[[Mapping[str, Any]], None] = lambda told: None,
@@ -37,42 +37,35 @@ class AgentRequestHandler:
         facts: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         """`world` is told of streams and sinks, `changed` after an effect; `facts` are told with every `hello`."""
-        self.name, self.sharing, self.contacts = name, sharing, contacts
+        self.name, self.agent, self.peers, self.access = name, agent, peers, Access(agent)
         self._fence, self._world, self._changed, self._facts = fence, world, changed, facts
         self._orders: dict[str, Order] = {
-            "hello": self._hello,
-            "peers": self._peers,
-            "world": self._take_world,
-            "prepare": self._prepare,
-            "mark": lambda told: self.sharing.mark(int(told["number"])),
-            "look": lambda told: {str(n): self.sharing.look(int(n)) for n in told["numbers"]},
-            "fetch": lambda told: self.sharing.fetch(int(told["number"]), told),
-            "effect": self._effect,
-            "abort": lambda told: self.sharing.abort(int(told["number"])),
-            "ways": self._ways,
-            "inventory": lambda told: take_inventory(sharing.host.store, sharing.host.routing).to_json(),
+            "hello": lambda told: {"site": name, "changes": list(agent.changes), **self._facts()},
+            "peers": lambda told: peers.learn(told["peers"]),
+            "world": lambda told: self._world(told),
+            "inventory": lambda told: take_inventory(agent.host.store, agent.host.routing).to_json(),
             "resume": lambda told: resume(
-                self.sharing.host, told.get("name"), [OperatorId(o) for o in told.get("operators", ())]
+                agent.host, told.get("name"), [OperatorId(o) for o in told.get("operators", ())]
             ),
         }
 
-    # ---------------------------------------------------------------- for other sites
+    # ---------------------------------------------------------------- for other hosts
 
     def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
-        return self.sharing.may_pull(reader, via, channel)
+        return self.access.may_pull(reader, via, channel)
 
     def publish(self, reader: str, asked: PullRequest) -> bool:
-        kafka = self.sharing.kafka
+        kafka = self.agent.kafka
         return kafka is not None and kafka.publish(reader, asked)
 
     def is_given_away(self, channel: ChannelId) -> bool:
-        return self.sharing.is_given_away(channel)
+        return self.access.is_given_away(channel)
 
     def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:
-        return self.sharing.state(reader, via, number, handover)
+        return self.access.state(reader, via, number, handover)
 
     def asker(self, site: str) -> FlightClient:
-        return self.contacts.asker(site)
+        return self.peers.asker(site)
 
     # ---------------------------------------------------------------- for the coordinator
 
@@ -88,33 +81,15 @@ class AgentRequestHandler:
             self._fence.accept(Epoch.of_json(body))
         except FencedError as error:
             raise InputError(str(error)) from None
+        if action in MESSAGES:
+            return self._told(action, body)
         if action not in self._orders:
-            raise unknown("order", action, self._orders)
+            raise unknown("order", action, (*MESSAGES, *self._orders))
         return self._orders[action](body)
 
-    def _hello(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        courses = self.sharing.courses
-        return {
-            "site": self.name,
-            "shares": {str(n): self.sharing.look(n)["phase"] for n in list(courses)},
-            **self._facts(),
-        }
-
-    def _peers(self, told: Mapping[str, Any]) -> None:
-        self.contacts.learn(told["peers"])
-
-    def _take_world(self, told: Mapping[str, Any]) -> None:
-        self._world(told)
-
-    def _prepare(self, told: Mapping[str, Any]) -> None:
-        """Everything under way that the coordinator does not know of any more is taken back before."""
-        share = Part.from_json(told["share"])
-        self.sharing.abort_forgotten(share.number, {int(n) for n in told["open"]})
-        self.sharing.prepare(share)
-
-    def _ways(self, told: Mapping[str, Any]) -> None:
-        self.sharing.reroute(told["channels"], (Epoch.of_json(told).number, int(told.get("turn", 0))))
-
-    def _effect(self, told: Mapping[str, Any]) -> None:
-        self.sharing.effect(int(told["number"]), told)
-        self._changed()
+    def _told(self, action: str, body: Mapping[str, Any]) -> Any:
+        message = decode(MESSAGES[action], body)
+        answer = self.agent.take(message)
+        if isinstance(message, Effect):
+            self._changed()
+        return encode(answer)

@@ -20,7 +20,7 @@ from meander.run.installation import Installation, install
 from meander.run.store.records.deployment import ChannelRecord, FragmentRecord, SerialisedFragmentRecord
 
 
-def made_of(plan: GlobalPlan, fragment: Fragment) -> list[Any]:
+def serialised(plan: GlobalPlan, fragment: Fragment) -> list[Any]:
     """The operators that binding a fragment looks at, as JSON."""
     readers = [r for o in fragment.operators for r in plan[o].readers]
     near = dict.fromkeys((*fragment.operators, *readers, *(i for o in fragment.operators for i in plan[o].inputs)))
@@ -45,7 +45,7 @@ def plan_of(rows: Iterable[list[Any]]) -> GlobalPlan:
     return plan
 
 
-def install_made(
+def install_serialised(
     made: Mapping[FragmentId, list[Any]],
     fragments: Iterable[Fragment],
     channels: Mapping[ChannelKey, Channel],
@@ -76,4 +76,4 @@ def take_up(host: Host) -> None:
     found = [record.channel for record in store.records(ChannelRecord).values()]
     made = {f: list(record.operators) for f, record in store.records(SerialisedFragmentRecord).items()}
     slots = {f.id: first_slot(f.id, host.routing.slots) for f in fragments}
-    host.install(install_made(made, fragments, {(c.upstream, c.receiver): c for c in found}, slots))
+    host.install(install_serialised(made, fragments, {(c.upstream, c.receiver): c for c in found}, slots))

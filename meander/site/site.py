@@ -26,9 +26,7 @@ from meander.membership.protocol import Description, SiteMeasures
 from meander.model.errors import InputError
 from meander.model.plain import from_plain
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Topology
 from meander.reconfigure.agent import Agent
-from meander.reconfigure.paths import Paths
 from meander.reconfigure.peers import PeerDirectory
 from meander.reconfigure.request_handler import AgentRequestHandler
 from meander.reconfigure.serialised_fragment import take_up
@@ -91,7 +89,7 @@ class Site(MembershipListener):
         self.options = options
         self._spark, self._own_spark = None if spark is None else own_session(spark), spark is None
         self._host: Host | None = None
-        self._sharing: Agent | None = None
+        self._agent: Agent | None = None
         self._door: FlightServer | None = None
         self._client: MembershipClient | None = None
         self._contacts: PeerDirectory | None = None
@@ -129,13 +127,14 @@ class Site(MembershipListener):
         if options.broker:
             broker = Broker(self._spark, options.broker, options.broker_settings)
             kafka = KafkaExchange(broker, options.name, key, contacts.contact)
-        sharing = self._sharing = Agent(host, Paths(Topology()), contacts.asker, kafka)
-        self._outlets = SiteSinkBindings(host, sharing.changing)
+        agent = self._agent = Agent(host)
+        agent.connect(contacts.asker, kafka)
+        self._outlets = SiteSinkBindings(host, agent.changing)
         host.troubles.append(self._stale)
         fence = Fence(options.directory / "fence.json")
         desk = AgentRequestHandler(
             options.name,
-            sharing,
+            agent,
             contacts,
             fence,
             world=self._take_world,
@@ -143,13 +142,13 @@ class Site(MembershipListener):
             facts=self._facts,
         )
         take_up(host)
-        sharing.recover()  # before any slot runs: what had stopped at a marker must not read on
+        agent.recover()  # before any slot runs: what had stopped at a marker must not read on
         host.start()
         host.deliver((), self.around)
         if (told := host.store.record(StreamsAndSinksRecord)) is not None:
             self._learn_world(told)
         self._door = FlightServer(host.store, desk, key, self._location(), self._certificates())
-        sharing.pulling.refresh()
+        agent.refresh()
         self._ticker.start()
         nodes, ours = tuple(options.nodes), version("meander")
         description = Description(options.name, nodes, self.address, instance, ours, options.broker)
@@ -176,8 +175,8 @@ class Site(MembershipListener):
             client.leave() if drain else client.stop()
         if self._door is not None:
             self._door.shutdown()
-        if self._sharing is not None:
-            self._sharing.stop()
+        if self._agent is not None:
+            self._agent.stop()
         if self._contacts is not None:
             self._contacts.close()
         if host is not None:
@@ -188,8 +187,8 @@ class Site(MembershipListener):
 
     def _hand_over(self) -> None:
         """Lets the coordinator move operators away, for as long as it does; if it does not answer they stay."""
-        client, sharing = self._client, self._sharing
-        if client is None or sharing is None or client.membership is None:
+        client, agent = self._client, self._agent
+        if client is None or agent is None or client.membership is None:
             return
         try:
             client.drain()
@@ -201,7 +200,7 @@ class Site(MembershipListener):
         while now < deadline and now - calm < CALM_S:
             time.sleep(LOOK_S)
             now = time.monotonic()
-            calm = now if sharing.courses else calm
+            calm = now if agent.changes else calm
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until the coordinator has refused this site, or for a time; says whether it ended."""
@@ -228,9 +227,9 @@ class Site(MembershipListener):
         return self._host
 
     @property
-    def sharing(self) -> Agent:
-        assert self._sharing is not None, "the site was not started"
-        return self._sharing
+    def agent(self) -> Agent:
+        assert self._agent is not None, "the site was not started"
+        return self._agent
 
     def _location(self) -> str:
         return f"{'grpc+tls' if self.options.certificate else 'grpc'}://{self.options.listen}"
@@ -302,7 +301,8 @@ class Site(MembershipListener):
 
     def _facts(self) -> dict[str, Any]:
         """What there is to say about this process."""
-        status = self.host.status()
+        status, pulling = self.host.status(), self.agent.pulling
+        assert pulling is not None
         return {
             "healthy": status.healthy,
             "problems": list(status.problems)[:10],
@@ -316,7 +316,7 @@ class Site(MembershipListener):
             "results": {
                 name: task.rows for name, task in (status.delivery.sink_bindings if status.delivery else {}).items()
             },
-            "pulled_records": self.sharing.pulling.metrics.records,
-            "pulled_damaged": self.sharing.pulling.metrics.damaged,
-            "pulls_nothing": {way[-1]: reason for way, reason in list(self.sharing.pulling.problems.items())},
+            "pulled_records": pulling.metrics.records,
+            "pulled_damaged": pulling.metrics.damaged,
+            "pulls_nothing": {way[-1]: reason for way, reason in list(pulling.problems.items())},
         }

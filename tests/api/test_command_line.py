@@ -14,7 +14,7 @@ from meander.cli.changes import read_events
 from meander.cli.client import connect
 from meander.cli.main import app
 from meander.model.errors import InputError
-from meander.reconfigure.overlap import NODE_GONE
+from meander.reconfigure.failover import GONE
 from meander.run.failures import Cause
 from meander.run.fragments.routing import Pause
 from tests.api.conftest import Until
@@ -78,7 +78,7 @@ def test_what_is_paused_goes_on_when_somebody_says_so(typed: Any, coordinator: C
     host = coordinator.parts.host
     failed, gone = list(host.routing.fragments)[:2]
     host.routing.pause(failed, Pause("a function of a user raised", Cause.DATA))
-    host.routing.pause(gone, f"{NODE_GONE}: s9")
+    host.routing.pause(gone, f"{GONE}: s9")
     assert host.ingest is not None
     host.ingest._tasks["noise"]._pause("the cable is out")
     assert "nothing called 'nobody' was paused" in typed("resume", "nobody")

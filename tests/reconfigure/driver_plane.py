@@ -20,10 +20,7 @@ from meander.coordinator.own_site import ListenOptions, OwnSite
 from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
 from meander.model.ids import ChannelId
-from meander.model.topology.graph import Topology
 from meander.reconfigure.agent import Agent
-from meander.reconfigure.driver import Driver
-from meander.reconfigure.paths import Paths
 from meander.reconfigure.peers import PeerDirectory
 from meander.reconfigure.request_handler import AgentRequestHandler
 from meander.reconfigure.serialised_fragment import take_up
@@ -38,7 +35,7 @@ from meander.run.host import Host, HostOptions
 from meander.run.oracle.batch import PRODUCER
 from meander.run.reporting.paused import failed_facts
 from meander.run.store.commit import Commit
-from meander.run.store.records.reconfigurations import DecidedRecord, DrainedRecord, PartRecord, ReconfigurationRecord
+from meander.run.store.records.reconfigurations import DecidedRecord, DrainedRecord, OverlapRecord, PartRecord
 from meander.run.store.records.transport import CopyRecord, ReaderRecord
 from tests.reconfigure.moving import MovingPlane
 from tests.run.harness import SINKS, STREAMS
@@ -103,13 +100,14 @@ class Machine:
         kafka = None
         if self.broker:
             kafka = KafkaExchange(Broker(self.spark, self.broker), self.name, key_of(self.name), self.contacts.contact)
-        self.sharing = Agent(host, Paths(Topology()), self.contacts.asker, kafka)
+        self.agent = Agent(host)
+        self.agent.connect(self.contacts.asker, kafka)
         fence = Fence(self.directory / "fence.json")
-        desk = AgentRequestHandler(self.name, self.sharing, self.contacts, fence)
+        desk = AgentRequestHandler(self.name, self.agent, self.contacts, fence)
         take_up(host)
-        self.sharing.recover()
+        self.agent.recover()
         self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0")
-        self.sharing.pulling.refresh()
+        self.agent.refresh()
         self.is_up = True
         return f"grpc://127.0.0.1:{self.door.port}"
 
@@ -118,7 +116,7 @@ class Machine:
         self.is_up = False
         self.host.store.close()
         self.door.shutdown()
-        self.sharing.stop()
+        self.agent.stop()
         self.contacts.close()
 
 
@@ -154,9 +152,7 @@ class SpreadPlane(MovingPlane):
                 self.roster.where[name] = machine.start()
         options = HostOptions(self.directory, 1, idle_timeout_ms=self.idle_timeout_ms)
         self.host = Host(options, self.spark, self.runner, clock=self.clock)
-        self.loop = PlacementLoop(
-            self.catalog, self.engine, self.host, background=False, clock=self._seconds, carrier=Driver
-        )
+        self.loop = PlacementLoop(self.catalog, self.engine, self.host, background=False, clock=self._seconds)
         self.home_site = OwnSite(self.roster, "secret", World(STREAMS, SINKS), ListenOptions(broker=self.roster.broker))
         self.home_site.facts = self._facts
         self.home_site.join(self.loop, self.host)
@@ -253,11 +249,9 @@ class SpreadPlane(MovingPlane):
 
     def described(self) -> str:
         """What is going on, for a test that failed."""
-        carrier = self.loop.reconfigurator
-        assert isinstance(carrier, Driver)
         lines = [f"under way {sorted(self.loop.deployer.under_way)}, failures {self.loop.deployer.failures[-3:]}"]
-        journeys = carrier._journeys.values()
-        lines += [f"journey {j.number}: {j.phase}, {j.problem}, away {j.away}" for j in journeys]
+        under_way = self.loop.driver.progress.values()
+        lines += [f"{p.number}: {p.phase}, {p.problem}, waits for {p.waiting}, away {p.away}" for p in under_way]
         for name, host in self.hosts.items():
             routing = host.routing
             lines.append(
@@ -271,29 +265,30 @@ class SpreadPlane(MovingPlane):
                     ]
                     lines.append(f"  channel {channel}: {view.head} to {view.tail} cut {view.is_cut} {ends}")
         for name, machine in self.machines.items():
-            lines.append(f"{name} pulls: {machine.sharing.pulling.problems} {machine.sharing.pulling.refused}")
+            pulling = machine.agent.pulling
+            assert pulling is not None
+            lines.append(f"{name} pulls: {pulling.problems} {pulling.refused}")
         return "\n".join(lines)
 
     # Checks
 
     def check_deployment(self) -> None:
         """What runs is what was decided, where it was decided; nothing is left over."""
-        carrier = self.loop.reconfigurator
-        assert isinstance(carrier, Driver)
+        driver = self.loop.driver
         deployment = self.loop.deployer.deployment
         for name, host in self.hosts.items():
-            mine = {f.id: f.version for f in deployment.fragments.values() if carrier.site_of(f.id) == name}
+            mine = {f.id: f.version for f in deployment.fragments.values() if driver.site_of(f.id) == name}
             assert {f: i.version for f, i in host.routing.fragments.items()} == mine
             assert not host.routing.awaiting
             assert not host.routing.drained
             ends = {
                 c.id
                 for c in deployment.channels.values()
-                if name in (carrier.site_of(c.sender), carrier.site_of(c.receiver))
+                if name in (driver.site_of(c.sender), driver.site_of(c.receiver))
             }
             assert {c for c in host.store.exchange.channels() if c < INNER} == ends
             assert set(host.store.state.fragments()) <= set(mine)
             assert not host.store.records(PartRecord)
             assert not host.store.records(DrainedRecord)
             assert not host.store.records(DecidedRecord)
-            assert not host.store.records(ReconfigurationRecord)
+            assert not host.store.records(OverlapRecord)

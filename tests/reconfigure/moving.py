@@ -29,7 +29,7 @@ from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.base import Mechanism
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.run.channels.base import ChannelAppend
 from meander.run.execution.runner import Runner
 from meander.run.frames import BEGIN, END, arrow_schema, with_hidden

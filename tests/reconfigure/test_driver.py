@@ -20,25 +20,24 @@ from pyspark.sql import SparkSession
 from meander.coordinator import loop
 from meander.coordinator.condition.condition import RUNNING, query_condition
 from meander.coordinator.condition.facts import facts_of
+from meander.deploy.protocols.sms import SMS
 from meander.membership.protocol import PROTOCOL
-from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
 from meander.model.plain import to_plain
 from meander.model.topology.graph import Link
 from meander.reconfigure.agent import Agent
-from meander.reconfigure.distributed import DistributedChange, DistributedPhase
-from meander.reconfigure.driver import Driver
+from meander.reconfigure.messages import Abort, Done, Prepare, Reroute
+from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.part import Part
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+from meander.reconfigure.progress import Phase, Progress
 from meander.run.channels.base import ChannelSpec
 from meander.run.channels.flight.client import FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, key_of, proof
 from meander.run.connectors.base import Surroundings
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.host import Host, HostOptions
-from meander.run.installation import Installation
 from meander.run.store.commit import Commit
 from meander.run.store.journal import DiskFullError
 from meander.run.store.records.deployment import SinkBindingRecord
@@ -100,7 +99,7 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         old = FlightClient(PeerAddress(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
         with pytest.raises(PeerRefusedError, match="has taken over"):
             old.order("abort", {"protocol": PROTOCOL, **before.as_json(), "number": 1})
-        with pytest.raises(PeerRefusedError, match="speaks version 1 of the protocol, this site 2; update one"):
+        with pytest.raises(PeerRefusedError, match="speaks version 1 of the protocol, this site 3; update one"):
             old.order("abort", {**before.as_json(), "number": 1})
     finally:
         plane.close()
@@ -159,14 +158,14 @@ def test_a_change_is_under_way_at_every_moment_until_it_is_in_effect_everywhere(
 ) -> None:
     """A site that is greeted meanwhile is told to take back what is not."""
     seen: list[bool] = []
-    told = Driver._told
+    outcome = Progress.outcome
 
-    def looking(carrier: Driver, journey: DistributedChange, reason: str | None = None) -> ReconfigurationOutcome:
-        seen.append(journey.number in carrier.under_way)
-        return told(carrier, journey, reason)
+    def told(progress: Progress, ended: float, reason: str | None = None) -> ReconfigurationOutcome:
+        seen.append(progress.number in plane.loop.driver.under_way)
+        return outcome(progress, ended, reason)
 
-    monkeypatch.setattr(Driver, "_told", looking)
     plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    monkeypatch.setattr(Progress, "outcome", told)
     try:
         plane.apply(*(PlacementChanged(0, o, "e0") for o in operators(plane)))
         plane.until(lambda: not plane.loop.deployer.has_open_changes)
@@ -180,33 +179,35 @@ def test_an_order_to_prepare_that_comes_after_the_end_of_its_change_is_refused_a
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
-    shares: list[Part] = []
+    found: list[Part] = []
     prepare = Agent.prepare
 
-    def noting(sharing: Agent, share: Part, installation: Installation | None = None) -> None:
-        if sharing is plane.machines["west"].sharing:
-            shares.append(share)
-        prepare(sharing, share, installation)
+    def noting(agent: Agent, message: Prepare) -> Done:
+        if agent is plane.machines["west"].agent:
+            found.extend(message.parts)
+        return prepare(agent, message)
 
     try:
-        sharing = plane.machines["west"].sharing
+        agent = plane.machines["west"].agent
         monkeypatch.setattr(Agent, "prepare", noting)
         for node in ("e0", "e1"):
             plane.apply(*(PlacementChanged(0, o, node) for o in operators(plane)))
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
-        assert len({share.number for share in shares}) > 1
-        for share in (*shares,):
-            with pytest.raises(InputError, match="is over here"):
-                sharing.prepare(share)
-        sharing.abort(10**6)  # it was told of the end first
-        with pytest.raises(InputError, match="is over here"):
-            sharing.prepare(replace(shares[0], number=10**6))
-        late = {str(n): object() for n in (7, 9)}
-        monkeypatch.setattr(sharing, "courses", {int(n): each for n, each in late.items()})
-        taken_back: list[int] = []
-        monkeypatch.setattr(sharing, "abort", taken_back.append)
-        sharing.abort_forgotten(8, [])
-        assert taken_back == [7]
+        monkeypatch.undo()
+        numbers = {part.number for part in found}
+        assert len(numbers) > 1
+        for part in found:
+            done = agent.prepare(Prepare((part,)))
+            assert "is over here" in done.refused[part.number]
+        agent.abort(Abort((10**6,)))  # it was told of the end first
+        late = replace(found[0], number=10**6)
+        assert "is over here" in agent.prepare(Prepare((late,))).refused[10**6]
+        aborted: list[tuple[int, ...]] = []
+        under_way = {n: object() for n in (7, 9)}
+        monkeypatch.setattr(agent, "changes", under_way)
+        monkeypatch.setattr(agent, "abort", lambda message: aborted.append(message.numbers))
+        agent._abort_forgotten(Prepare((replace(found[0], number=8),)))
+        assert aborted == [(7,)]
         monkeypatch.undo()
         check(plane)
     finally:
@@ -218,14 +219,15 @@ def test_an_order_about_ways_that_was_overtaken_by_a_newer_one_is_not_carried_ou
 ) -> None:
     plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
     try:
-        sharing = plane.machines["west"].sharing
-        exchange = sharing.host.store.exchange
-        channel = next(iter(exchange.channels()))
+        agent = plane.machines["west"].agent
+        exchange = agent.host.store.exchange
+        channels = plane.loop.deployer.deployment.channels.values()
+        channel = next(c for c in channels if c.id in exchange.channels())
         for turn, is_cut in (((3, 7), True), ((4, 1), False), ((4, 3), True), ((4, 2), False), ((3, 9), False)):
-            sharing.reroute({str(channel): {"is_cut": is_cut, "way": ["west"]}}, turn)
-        assert exchange.is_cut(channel)
-        sharing.reroute({str(channel): {"is_cut": False, "way": ["west"]}}, (5, 1))
-        assert not exchange.is_cut(channel)
+            agent.reroute(Reroute(((replace(channel, is_cut=is_cut), ("west",)),), turn))
+        assert exchange.is_cut(channel.id)
+        agent.reroute(Reroute(((replace(channel, is_cut=False), ("west",)),), (5, 1)))
+        assert not exchange.is_cut(channel.id)
     finally:
         plane.close()
 
@@ -235,8 +237,7 @@ def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_
 ) -> None:
     rng = np.random.default_rng(4)
     plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
-    carrier = plane.loop.reconfigurator
-    assert isinstance(carrier, Driver)
+    driver = plane.loop.driver
     try:
         plane.feed(rng, 0)
         plane.step()
@@ -244,13 +245,11 @@ def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
             plane.apply(*(PlacementChanged(0, o, node) for o in operators(plane)))
         deadline = time.monotonic() + TIMEOUT_S
-        while all(
-            j.phase is not DistributedPhase.DRAIN for j in carrier._journeys.values()
-        ):  # nobody steps: it stays like this
+        while all(p.phase is not Phase.DRAIN for p in driver.progress.values()):  # nobody steps: it stays like this
             plane.poll()
             assert time.monotonic() < deadline
-        journey = next(j for j in carrier._journeys.values() if j.phase is DistributedPhase.DRAIN)
-        journey.problem = "somebody has said no"
+        change = next(p for p in driver.progress.values() if p.phase is Phase.DRAIN)
+        change.problem = "somebody has said no"
         commit = Store.commit
 
         def full(store: Store, what: Commit) -> ReconfigurationOutcome:
@@ -258,11 +257,11 @@ def test_a_change_that_cannot_be_taken_back_for_want_of_room_is_taken_back_when_
 
         monkeypatch.setattr(Store, "commit", full)
         with pytest.raises(DiskFullError):
-            carrier.poll()
-        assert journey.number in carrier.under_way
+            driver.poll()
+        assert change.number in driver.under_way
         monkeypatch.setattr(Store, "commit", commit)
         plane.until(lambda: any(o.reason == "somebody has said no" for o in plane.outcomes))
-        assert journey.number not in carrier.under_way
+        assert change.number not in driver.under_way
         check(plane)
     finally:
         plane.close()
@@ -346,6 +345,94 @@ def test_disks_that_are_full_at_any_commit_of_any_host_leave_the_output_as_it_is
         plane.mend(rng)
         check(plane)
         assert full.refused
+    finally:
+        plane.close()
+
+
+def beside(plane: SpreadPlane, moving: list[OperatorId], nodes: list[str]) -> None:
+    """Lets operators run at their old and new places for a while."""
+    deployer = plane.loop.deployer
+    deployer.special.update(dict.fromkeys(moving, SMS))
+    plane.apply(*(PlacementChanged(0, o, node) for o, node in zip(moving, nodes, strict=True)))
+
+
+def set_apart(plane: SpreadPlane) -> list[OperatorId]:
+    """Operators with windows, each in a fragment of its own."""
+    found = operators(plane)
+    plane.loop.deployer.placed.apart.update({o: f"operator {o}" for o in found})
+    plane.loop.deployer.note(found)
+    plane.loop.begin_expected()
+    plane.until(lambda: not plane.loop.deployer.has_open_changes)
+    return found
+
+
+def test_operators_run_at_two_sites_for_a_while_and_no_state_travels(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(7)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    try:
+        moving, now_ms = set_apart(plane), 0
+        plane.outcomes.clear()
+        for node in ("e0", "e1", "cloud", "e2"):
+            for _ in range(3):
+                plane.feed(rng, now_ms := now_ms + 300)
+                plane.step()
+            beside(plane, moving, [node] * len(moving))
+            deadline = time.monotonic() + TIMEOUT_S
+            while plane.loop.deployer.has_open_changes:  # it ends when event time has passed its windows
+                plane.feed(rng, now_ms := now_ms + 50)
+                plane.step()
+                plane.poll()
+                time.sleep(0.02)
+                assert time.monotonic() < deadline, plane.described()
+        assert [o.reason for o in plane.outcomes if o.reason] == []
+        overlapped = [o for o in plane.outcomes if o.overlapped]
+        assert len(overlapped) >= 4
+        assert not any(o.state_bytes for o in overlapped)
+        check(plane)
+    finally:
+        plane.close()
+
+
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_overlaps_between_sites_survive_deaths_and_moving_devices(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    names = [HOME, *SITES]
+    try:
+        moving = set_apart(plane)
+        forks = 0
+        for moment in range(10):
+            plane.feed(rng, moment * 500)
+            if rng.random() < 0.5:
+                nodes = [str(rng.choice([n for n in ("e0", "e1", "e2", "cloud") if n not in plane.away]))] * len(moving)
+                beside(plane, moving, nodes)
+            elif rng.random() < 0.3:
+                plane.apply(*plane.random_events(rng))
+            for _ in range(int(rng.integers(4, 20))):
+                if rng.random() < 0.5:
+                    plane.step(only=str(rng.choice(names)))
+                else:
+                    plane.poll()
+                    time.sleep(0.01)
+            forks += bool(plane.loop.driver.forked)
+            victim = str(rng.choice(names)) if rng.random() < 0.4 else None
+            if victim == HOME:
+                plane.crash()
+            elif victim is not None and plane.machines[victim].is_up:
+                plane.kill(victim)
+            for site in SITES:
+                if not plane.machines[site].is_up and rng.random() < 0.5:
+                    plane.restart(site)
+        for site in SITES:
+            if not plane.machines[site].is_up:
+                plane.restart(site)
+        plane.mend(rng)
+        check(plane)
+        assert forks or any(o.overlapped for o in plane.outcomes)
     finally:
         plane.close()
 

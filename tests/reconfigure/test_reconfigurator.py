@@ -18,8 +18,8 @@ from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, NodeRemoved, PlacementChanged
 from meander.model.operators import STATEFUL, WindowAggregate
 from meander.model.topology.graph import Link
+from meander.reconfigure.failover import GONE
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.reconfigurator import GONE
 from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.fragments.routing import Installed
@@ -173,7 +173,7 @@ def test_a_fragment_goes_on_whose_node_is_back_when_its_change_is_taken_back(
     plane.host.routing.pause(fragment, f"{GONE}: e2")  # as if the node had gone, before anything else could happen
     plane.apply(PlacementChanged(0, aggregate, "e1"))
     (number,) = plane.loop.deployer.under_way
-    plane.loop._take_note(plane.loop.reconfigurator.abort(number, "its target is gone"))
+    plane.loop._take_note(plane.loop.driver.abort(number, "its target is gone"))
     assert fragment not in plane.host.routing.paused
 
 
@@ -194,7 +194,7 @@ def test_a_change_whose_markers_found_no_room_and_is_taken_back_leaves_nobody_wa
     plane.apply(PlacementChanged(0, aggregate, "e2"))
     (number,) = plane.loop.deployer.under_way
     assert {m.reconfiguration for m in plane.host.routing.awaiting.values()} == {number}
-    plane.loop._take_note(plane.loop.reconfigurator.abort(number, "its target is gone"))
+    plane.loop._take_note(plane.loop.driver.abort(number, "its target is gone"))
     assert [f.reason for f in plane.loop.deployer.failures] == ["its target is gone"]
     assert not plane.host.routing.awaiting
 
@@ -308,7 +308,7 @@ def test_a_change_that_is_taken_back_before_its_markers_were_put_in_leaves_nothi
     plane.feed(rng, 0)
     plane.step()
     (aggregate,) = (o for o, r in plane.catalog.plan.operators.items() if isinstance(r.spec, WindowAggregate))
-    commit, carrier = Store.commit, plane.loop.reconfigurator
+    commit, driver = Store.commit, plane.loop.driver
 
     def full(store: Store, what: Commit) -> Any:
         if what.add or what.rewire:
@@ -319,15 +319,15 @@ def test_a_change_that_is_taken_back_before_its_markers_were_put_in_leaves_nothi
     monkeypatch.setattr(Store, "commit", full)
     plane.apply(PlacementChanged(0, aggregate, "e2"))
     (number,) = plane.loop.deployer.under_way
-    assert not carrier._courses[number].marked
+    assert driver.progress[number].marked is None
     monkeypatch.setattr(Store, "commit", _never)
     with pytest.raises(DiskFullError):
         plane.poll()
-    assert number in carrier.under_way
+    assert number in driver.under_way
     monkeypatch.setattr(Store, "commit", commit)
     plane.poll()
     assert [f.reason for f in plane.loop.deployer.failures] == ["its markers could not be put in: there is no room"]
-    assert number not in carrier.under_way
+    assert number not in driver.under_way
     for moment in range(1, 5):
         plane.feed(rng, moment * 500)
         plane.step()

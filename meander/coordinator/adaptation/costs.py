@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from meander.model.ids import OperatorId
 from meander.place.engine import BatchReport
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+from meander.reconfigure.outcome import ReconfigurationOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ class Transitions:
 
     def _itinerary(self, plan: GlobalPlan, moved: list[OperatorId]) -> Itinerary:
         found = self.protocol.plan(plan, moved)
-        if found.apart and self.loop.reconfigurator.late:
+        if found.apart and self.loop.driver.late:
             reasons = {**found.reasons, **dict.fromkeys(found.apart, LATE_WANTED)}
             found = Itinerary(tuple(Step(s.operators) for s in found.steps), reasons=reasons)
         for operator, reason in found.reasons.items():

@@ -10,7 +10,7 @@ from meander.coordinator.loop import PlacementLoop
 from meander.model.demands import Demand
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import Sink, Source, describe
-from meander.reconfigure.reconfigurator import GONE
+from meander.reconfigure.failover import GONE
 from meander.run.channels.flight.proof import HOME
 from meander.run.installation import OUTSIDE
 from meander.run.reporting.backlog import ChannelFlow
@@ -129,7 +129,7 @@ def _not_deployed(loop: PlacementLoop, operators: Iterable[OperatorId]) -> Itera
 
 def _runs(loop: PlacementLoop, fragment: FragmentId) -> bool:
     """Whether a fragment has begun, here or at a site: what no change under way is about to begin has."""
-    if loop.reconfigurator.runs_here(fragment):
+    if loop.driver.runs_here(fragment):
         return fragment in loop.host.routing.fragments
     changes = (each.change for each in loop.deployer.under_way.values())
     return not any(fragment in c.fragments_after and fragment not in c.fragments_before for c in changes)

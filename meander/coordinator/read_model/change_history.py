@@ -10,7 +10,7 @@ from meander.coordinator.loop import PlacementLoop
 from meander.deploy.contexts import Reconfiguration
 from meander.model.ids import OperatorId
 from meander.model.topology.graph import Topology
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+from meander.reconfigure.outcome import ReconfigurationOutcome
 
 
 def moves_of(reconfiguration: Reconfiguration, topology: Topology) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ from meander.model.demands import Demand
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.model.operators import Sink, Source, describe
 from meander.place.engine import BatchReport
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+from meander.reconfigure.outcome import ReconfigurationOutcome
 
 Json = dict[str, Any]
 SHARES = ("p50", "p95", "p99")

@@ -31,7 +31,9 @@ class Wire:
     columns: tuple[str, ...] | None = None
     before_ms: int | None = None
     since_ms: int | None = None
-    """While two fragments feed it, one sends the tuples before a time and the watermark, the other the later tuples."""
+    """While two fragments feed it, one sends what is before a time and the watermark, the other what is not."""
+    tells: bool = False
+    """Whether the younger of two tells its watermark as well, as it has a channel of its own."""
 
     @property
     def is_shared(self) -> bool:

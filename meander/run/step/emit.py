@@ -76,7 +76,7 @@ def _emit_one_by_one(
         for wire in output.batch.fragments[i].outputs[output.number]:
             report.tuples_out += count
             if wire.is_shared:
-                work.appends += _share(output.table.slice(int(output.offsets[i]), count), wire, watermark)
+                work.appends += _share(output.table.slice(int(output.offsets[i]), count), wire, watermark, exchange)
             elif _may_pass(exchange, wire, downstream):
                 if passed == len(passing):
                     passing.append({})
@@ -91,17 +91,20 @@ def _emit_one_by_one(
         output.append(np.array(channels, np.int64), np.array(places, np.int64), columns, work)
 
 
-def _share(table: pa.Table, wire: Wire, watermark: int) -> list[ChannelAppend]:
+def _share(table: pa.Table, wire: Wire, watermark: int, exchange: Exchange) -> list[ChannelAppend]:
     """The appends of one of two fragments that feed a channel together: its side of a time.
 
-    The watermark is the older one's, up to that time; the younger one tells its own when it is alone.
+    The watermark is the older one's, up to that time, and then it says no more: the channel may go elsewhere. The
+    younger one tells its own when it is alone.
     """
     if wire.before_ms is not None:
         mine = table.filter(pc.less(table.column(TS), wire.before_ms))
         own_watermark = min(watermark, wire.before_ms)
+        if not len(mine) and int(exchange.told([wire.channel])[0]) >= own_watermark:
+            return []
     else:
         mine = table.filter(pc.greater_equal(table.column(TS), wire.since_ms))
-        own_watermark = NO_WATERMARK
+        own_watermark = watermark if wire.tells else NO_WATERMARK
     if not len(mine) and own_watermark == NO_WATERMARK:
         return []
     sent = None if own_watermark == NO_WATERMARK else own_watermark

@@ -98,9 +98,9 @@ class Schedule:
         return self.transitions.resume
 
     def poll(self) -> None:
-        before = set(self.plane.loop.reconfigurator.overlaps.forked)
+        before = set(self.plane.loop.driver.forked)
         self.plane.poll()
-        self.forks += len(set(self.plane.loop.reconfigurator.overlaps.forked) - before)
+        self.forks += len(set(self.plane.loop.driver.forked) - before)
         for query in self.transitions.poll():
             cost = self.transitions.costs[query]
             self.moved += cost.moved

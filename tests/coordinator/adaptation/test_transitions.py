@@ -194,7 +194,7 @@ def test_a_transition_that_is_taken_back_again_and_again_returns_to_the_old_mech
     plane.feed(rng, 0)
     plane.step()
     transitions.start(transition("load", "bottom_up", "top_down"))
-    abort = plane.loop.reconfigurator.abort
+    abort = plane.loop.driver.abort
     for _ in range(1 + MOST_RETRIES):
         (number, *_) = plane.loop.deployer.under_way
         plane.loop._take_note(abort(number, "out of luck"))

@@ -13,7 +13,7 @@ from typing import Any
 from meander.deploy.fragments import Channel
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import STATEFUL, Sink, Source
-from meander.reconfigure.reconfigurator import GONE
+from meander.reconfigure.failover import GONE
 from meander.run.installation import OUTSIDE
 from meander.run.step.bases import BASES, base_of
 from meander.run.store.records.deployment import (
@@ -78,8 +78,8 @@ def _settled(world: LoopWorld) -> Iterator[str]:
         yield f"under way {sorted(loop.deployer.under_way)}, waiting {sorted(loop.deployer.waiting)}"
     if loop.pending:
         yield f"{len(loop.pending)} batches are not in effect: open {[a.open for a in loop.pending]}"
-    if loop.reconfigurator.under_way:
-        yield f"carried out still: {loop.reconfigurator.under_way}"
+    if loop.driver.under_way:
+        yield f"carried out still: {loop.driver.under_way}"
     nodes = world.catalog.placement.nodes
     for operator in loop.deployer._loose:
         if operator in nodes or operator not in world.catalog.plan.operators:

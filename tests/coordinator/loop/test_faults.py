@@ -27,7 +27,7 @@ from meander.model.events import (
 from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate
 from meander.model.topology.graph import Link
-from meander.reconfigure.overlap import NODE_GONE
+from meander.reconfigure.failover import GONE
 from tests.coordinator.loop.catalog_checks import catalog_faults
 from tests.coordinator.loop.deployment_checks import deployment_faults, host_faults, step_faults
 from tests.coordinator.loop.ground import FOGS, SENSORS, Ground, query, text
@@ -206,7 +206,7 @@ def test_what_stays_on_a_node_that_is_gone_does_not_run_when_the_rest_has_moved_
     world.apply(NodeRemoved(0, "f0"))
     world.settle()
     assert any(o in world.catalog.placement.nodes for o in together), "the rest is to go elsewhere"
-    assert world.host.routing.paused[owner[near]].startswith(NODE_GONE)
+    assert world.host.routing.paused[owner[near]].startswith(GONE)
     assert faults(world) == []
 
 
@@ -221,8 +221,8 @@ def test_fragments_that_a_copy_stood_in_for_stop_again_when_their_change_is_abor
     fragment = world.loop.deployer.deployment.owner[aggregate]
     world.apply(NodeRemoved(0, "hub"))
     (number,) = world.loop.deployer.under_way
-    world.loop._take_note(world.loop.reconfigurator.abort(number, "somebody changed their mind"))
-    assert world.host.routing.paused[fragment].startswith(NODE_GONE)
+    world.loop._take_note(world.loop.driver.abort(number, "somebody changed their mind"))
+    assert world.host.routing.paused[fragment].startswith(GONE)
     world.settle()
     assert faults(world) == []
     world.close()

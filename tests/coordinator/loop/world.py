@@ -31,7 +31,7 @@ from meander.model.resilience import Resilience
 from meander.place.catalog import Catalog
 from meander.place.engine import WORTH_SHARING, Engine
 from meander.place.mechanisms import mechanism
-from meander.reconfigure.reconfigurator import ReconfigurationOutcome
+from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.run.channels.base import ChannelAppend
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.connectors.memory import MemorySink
@@ -293,8 +293,8 @@ class ServiceWorld(LoopWorld):
 
     def _join(self, loop: PlacementLoop, host: Host) -> None:
         """The loop goes by the test's clock, and state moves when the test polls, not beside it."""
-        loop.clock = loop.reconfigurator._clock = self.seconds
-        loop.reconfigurator._background = False
+        loop.clock = loop.driver.clock = self.seconds
+        loop.driver.agent.mover.background = False
 
     def _sink(self, binding: SinkBinding, around: Surroundings) -> MemorySink:
         return self.sinks.setdefault(binding.name, MemorySink())

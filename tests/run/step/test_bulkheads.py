@@ -21,7 +21,7 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, OperatorId, QueryId
 from meander.model.operators import Source, WindowAggregate
 from meander.place.mechanisms import mechanism
-from meander.reconfigure import reconfigurator as reconfigure
+from meander.reconfigure import driver as reconfigure
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.runner import Ran, Task
 from meander.run.failures import Cause

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from meander.deploy.fragments import DeploymentChange
@@ -52,10 +52,16 @@ class OverlapRecord(Record[int]):
     """Old and new fragments of a change run side by side; for operators whose results leave, where old ends."""
 
     kind: ClassVar[str] = "overlap"
-    upgrades: ClassVar[tuple[Upgrade, ...]] = (lambda row: [row[0], _sides(row[1]["change"]), row[1]["times"]],)
+    version: ClassVar[int] = 2
+    upgrades: ClassVar[tuple[Upgrade, ...]] = (
+        lambda row: [row[0], _sides(row[1]["change"]), row[1]["times"]],
+        lambda row: [*row, []],
+    )
     number: int
     change: DeploymentChange
     times: Mapping[OperatorId, int]
+    sites: Mapping[FragmentId, str] = field(default_factory=dict)
+    """The sites of new fragments that run at one."""
 
     @property
     def key(self) -> int:
@@ -64,12 +70,14 @@ class OverlapRecord(Record[int]):
 
 @dataclass(frozen=True, slots=True)
 class PartRecord(Record[int]):
-    """This host's part of a change that touches several, as it was told, and how far it is."""
+    """This host's part of a change, as it was told, and how far it is."""
 
     kind: ClassVar[str] = "part"
     upgrades: ClassVar[tuple[Upgrade, ...]] = (
         lambda row: [row[0], row[1]["share"], row[1]["marked"], row[1]["fetched"], row[1]["added"]],
+        lambda row: [*row, None],
     )
+    version: ClassVar[int] = 2
     number: int
     part: Mapping[str, Any]
     is_marked: bool = False
@@ -77,6 +85,8 @@ class PartRecord(Record[int]):
     """What the coordinator said when things were to be fetched; None before."""
     added: tuple[ChannelId, ...] = ()
     """Logs that were begun here to take others over."""
+    times: Mapping[OperatorId, int] | None = None
+    """Where old ends and new begins, while old and new fragments run side by side."""
 
     @property
     def key(self) -> int:

@@ -14,7 +14,7 @@ from meander.deploy.markers import Marker, MarkerAction
 from meander.model.events import PlacementChanged
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.operators import WindowAggregate
-from meander.reconfigure.part_effect import starts
+from meander.reconfigure.effect import starts
 from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.channels.flight import client as flight_client
 from meander.run.channels.flight import puller as flight_puller
@@ -246,7 +246,7 @@ def test_a_reader_that_moves_begins_at_its_position(ends: Ends) -> None:
     ends.ask()
     other = ends._place("other")
     other.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
-    other.store.commit(Commit(passed=starts({LOG: [6, 0]}), records=(CopyRecord(LOG, ("sender",)),)))
+    other.store.commit(Commit(passed=starts({LOG: (6, 0)}), records=(CopyRecord(LOG, ("sender",)),)))
     ends.read_at(other, 6)
     ends.send(10, 3)
     ends.all()
@@ -368,7 +368,7 @@ def test_a_query_over_a_broker_gives_the_oracles_output_while_it_moves_and_a_sit
         plane.finish()
         assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
         plane.check_deployment()
-        west = plane.machines["west"].sharing.kafka
+        west = plane.machines["west"].agent.kafka
         assert west is not None
         assert west.publishing is not None
         assert west.publishing.records > 0
