@@ -39,7 +39,7 @@ DIALECT = frozenset(_DIALECT.split())
 KEPT = frozenset({"asker", "nudge", "owe_abort", "owe_effect", "owe_ways", "twins_of"})
 """Public functions with such a word that still stand."""
 
-SHARED = frozenset({"Engine"})
+SHARED: frozenset[str] = frozenset()
 """Names that two classes still share."""
 
 

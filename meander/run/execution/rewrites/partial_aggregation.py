@@ -24,7 +24,7 @@ from meander.run.execution.rewrites.partitioning import (
 from meander.run.execution.rewrites.rewrite import (
     BY_POSITION,
     Conditions,
-    Engine,
+    ExecutionPlace,
     PlanRun,
     StageNames,
     TaskRewrite,
@@ -67,8 +67,8 @@ class PartialAggregation(TaskRewrite[PlanRun]):
     def _steps(task: PlanRun, count: int, plain: bool) -> TaskSteps[PlanRun]:
         stage, tables = task.stage, task.tables
         rows = partial_tables(stage, partitioned_anywhere(tables, count))
-        partial = yield [PlanRun(stage, each, Engine.DRIVER, plain) for each in rows]
-        (result,) = yield [PlanRun(stage, final_tables(stage, tables, partial), Engine.DRIVER)]
+        partial = yield [PlanRun(stage, each, ExecutionPlace.DRIVER, plain) for each in rows]
+        (result,) = yield [PlanRun(stage, final_tables(stage, tables, partial), ExecutionPlace.DRIVER)]
         return result
 
 

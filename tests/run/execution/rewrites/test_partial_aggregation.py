@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from meander.run.execution.prepared import UNUSED_S, PreparedRunner
 from meander.run.execution.rewrites import partitioning
 from meander.run.execution.rewrites.partial_aggregation import PartialAggregation, are_plain
-from meander.run.execution.rewrites.rewrite import Conditions, Engine, PlanRun
+from meander.run.execution.rewrites.rewrite import Conditions, ExecutionPlace, PlanRun
 from meander.run.execution.runner import PlainRunner, Task
 from meander.run.frames import AFTER, NEWEST, TS, WM
 from tests.run.execution.tasks import (
@@ -66,7 +66,7 @@ def test_partial_aggregates_of_partitions_meet_with_the_state(spark: SparkSessio
     partial, (final,) = alone.rounds
     assert len(partial) == 3
     assert {run.plain_rows for run in partial} == {rows_are == "plain"}
-    assert {run.engine for run in (*partial, final)} == {Engine.DRIVER}
+    assert {run.place for run in (*partial, final)} == {ExecutionPlace.DRIVER}
     assert sum(run.rows for run in partial) == 90
     assert len(final.tables[0]) == 0
 
@@ -88,19 +88,19 @@ def test_partial_aggregation_of_plain_rows_has_a_prepared_plan_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("now", "engine", "rows"),
+    ("now", "place", "rows"),
     [
         (NOW, None, 39),
         (replace(NOW, cores=1), None, 90),
-        (NOW, Engine.DRIVER, 90),
-        (NOW, Engine.EXECUTORS, 90),
+        (NOW, ExecutionPlace.DRIVER, 90),
+        (NOW, ExecutionPlace.EXECUTORS, 90),
         (replace(NOW, is_refused=lambda stage: True), None, 90),
     ],
 )
 def test_small_batches_partitions_and_unprepared_plans_stay_as_they_are(
-    now: Conditions, engine: Engine | None, rows: int
+    now: Conditions, place: ExecutionPlace | None, rows: int
 ) -> None:
-    assert leaves_alone(RULE, PlanRun(*task_of(SUMS[1], rows), engine), now)
+    assert leaves_alone(RULE, PlanRun(*task_of(SUMS[1], rows), place), now)
     assert not leaves_alone(RULE, PlanRun(*task_of(SUMS[1], 90)), NOW)
 
 
