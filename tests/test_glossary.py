@@ -16,15 +16,15 @@ call callback case cause choice clause client code comparison compression confli
 correction corrupt created crowd curve damaged data dealer declared definition departure description details directory
 disk document drop due durability edge effort ending envelope equal error exact expected export failed failure fault
 field file finding forgotten format found frame free full function gathered handler head heard histogram history
-hopeless http index input installation item java job json key label last lets limit line linear listen literal little
-local lock matching memo memory message metadata meter move named need no not number numbered observed offset one
-opening option order outcome output outside own page pairs parquet parsed pass passed per percentile phase phrase plain
-planner pool posted problem push quality question queue ran random range received recipe refused registered
-remote remove rename repeatable request response result resumed road role round row rules scope script sealed section
-seen sending server setting shape shown side sign signal single size span spec static status steady stopped stuck
-summary surroundings surveyed switch system tally target taste text thompson timetable tls token too total touched tree
-triggering tuple type unreachable use user verdict view visible wanted watched weather with without work world written
-yaml
+hopeless http index input installation internals item java job json key label last lets limit line linear listen literal
+little local lock matching memo memory message metadata meter move named need no not number numbered observed
+offset one opening option order outcome output outside own page pairs parquet parsed pass passed per percentile phase
+phrase plain planner pool posted problem push quality question queue ran random range received recipe refused
+registered remote remove rename repeatable request response result resumed road role round row rules scope script sealed
+section seen sending server setting shape shown side sign signal single size span spec static status steady stopped
+stuck summary surroundings surveyed swappable switch system tally target taste text thompson timetable tls token too
+total touched tree triggering tuple type unknown unreachable use user verdict view visible wanted watched weather with
+without work world written yaml
 """
 EVERYDAY = frozenset(_EVERYDAY.split())
 """Words that any program uses; what they mean here is what they mean everywhere."""
@@ -34,12 +34,12 @@ asker bed circle comings course courses desk door journey knot nudge office outl
 rehearsal rehearse sight spreader switchboard teller telling ties twins upkeep wavefront ways wires wish wishes
 """
 DIALECT = frozenset(_DIALECT.split())
-"""Words that meant something in this program only, and what the field says instead is in the contributors' guide."""
+"""Words that meant something in this program only; the glossary has those of the field."""
 
 KEPT = frozenset({"asker", "nudge", "owe_abort", "owe_effect", "owe_ways", "twins_of"})
 """Public functions with such a word that still stand."""
 
-SHARED = frozenset({"Engine"})
+SHARED: frozenset[str] = frozenset()
 """Names that two classes still share."""
 
 

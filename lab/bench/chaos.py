@@ -47,7 +47,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
 
 
 def _quietly(progress: Callable[[str], None]) -> Callable[[str], None]:
-    """Says what came of schedules, and not everything that happened in them."""
+    """Prints the outcomes of schedules, and not all events in them."""
     return lambda text: progress(text) if text.startswith("seeds") else None
 
 

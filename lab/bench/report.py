@@ -60,7 +60,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome of one experiment. `data` says what was measured on, `notes` how to read it."""
+    """The outcome of one experiment. `data` names the data sets, `notes` explain the figures."""
 
     bench: str
     data: str

@@ -277,7 +277,7 @@ class Plane:
         self.ingest.open()
 
     def take(self, placed: PlacingDecision, seconds: float) -> MeasuredPlacing:
-        """Cuts the join this way without pacing, lets what waits pass, then measures with pacing."""
+        """Cuts the join this way without pacing, lets waiting tuples pass, then measures with pacing."""
         self.paced.pace({}, {})
         self.ways[0] = placed.route_ms
         started = self.now_ms
@@ -331,7 +331,7 @@ class Plane:
         self.paced.pace(node_of, {n: float(capacity[NodeId(n)]) for n in set(node_of.values())})
 
     def _is_result(self, operator: OperatorId) -> bool:
-        """Whether an operator hands on what a join made."""
+        """Whether an operator hands on results of a join."""
         record = self.loop.catalog.plan[operator]
         return isinstance(record.spec, WindowJoin) or any(self._is_result(i) for i in record.inputs)
 

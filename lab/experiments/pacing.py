@@ -1,8 +1,8 @@
 """Nodes that can take in only so much: an exchange that shows a fragment no more than its node has had time for.
 
-A node works through what waits for it at its capacity, without a pause while something waits and without saving up time
-while nothing does. So a node that is given more than its capacity falls behind, and its queue grows, as a real one's
-would; one that is given less is not slowed down at all.
+A node works through its waiting tuples at its capacity, without a pause while something waits and without saving up
+time while nothing does. So a node that is given more than its capacity falls behind, and its queue grows, as a real
+one's would; one that is given less is not slowed down at all.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class BindingSetting:
-    """One way to bind, and how it is carried out."""
+    """A policy of binding, and the way in which it takes effect."""
 
     policy: str
     installing: Installing = Installing.NON_BLOCKING
@@ -74,7 +74,8 @@ class LatencySamples:
         return float(ordered[min(len(ordered) - 1, int(share * len(ordered)))])
 
     def over_time(self, every_s: float = 1.0) -> tuple[Floats, Floats]:
-        """The average latency of what came in within each second (eq. 5); what has no result took until the end."""
+        """The average latency of tuples that came in within each second (eq. 5); tuples without a result took until
+        the end."""
         seconds = np.floor(self.at_s / every_s).astype(np.int64)
         latency = np.where(np.isfinite(self.latency_s), self.latency_s, self.ended_s - self.at_s)
         total = np.bincount(seconds, latency)
@@ -208,7 +209,7 @@ class Model:
         self._busy[slot] = None
 
     def _claim(self, slot: int, ready: Ints) -> float:
-        """Takes from the single queue what waits longest; gives the time that the queue takes."""
+        """Takes the tuples that wait longest from the single queue; gives the time that the queue takes."""
         idle = [s for s in range(self.slots) if self._busy[s] is None]
         free = np.isin(self.bound, idle) & (ready > self.reached)
         waiting = np.flatnonzero(free)

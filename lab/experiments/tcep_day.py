@@ -91,7 +91,7 @@ def demands_of(latency_ms: float, usage_bytes: float, overhead_bytes: float) -> 
 def calibrated(
     minutes: int, names: Sequence[str] | None = None, seed: int = CALIBRATION_SEED
 ) -> dict[str, tuple[str, ...]]:
-    """Demands by the rule: from what each mechanism reaches on one day, placed again every half hour."""
+    """Demands by the rule: from the values of each mechanism on one day, placed again every half hour."""
     found: dict[str, dict[Metric, list[float]]] = {kind: {} for kind in KINDS}
     for name in names or [m.name for m in MECHANISMS]:
         reached = _reached(name, minutes, seed)
@@ -107,7 +107,8 @@ def calibrated(
 
 
 def _reached(name: str, minutes: int, seed: int) -> dict[str, dict[Metric, list[float]]]:
-    """The values of one mechanism in the rounds in which each metric counts; what does not run reaches nothing."""
+    """The values of one mechanism in the rounds in which each metric counts; a query that does not run reaches
+    nothing."""
     asked = queries()
     found: dict[str, dict[Metric, list[float]]] = {kind: {} for kind in KINDS}
     for measures, hour in _fixed_day(asked, name, minutes, seed, again=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -259,9 +259,3 @@ def _wait_for_results(stage: LiveStage) -> None:
         stage._carry_on()
     if not all(s.times for s in stage.sinks.values()):
         raise InputError(f"not every query gave a result within {TIMEOUT_S:.0f} s")
-
-
-def moved_kinds(costs: Sequence[Cost]) -> list[str]:
-    """Kinds of operators that moved, most frequent first."""
-    kinds = [m.kind for c in costs for m in c.operators]
-    return sorted(set(kinds), key=lambda k: (-kinds.count(k), k))

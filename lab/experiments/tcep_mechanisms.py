@@ -48,7 +48,7 @@ def road_with(seed: int) -> Catalog:
 
 
 def samples(roads: int, progress: Callable[[str], None], kinds: Sequence[str] | None = None) -> list[RoadSample]:
-    """All mechanisms on all queries, or some; what a mechanism cannot place is left out."""
+    """All mechanisms on all queries, or some; queries that a mechanism cannot place are left out."""
     found: list[RoadSample] = []
     library = {m.name: mechanism(m.name) for m in MECHANISMS}
     for kind in kinds or road.NAMES:

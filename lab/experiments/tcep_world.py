@@ -1,9 +1,9 @@
 """A road on which traffic changes over the day: real placements by the real mechanisms, simulated time and load.
 
 Vehicles hand over between road-side units and send more in rush hours; the engine keeps the placement valid with each
-query's mechanism. What is simulated is only what running would show: latency is that of the routes plus processing,
-which grows with the load of a node, plus noise. Control bytes are counted from the messages of the mechanisms, from
-keeping the cost space, and from state that moves.
+query's mechanism. Only the effects of running are simulated: latency is that of the routes plus processing, which grows
+with the load of a node, plus noise. Control bytes are counted from the messages of the mechanisms, from keeping the
+cost space, and from state that moves.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class RoadWorld:
     # ---------------------------------------------------------------- a round
 
     def advance(self, at_ms: int, span_ms: int, traffic: DayTraffic) -> Measures:
-        """Everything that happens up to `at_ms`, and what is measured of it."""
+        """All events up to `at_ms`, and their measures."""
         self._carry_out()
         events, handovers = self._events(at_ms, span_ms, traffic)
         report = self.engine.run(events) if events else BatchReport(0)

@@ -207,7 +207,7 @@ async def _look(connections: _Connections, path: str, felt: ServiceAnswers, due:
 
 
 async def _catch_up(connections: _Connections, watchers: list[_Watcher]) -> None:
-    """Lets watchers see what happened last, for as long as one second's worth of news is not theirs."""
+    """Lets watchers see the last events, for as long as one second's worth of news is not theirs."""
     await asyncio.sleep(1.0)
     _, body = await connections.ask("GET", "/metrics")
     found = re.search(rb"meander_live_messages_total ([\d.e+]+)", body)

@@ -25,10 +25,10 @@ TIMEOUT_S = 600.0
 
 
 class Forwarding(Enum):
-    """How state gets from the first stop to a later one."""
+    """The way of state from the first stop to a later one."""
 
     PIPELINED = "migration query"
-    """The last stop asks for it through all others, which pass on what comes."""
+    """The last stop asks for it through all others, which pass the state on."""
     WHOLE = "store and forward"
     """Each stop takes all of it from the one before it, then the next one begins."""
 
@@ -39,7 +39,7 @@ class Moved:
 
     seconds: float
     bytes: int
-    """What crossed the last link."""
+    """The bytes that crossed the last link."""
 
 
 class Chain:
@@ -48,7 +48,7 @@ class Chain:
     def __init__(self, stops: dict[str, subprocess.Popen[str]], network: NamespaceLinks | None) -> None:
         self._stops, self._network, self._transfers = stops, network, 0
         self.bytes = self._rows = 0
-        """How large the state at the first stop is."""
+        """The size of the state at the first stop."""
         addresses = {name: _heard(process, name)["address"] for name, process in stops.items()}
         for name in stops:
             self._ask(name, do="meet", addresses={n: a for n, a in addresses.items() if n != name})
@@ -60,7 +60,7 @@ class Chain:
                 self._network.slow(a, b, mbps)
 
     def fill(self, size_bytes: int) -> None:
-        """Puts state of about so many bytes at the first stop, instead of what it has."""
+        """Puts state of about so many bytes at the first stop, instead of its own."""
         found = self._ask(HOME, do="fill", bytes=size_bytes)
         self.bytes, self._rows = int(found["bytes"]), int(found["rows"])
 
@@ -109,7 +109,7 @@ def is_limited() -> bool:
 
 
 def remarks() -> tuple[str, ...]:
-    """What has to be said about the cables here."""
+    """Remarks on the links here."""
     if is_limited():
         return ()
     return (f"no bandwidth could be set for the links ({_machine()[1]}); state moves as fast as this machine can",)
@@ -131,7 +131,7 @@ def _started(stack: ExitStack, network: NamespaceLinks | None, name: str) -> sub
 
 
 def _ended(process: subprocess.Popen[str]) -> None:
-    """Its input ends, and it removes what it has on disk."""
+    """Its input ends, and it removes its files."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -36,7 +36,7 @@ READY_S, FINISH_S = 600.0, 600.0
 """The time that starting everything may take, and the time without a new result after which results count as lost."""
 TICK_S = 0.05
 SLOW_MBPS = 1.0
-LOOK_S, SETTLED_S = 0.5, 2.0
+POLL_S, SETTLED_S = 0.5, 2.0
 UP_S = 120.0
 """The time for which trouble that ends a process, or fills its disk, waits for that process to be up."""
 Progress = Callable[[str], None]
@@ -84,7 +84,7 @@ class Chaos:
         self._asked_for: list[Future[bool]] = []
 
     def run(self, seed: int, plan: Sequence[Trouble], seconds: float, outcome: ScheduleOutcome) -> None:
-        """Lets a schedule happen while rows come in. What it broke is brought back in its time, or by `calm`."""
+        """Lets a schedule happen while rows come in. Its damage is repaired in its time, or by `calm`."""
         waiting = list(plan)
         outcome.seeds.append(seed)
         begun, written = time.monotonic(), 0
@@ -118,7 +118,7 @@ class Chaos:
             self.rows.end()
         seen = self._verdict(ended)
         while not seen.is_good:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             self._check_alive()
             now = self._verdict(ended)
             if now != seen:
@@ -276,7 +276,8 @@ def run(
 ) -> list[ScheduleOutcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
 
-    It ends with the first one that is not good: what comes after it would say nothing. What is there then is kept.
+    It ends with the first one that is not good: what comes after it would say nothing. Results that are there then are
+    kept.
     """
     topology = world.write_world(directory)
     places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})

@@ -131,7 +131,8 @@ def chaos(
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would happen.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Kill, pause, cut, slow, fill and move while queries run, by a seeded schedule; then compare with what must be.
+    """Kill, pause, cut, slow, fill and move while queries run, by a seeded schedule; then compare with the expected
+    results.
 
     Ends with exit code 1 when a result is lost, comes twice or is wrong.
     """
@@ -205,7 +206,7 @@ def _disks(mode: str) -> bool:
 
 
 def _told_to_end() -> threading.Event:
-    """Set by a signal; from then on what runs is asked to end."""
+    """Set by a signal; from then on processes are asked to end."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

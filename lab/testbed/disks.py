@@ -1,6 +1,6 @@
 """Disks that can be full: the directory of a site on a small file system of its own. They need root on Linux.
 
-What is on them is copied to the place where they were when they are taken away, so that it can be looked at.
+Their content is copied to the place where they were when they are taken away, for inspection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SIZE = "128m"
-"""Of one disk. What is free of it costs nothing."""
+"""Of one disk. Free space on it costs nothing."""
 PIECES = (1_000_000, 4_096, 1)
 """A disk is filled with smaller and smaller pieces, until not one byte more fits."""
 FILLING = "filling"

@@ -107,7 +107,7 @@ class NamespaceLinks:
     # ---------------------------------------------------------------- changing
 
     def cut(self, a: str, b: str) -> None:
-        """Pulls a cable; what can go another way does."""
+        """Pulls a cable; traffic that can take another route does."""
         self._cut.add((a, b))
         self._plug(a, b, "down")
 

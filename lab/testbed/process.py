@@ -30,7 +30,8 @@ class Process:
     _running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it; what an earlier start left, such as a Java that was paused when its parent ended, is killed."""
+        """Starts it; a process that an earlier start left, such as a Java that was paused when its parent ended, is
+        killed."""
         self._signal(signal.SIGKILL)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:

@@ -34,7 +34,7 @@ from meander.model.clock import VARIABLE, set_off, wall_clock_ms
 from meander.model.errors import InputError
 
 API_PORT, RPC_PORT = 8420, 8430
-LOOK_S = 0.2
+POLL_S = 0.2
 ASK_S = 30.0
 DRIVER_MEMORY = "1g"
 
@@ -139,7 +139,7 @@ class ProcessTestBed:
                 who = dead[0] if dead else self.processes[missing[0] if missing else HOME]
                 what = "ended" if dead else "is not ready in time"
                 raise ProcessTestBedError(f"{who.name} {what}; the end of {who.log}:\n{who.last_words()}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def wait_settled(self, queries: Collection[str], timeout_s: float) -> None:
         """Until everything of these queries is deployed and nothing is on its way."""
@@ -150,7 +150,7 @@ class ProcessTestBed:
                 raise ProcessTestBedError(
                     f"queries are not deployed in time; the end of {home.log}:\n{home.last_words()}"
                 )
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def _is_deployed(self, query: str) -> bool:
         found = self.get(f"/queries/{query}")

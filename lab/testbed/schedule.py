@@ -1,4 +1,4 @@
-"""A schedule of trouble: what happens to which process, link, disk or clock, and when, all of it from a seed.
+"""A schedule of trouble: troubles of processes, links, disks and clocks, with their times, all of it from a seed.
 
 `schedule` makes long ones, in which anything happens now and then. `brief` makes short ones for many seeds: a change of
 the running queries, and trouble in the middle of it, most of it of the kinds that are over soon.
@@ -132,7 +132,7 @@ def deck(number: int, chances: Chances) -> list[tuple[TroubleKind, tuple[str, ..
 
 
 def brief(seed: int, seconds: float, chances: Chances) -> list[Trouble]:
-    """A change at once, and one or two troubles while it is in flight; what lasts longer goes on into the next one."""
+    """A change at once, and one or two troubles while it is in flight; longer ones go on into the next one."""
     rng = random.Random(f"brief {seed}")
     size = len(deck(0, chances))
     change = rng.choice([k for k in chances.kinds if k in CHANGES])

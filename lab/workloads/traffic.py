@@ -106,7 +106,7 @@ class Traffic:
         self.ticks += 1
 
     def _ahead(self, lane: Ints, at: Floats, speed: Floats, then: Ints) -> tuple[Floats, Floats]:
-        """Room to what is in front, and its speed: a vehicle, the tail of the next road, or a red light."""
+        """Room to the vehicle in front, and its speed: a vehicle, the tail of the next road, or a red light."""
         order = np.lexsort((at, lane))
         lanes, places = lane[order], at[order]
         last = np.r_[lanes[1:] != lanes[:-1], True]
@@ -200,7 +200,7 @@ KINDS = {
     "average": ("road, speed", "avg(speed) AS mean"),
     "top": ("road, speed, id", "top_k(speed, 10) AS fastest"),
 }
-"""Three kinds of queries: columns that the first operator gives, and what the second makes of them for each road."""
+"""Three kinds of queries: columns of the first operator, and those of the second for each road."""
 REPLICAS = 50
 CENTRE = "centre"
 

@@ -1,4 +1,4 @@
-"""Linear ranking selection: probabilities from ranks, with an explicit selection pressure (TCEP, equations 7 to 9).
+"""Linear ranking selection: probabilities from ranks, with an explicit selection pressure (TCEP, equations 7 and 8).
 
 Three things differ from the paper's letter. Scores of equation 5 are centred and sum to about zero, so shares are taken
 from scores shifted to be positive. `eta_plus` is always 2 - `eta_minus`; otherwise probabilities do not sum to one.
@@ -33,11 +33,6 @@ def eta_minus_of(scores: Sequence[float]) -> float:
     """
     positive = shifted(scores)
     return min(1.0, len(positive) * min(positive) / math.fsum(positive))
-
-
-def pressure(eta_minus: float) -> float:
-    """Selection pressure of linear ranking (equation 9): 0 is blind, 1/sqrt(pi) the most that ranking can do."""
-    return (1 - eta_minus) / math.sqrt(math.pi)
 
 
 def ranks(scores: Sequence[float]) -> list[float]:

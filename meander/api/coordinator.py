@@ -73,7 +73,7 @@ class Coordinator:
         self._spark, self._own_spark = None if spark is None else own_session(spark), spark is None
         self._parts: Assembly | None = None
         self._host: Host | None = None
-        self._home_site: OwnSite | None = None
+        self._own_site: OwnSite | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -129,8 +129,8 @@ class Coordinator:
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
-        if self._home_site is not None:
-            self._home_site.close()
+        if self._own_site is not None:
+            self._own_site.close()
         if self._host is not None:
             self._host.stop()
         self.hub.close()
@@ -153,17 +153,17 @@ class Coordinator:
         broker = (options.broker, options.broker_settings)
         reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker)
         members = Members(self.membership_service.membership)
-        home_site = self._home_site = OwnSite(members, self.token, self.world, reached)
-        home_site.facts = self.membership_service.membership.facts
-        home_site.join(loop, host)
+        own_site = self._own_site = OwnSite(members, self.token, self.world, reached)
+        own_site.facts = self.membership_service.membership.facts
+        own_site.join(loop, host)
         membership = self.membership_service.membership
-        self.service.inventories = lambda: home_site.inventories(membership.present())
-        self.service.resume_elsewhere = lambda name, operators: home_site.resume(membership.present(), name, operators)
+        self.service.inventories = lambda: own_site.inventories(membership.present())
+        self.service.resume_elsewhere = lambda name, operators: own_site.resume(membership.present(), name, operators)
 
         def heard(site: str, state: MemberState) -> None:
             members.changed()
             if state is MemberState.HERE:
-                home_site.joined(site)
+                own_site.joined(site)
 
         self.membership_service.membership.watchers.append(heard)
 
@@ -214,9 +214,6 @@ class Coordinator:
     def submit(self, text: str, name: str | None = None) -> dict[str, Any]:
         """Adds a query; gives it as `GET /queries/{id}` does."""
         return self.service.wait(self.service.submit(text, name))
-
-    def stop_query(self, query: str) -> dict[str, Any]:
-        return self.service.wait(self.service.stop(query))
 
     def events(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> dict[str, Any]:
         """Applies change events as one batch; returns the result."""

@@ -22,7 +22,7 @@ from meander.run.channels.kafka.address import addresses, client_settings
 PANEL = "Coordinator"
 STEPPED_DOWN = 3
 """Exit code when another coordinator has taken over: not to be started again by itself."""
-LOOK_S = 0.5
+POLL_S = 0.5
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -121,7 +121,7 @@ def _wait(coordinator: Any, ending: Ending, seconds: float | None) -> str | None
             return str(coordinator.membership_service.membership.stepped_down)
         if coordinator.parts.host.ended is not None:
             ending.give_up(coordinator.parts.host.ended)
-        ended.wait(LOOK_S if until is None else min(LOOK_S, max(0.0, until - time.monotonic())))
+        ended.wait(POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic())))
     return None
 
 

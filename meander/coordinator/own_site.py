@@ -67,22 +67,22 @@ class Members:
         return self._membership.owner(node)
 
     def addresses(self) -> Mapping[str, str]:
-        self._look()
+        self._refresh()
         return self._addresses
 
     def brokers(self) -> Mapping[str, str]:
-        self._look()
+        self._refresh()
         return self._brokers
 
     def key(self, site: str) -> str | None:
-        self._look()
+        self._refresh()
         return self._keys.get(site)
 
     def changed(self) -> None:
         """Drops the cached entries: a site came or went."""
         self._until = 0.0
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         with self._lock:
             if time.monotonic() < self._until:
                 return
@@ -119,7 +119,7 @@ class OwnSite:
         }
         self._clients = ClientPool(fleet, self._key, options.authority, options.broker)
         self._peers: PeerDirectory | None = None
-        self._server: FlightServer | None = None
+        self._rpc_server: FlightServer | None = None
         self._driver: Driver | None = None
         self.outbox: Outbox | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
@@ -164,8 +164,8 @@ class OwnSite:
         """After the core has stopped and before the host does."""
         if self._driver is not None:
             self._driver.close()
-        if self._server is not None:
-            self._server.shutdown()
+        if self._rpc_server is not None:
+            self._rpc_server.shutdown()
         if self._driver is not None:
             self._driver.agent.stop()
         if self._peers is not None:

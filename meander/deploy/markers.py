@@ -58,13 +58,6 @@ class Marker:
         """A marker from a mapping (fragment, version) -> action."""
         return Marker(reconfiguration, tuple(MarkerEntry(f, v, action) for (f, v), action in actions.items()))
 
-    def action_of(self, fragment: FragmentId, version: int) -> MarkerAction | None:
-        """The action of that version of the fragment; None if the marker only passes by."""
-        for entry in self.entries:
-            if entry.fragment == fragment and entry.version == version:
-                return entry.action
-        return None
-
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` reads them back.
 

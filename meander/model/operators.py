@@ -217,20 +217,6 @@ def output_schema(operator: Operator, inputs: tuple[Schema, ...]) -> Schema:
             return Schema(tuple(Field(n, f.type) for n, f in zip(columns, inputs[0], strict=True)))
 
 
-def expressions(operator: Operator) -> tuple[Expression, ...]:
-    """Every expression the operator evaluates."""
-    match operator:
-        case Filter(predicate):
-            return (predicate,)
-        case Map(columns):
-            return tuple(c.expression for c in columns)
-        case WindowAggregate(keys=keys, aggregates=aggregates):
-            return tuple(c.expression for c in (*keys, *aggregates))
-        case Conjunction(condition=condition) | Sequence(condition=condition) | WindowJoin(condition=condition):
-            return () if condition is None else (condition,)
-    return ()
-
-
 def with_renamed_inputs(operator: Operator, inputs: tuple[Schema, ...], targets: tuple[Schema, ...]) -> Operator:
     """The same operator over inputs whose columns have other names (same types, same order)."""
     if inputs == targets or not inputs:

@@ -21,7 +21,7 @@ from meander.model.signature import Signature, signatures
 from meander.model.streams import SinkTarget, Stream
 from meander.place.rates import row_bytes
 
-REMEMBERED_PLANS = 4096
+MEMOISED_PLANS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Preparation:
             except InputError as error:
                 raise error.inside(f"query {query.id!r}") from None
             self._seen[id(query.plan)] = known
-            if len(self._seen) > REMEMBERED_PLANS:
+            if len(self._seen) > MEMOISED_PLANS:
                 self._seen.popitem(last=False)
         return PreparedQuery(query, known)
 

@@ -202,10 +202,6 @@ class Site(MembershipListener):
             now = time.monotonic()
             calm = now if agent.changes else calm
 
-    def wait_joined(self, timeout_s: float) -> None:
-        assert self._client is not None
-        self._client.wait_joined(timeout_s)
-
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until the coordinator has refused this site, or for a time; says whether it ended."""
         return self._ended.wait(timeout_s)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from meander.lang.importers import IMPORTERS, Imported, importer
-from meander.lang.topology.reader import dump, read
+from meander.lang.topology.reader import read
 from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved
 from meander.model.topology.graph import Link, NodeKind, Topology
+from tests.lang.topology.dumped import dump
 
 DATA = Path(os.environ.get("MEANDER_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no measured data at {DATA}; set MEANDER_DATA to use some")

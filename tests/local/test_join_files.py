@@ -12,7 +12,7 @@ from meander.place.nova.baselines import BASELINES
 from meander.place.nova.baselines.base import judge_outcome
 from meander.place.nova.place import place
 from meander.place.nova.problem import NO_MATRIX
-from meander.place.nova.quality.check import violations
+from tests.place.nova.joins_check import violations
 
 
 @pytest.mark.parametrize("sources", [10, 600, 1001])

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.lang.topology.reader import TopologyFile, dump, read
+from meander.lang.topology.reader import TopologyFile, read
 from meander.local.topologies import TopologyShape, clusters, full, iot_lab, ring, star, tree
 from meander.local.topology_summary import summarise
 from meander.model.errors import InputError
 from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from tests.lang.topology.dumped import dump
 
 
 def neighbours(topology: Topology, name: str) -> list[str]:

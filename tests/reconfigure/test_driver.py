@@ -18,8 +18,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.coordinator import loop
-from meander.coordinator.condition.condition import RUNNING
-from meander.coordinator.condition.facts import condition_of
+from meander.coordinator.condition.condition import RUNNING, query_condition
+from meander.coordinator.condition.facts import facts_of
 from meander.deploy.protocols.sms import SMS
 from meander.membership.protocol import PROTOCOL
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
@@ -90,7 +90,9 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
         assert [o.reason for o in plane.outcomes if o.reason] == []
         assert sum(o.state_bytes for o in plane.outcomes) > 0
-        assert [condition_of(plane.loop, plane.catalog.plan.serving(q)) for q in QUERIES] == [RUNNING] * 2
+        for query in QUERIES:
+            serving = tuple(plane.catalog.plan.serving(query))
+            assert query_condition(facts_of(plane.loop, serving, (), {})) == RUNNING
         before = plane.roster.epoch
         plane.crash()
         check(plane)

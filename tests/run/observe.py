@@ -36,12 +36,10 @@ def records(store: Store, number: int) -> list[tuple[int, str, Any]]:
     chunk = exchange.read(id_, exchange.start(id_), tail)
     values = chunk.table.column("v").to_pylist()
     assert chunk.table.column("s").to_pylist() == [f"s{v}" for v in values]
-    found: list[tuple[int, str, Any]] = [
-        (int(p), "row", v) for p, v in zip(chunk.sequence_numbers(), values, strict=True)
-    ]
-    found += [(p, "watermark", w) for p, w in chunk.watermarks]
-    found += [(p, "marker", m.reconfiguration) for p, m in chunk.markers]
-    return sorted(found)
+    control: list[tuple[int, str, Any]] = [(p, "watermark", w) for p, w in chunk.watermarks]
+    control += [(p, "marker", m.reconfiguration) for p, m in chunk.markers]
+    tuples = sorted(set(range(chunk.start, chunk.stop)) - {p for p, _, _ in control})
+    return sorted([*control, *((p, "row", v) for p, v in zip(tuples, values, strict=True))])
 
 
 def partitions(store: Store) -> dict[tuple[int, int, int], list[int]]:

@@ -1,7 +1,7 @@
 """The driver's path against the executors' path: a stage over one large batch, tuples with the task or fetched by it.
 
-On one machine executors are threads that ask the driver's process over a socket, with a Python worker in between; what
-they save there is the driver's memory, not its time. With more cores than these the parts are fetched side by side.
+On one machine executors are threads that ask the driver's process over a socket, with a Python worker in between; they
+save the driver's memory there, not its time. With more cores than these the parts are fetched side by side.
 """
 
 from __future__ import annotations

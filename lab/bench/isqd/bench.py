@@ -1,7 +1,7 @@
 """Do running queries follow a changing topology at the price of the change? Incremental deployment, all experiments.
 
 `live` changes topologies under running queries, `makespan` compares with restarts, `state` moves state from process to
-process; here are the matrix of cases and what a change touches.
+process; here are the matrix of cases and the extent of a change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes under running queries: are they kept up with, what happens to latency, and is anything lost or double?
+"""Changes under running queries: whether the system keeps up, the latency, and lost or double results.
 
 Each case is a replay on Spark: quiet, changes at their period, quiet again; then all is compared with the oracle.
 """
@@ -40,7 +40,7 @@ class ReplayCase:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A case with what came of it."""
+    """A case with its result."""
 
     case: ReplayCase
     report: ReplayReport

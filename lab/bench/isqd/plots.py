@@ -1,4 +1,4 @@
-"""Plots of `meander bench isqd`: what changes take and what they do to latency, one parameter at a time."""
+"""Plots of `meander bench isqd`: the time of changes and their effect on latency, one parameter at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARAMETERS: dict[str, Callable[[DeviceShape], float | str]] = {
 
 
 def draw(lives: Sequence[Live], state: Sequence[Figure], folder: Path) -> list[Path]:
-    """One image for each parameter and kind of query that was varied, and those of state; says what was written."""
+    """One image for each parameter and kind of query that was varied, and those of state; returns the written files."""
     mpl.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []

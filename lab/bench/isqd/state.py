@@ -1,4 +1,5 @@
-"""When is moved state there? Migration queries against whole transfers from stop to stop, and against replay.
+"""The time until moved state has arrived: migration queries against whole transfers from stop to stop, and against
+replay.
 
 The state is that of a tumbling join and moves as it does between sites: each stop is a process with a store, which the
 next one asks over Arrow Flight, and cables between them have a bandwidth where the machine can limit it. A move counts
@@ -35,10 +36,10 @@ from meander.run.step.step import MOST_ROWS
 from meander.run.store.store import Store, StoreOptions
 
 SIZES_MBPS, HOPS_MBPS = 400.0, 100.0
-"""What a link carries, by experiment: as much as two busy cores move through three links, and 17 (decision 50)."""
+"""The bandwidth of a link, by experiment: as much as two busy cores move through three links, and 17 (decision 50)."""
 REPLAY_MBPS = (1_000.0, 10_000.0)
-"""Beside replay, which no link slows down: what local networks carry. The goal is for the last: over the first, 128 MB
-take a second at least, whatever moves them."""
+"""Beside replay, which no link slows down: the bandwidths of local networks. The goal is for the last: over the
+first, 128 MB take a second at least, whatever moves them."""
 INTERMEDIATES = 2
 HOPS_MEGABYTES = 32
 REPLAY_MEGABYTES = 128
@@ -61,7 +62,7 @@ Progress = Callable[[str], None]
 
 
 def notes() -> tuple[str, ...]:
-    """What has to be said about the figures."""
+    """Remarks on the figures."""
     return (
         "state of a tumbling join; it is fetched over Arrow Flight through relays, as between sites, uncompressed",
         "store and forward: by the same transport each stop takes all of it into its store, then the next one begins",

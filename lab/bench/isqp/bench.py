@@ -1,4 +1,5 @@
-"""Does placing cost what a change touches, and not what runs? Incremental placement against re-placing whole plans.
+"""The cost of placing: it should grow with the change, and not with the running queries. Incremental placement against
+re-placing whole plans.
 
 Workload A adds queries of the published shape, B mixes additions and removals of queries with common parts, C moves
 trains between base stations. `isqp_scale` grows the world under a fixed load, `isqp_contention` lets amenders fight,
@@ -95,7 +96,7 @@ def started(catalog: Catalog, queries: list[Query], name: str = "bottom_up") -> 
 
 
 def additions(queries: list[NesQuery], name: str, turn: int) -> dict[str, Slices]:
-    """Workload A, with slices that visit every distinct query once; `turn` says who begins."""
+    """Workload A, with slices that visit every distinct query once; `turn` names the approach that begins."""
     catalog = started(numbered_catalog(three_layers(), queries), [q.query for q in queries[:RUNNING]], name)
     approaches = (incremental(BATCH_A, AMENDERS), serial_holistic(), batched_holistic(BATCH_A, AMENDERS))
     changes = ([QueryAdded(0, q.query)] for q in queries[RUNNING : RUNNING + ADDED])

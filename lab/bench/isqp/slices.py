@@ -1,7 +1,7 @@
 """Measures approaches side by side: short slices of the workload, given to each in turn.
 
 All approaches see the same running queries at nearly the same moment, so neither the machine's mood nor the growth of
-the plans favours one of them. A ratio is taken for every round of slices; what counts is the median.
+the plans favours one of them. A ratio is taken for every round of slices; the median counts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def side_by_side(
 
 
 class SliceRunner:
-    """An approach at work on a catalog, with what it took so far."""
+    """An approach at work on a catalog, with its cost so far."""
 
     def __init__(self, approach: Approach, catalog: Catalog, mechanism: str) -> None:
         self.approach, self.catalog = approach, catalog

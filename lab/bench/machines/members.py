@@ -91,7 +91,7 @@ def _loaded(coordinator: Coordinator, seconds: float) -> SiteAnswers:
 
 
 def _wrong(coordinator: Coordinator, felt: SiteAnswers) -> int:
-    """Sites that the coordinator takes for what they are not, and nodes that should or should not be there."""
+    """Sites whose state the coordinator has wrong, and nodes that should or should not be there."""
     present = set(felt.present)
     sites = {s["site"] for s in coordinator.membership_service.membership.shown() if s["state"] in ("here", "draining")}
     nodes = {n for n, shown in coordinator.service.views.nodes.items() if shown["alive"] and n.startswith("site-")}

@@ -14,7 +14,7 @@ DATA = f"state over relays, links of {MBPS:g} Mbit/s"
 
 
 def figures(quick: bool, progress: Callable[[str], None]) -> tuple[tuple[Figure, ...], tuple[str, ...]]:
-    """Figures, and what has to be said about them."""
+    """Figures, and remarks on them."""
     found: list[Figure] = []
     relays = QUICK_RELAYS if quick else RELAYS
     with chain(max(relays), MBPS) as stops:

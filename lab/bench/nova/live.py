@@ -1,4 +1,4 @@
-"""The join on the data plane: throughput and latency of Nova and every baseline, and what was lost or double."""
+"""The join on the data plane: throughput and latency of Nova and every baseline, and lost or double results."""
 
 from __future__ import annotations
 

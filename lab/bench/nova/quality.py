@@ -113,7 +113,7 @@ def _figures(case: QualityCase, mine: list[Quality], plain: list[Quality]) -> li
 
 
 def _crossed(sets: list[DataSet], quick: bool, seconds: float, progress: Progress) -> list[Figure]:
-    """Judged by what is measured: placed by coordinates, all that a large system has, and by few measurements."""
+    """Judged by measures: placed by coordinates, all that a large system has, and by few measurements."""
     found = []
     for data in sets:
         progress(f"placed by few measurements, judged by all: {data.name}")

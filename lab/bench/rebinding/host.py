@@ -108,7 +108,7 @@ class Paced:
 
 
 class Timed(StepMeasures):
-    """Measures that know what they cost."""
+    """Measures with their own cost."""
 
     def __init__(self, window: int) -> None:
         super().__init__(window)
@@ -300,7 +300,7 @@ def _seconds(began: float, ended: float) -> range:
 def _latencies(
     found: Mapping[str, Mapping[int, float]], streets: Streets, began: float, ended: float, moves: int, tail_s: float
 ) -> LatencySamples:
-    """One entry for each query and second in which its district had vehicles; what never came took for ever."""
+    """One entry for each query and second in which its district had vehicles; missing results took for ever."""
     at: list[float] = []
     latency: list[float] = []
     for second in _seconds(began, ended):

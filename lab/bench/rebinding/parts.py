@@ -37,7 +37,7 @@ COSTS = Costs(kind_s={"count": 5e-6, "average": 8.4e-5, "top": 8.8e-5})
 """On 24 slots the static binding gives all averages to four slots and all top-k to four others: 5% to 10% too much."""
 REAL_VEHICLES = 100
 REAL_KIND_S = {"count": 2e-5, "average": 1.9e-4, "top": 2.5e-4}
-"""At 2,500 tuples/s per kind the static binding gives one of two slots 1.15 times what it can do."""
+"""At 2,500 tuples/s per kind the static binding gives one of two slots 1.15 times its capacity."""
 RISES_TO = 2
 """Times the vehicles of the constant load: as much as two slots could do at best, and the rounds."""
 WARM_UP_S = 12.0

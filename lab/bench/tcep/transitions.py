@@ -1,4 +1,4 @@
-"""Transitions of congestion queries that run: what each protocol takes, and what it does to the output.
+"""Transitions of congestion queries that run: the cost of each protocol, and its effect on the output.
 
 All queries switch at the same time, by one protocol after the other, always between the same two mechanisms; between
 them they go back, unmeasured. In the end all results are compared with the oracle.

@@ -211,7 +211,7 @@ class Transitions:
         moving = tuple(moving)
         for operator in moving:
             self.loop.deployer.placed.held.pop(operator, None)
-        self._remember(running)
+        self._save(running)
         running.steps += bool(moving)
         running.step_started = self.loop.clock()
         running.applied = self.loop.expect((*moving, *others), running.report, running.step_started)
@@ -262,7 +262,7 @@ class Transitions:
 
     # ---------------------------------------------------------------- crashes
 
-    def _remember(self, running: _RunningTransition) -> None:
+    def _save(self, running: _RunningTransition) -> None:
         """Writes down the next step."""
         held = self.loop.deployer.placed.held
         later = {o: held[o] for step in running.waiting for o in step.operators if o in held}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from meander.coordinator.condition.condition import Condition, QueryFacts, Stuck, query_condition
+from meander.coordinator.condition.condition import QueryFacts, Stuck
 from meander.coordinator.flows import query_channels
 from meander.coordinator.loop import PlacementLoop
 from meander.model.demands import Demand
@@ -18,16 +18,6 @@ from meander.run.reporting.host_report import HostReport, merged_flows
 
 Reports = Mapping[str, HostReport]
 NO_REPORTS: Reports = {}
-
-
-def condition_of(
-    loop: PlacementLoop,
-    operators: Iterable[OperatorId],
-    sink_bindings: Iterable[str] = (),
-    reports: Reports = NO_REPORTS,
-) -> Condition:
-    """Of a query with these operators and sink bindings."""
-    return query_condition(facts_of(loop, tuple(operators), tuple(sink_bindings), reports))
 
 
 def facts_of(

@@ -82,7 +82,7 @@ class Departure:
 
     def _link(self, link: Link) -> None:
         for end in (link.source, link.target):
-            if self._is_mobile(end) and not self._present(end) and not self._is_remembered(end, link):
+            if self._is_mobile(end) and not self._present(end) and not self._is_kept(end, link):
                 self.moved_on.add(end)
                 self.lost = {ends: arc for ends, arc in self.lost.items() if end not in ends}
         for arc in one_way(link):
@@ -114,7 +114,7 @@ class Departure:
             self._mobile[name] = node is not None and bool(self.topology.nodes.mobile[node])
         return self._mobile[name]
 
-    def _is_remembered(self, name: str, link: Link) -> bool:
+    def _is_kept(self, name: str, link: Link) -> bool:
         """Whether a node had this link before, or one in the other direction."""
         pair = {link.source, link.target}
         return any({k.source, k.target} == pair for k in (*self.memory.arcs_of(name), *self.lost.values()))
@@ -202,8 +202,11 @@ def merged(arcs: Mapping[Ends, Link]) -> list[Link]:
     for (source, target), arc in arcs.items():
         if (source, target) in seen:
             continue
-        twin = arcs.get((target, source))
-        both = twin is not None and (twin.latency_ms, twin.bandwidth_mbps) == (arc.latency_ms, arc.bandwidth_mbps)
+        reverse_arc = arcs.get((target, source))
+        both = reverse_arc is not None and (reverse_arc.latency_ms, reverse_arc.bandwidth_mbps) == (
+            arc.latency_ms,
+            arc.bandwidth_mbps,
+        )
         found.append(replace(arc, directed=not both))
         seen |= {(source, target), (target, source)} if both else {(source, target)}
     return found

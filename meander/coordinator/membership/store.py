@@ -166,12 +166,6 @@ class MembershipStore:
             row = self._looker.execute(query, (digest(token),)).fetchone()
         return None if row is None else Pass(row[0], tuple(json.loads(row[1])), row[2])
 
-    def digest_of(self, site: str) -> str | None:
-        """The hash of a site's token: known to it and the coordinator."""
-        with self._looking:
-            row = self._looker.execute("SELECT digest FROM site_tokens WHERE site = ?", (site,)).fetchone()
-        return None if row is None else str(row[0])
-
     def keys(self) -> dict[str, str]:
         """The hashes of all tokens, by site: what sites show each other is made with them."""
         with self._lock:

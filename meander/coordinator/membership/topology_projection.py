@@ -70,7 +70,7 @@ class TopologyProjection:
                 self._slots[name] = None
         for described in nodes:
             given = described.get("links")
-            events += self._remembered(str(described["name"])) if given is None else self._given(described)
+            events += self._kept_events(str(described["name"])) if given is None else self._given(described)
         return events
 
     def _added(self, described: Mapping[str, Any], slots: int | None) -> Value:
@@ -95,7 +95,7 @@ class TopologyProjection:
             self._mended |= {(k.source, k.target): k for k in _one_way(link)}
         return [LinkAdded(0, link) for link in new]
 
-    def _remembered(self, name: str) -> list[Value]:
+    def _kept_events(self, name: str) -> list[Value]:
         """The links that a node had, of those whose other end is there."""
         kept = {(k.source, k.target): k for k in self._store.kept_links(name)}
         kept |= {ends: k for ends, k in self._lost.items() if name in ends}
@@ -103,8 +103,11 @@ class TopologyProjection:
         for (source, target), link in kept.items():
             if (source, target) in self._mended or not (self._is_alive(source) and self._is_alive(target)):
                 continue
-            twin = kept.get((target, source))
-            both = twin is not None and (twin.latency_ms, twin.bandwidth_mbps) == (link.latency_ms, link.bandwidth_mbps)
+            reverse_arc = kept.get((target, source))
+            both = reverse_arc is not None and (reverse_arc.latency_ms, reverse_arc.bandwidth_mbps) == (
+                link.latency_ms,
+                link.bandwidth_mbps,
+            )
             whole = replace(link, directed=not both)
             if not self._linked(source, target):
                 events.append(LinkAdded(0, whole))

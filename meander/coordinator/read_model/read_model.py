@@ -137,9 +137,9 @@ class ReadModel:
             entry["capacity_tps"] = node.capacity_tps
         if node.lon is not None and node.lat is not None:
             entry |= {"x": node.lon, "y": node.lat}
-        return entry if entry["alive"] else entry | {"comes_back_with": self._remembered(node.name)}
+        return entry if entry["alive"] else entry | {"comes_back_with": self._kept_links(node.name)}
 
-    def _remembered(self, name: str) -> list[Json]:
+    def _kept_links(self, name: str) -> list[Json]:
         """The links that a removed node had."""
         arcs = {} if self.memory is None else {(k.source, k.target): k for k in self.memory.arcs_of(name)}
         return [_shown(link) for link in merged(arcs)]

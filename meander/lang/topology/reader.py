@@ -63,17 +63,12 @@ def read(text: str, file: str = "topology") -> TopologyFile:
         raise error.inside(file) from None
 
 
-def dump(contents: TopologyFile) -> str:
-    """The text that reads back as the same nodes, links, streams and sinks."""
-    return "".join(_lines(contents))
-
-
 def write_yaml(contents: TopologyFile, path: Path) -> None:
     """Writes a topology file; the path holds either all of it or its former content."""
-    write_whole(path, _lines(contents))
+    write_whole(path, lines(contents))
 
 
-def _lines(contents: TopologyFile) -> Iterator[str]:
+def lines(contents: TopologyFile) -> Iterator[str]:
     settings, usual = contents.resilience, Resilience()
     if settings.replicas != usual.replicas:
         yield f"replicas: {settings.replicas}\n"

@@ -107,13 +107,13 @@ def _link_lines(topology: Topology, names: list[str], losses: Mapping[tuple[str,
     written, both = one_per_link(topology)
     latency, bandwidth = _texts(a.latency_ms[written]), _texts(a.bandwidth_mbps[written])
     ends = zip(a.tail[written].tolist(), a.tip[written].tolist(), latency, bandwidth, both.tolist(), strict=True)
-    for tail, tip, latency_ms, bandwidth_mbps, twin in ends:
+    for tail, tip, latency_ms, bandwidth_mbps, both_ways in ends:
         line = f"  - {{source: {names[tail]}, target: {names[tip]}, latency_ms: {latency_ms}"
         if bandwidth_mbps != "inf":
             line += f", bandwidth_mbps: {bandwidth_mbps}"
-        loss = losses.get((names[tail], names[tip]), losses.get((names[tip], names[tail])) if twin else None)
+        loss = losses.get((names[tail], names[tip]), losses.get((names[tip], names[tail])) if both_ways else None)
         line += "" if loss is None else f", loss_percent: {loss!r}"
-        yield line + ("}\n" if twin else ", directed: true}\n")
+        yield line + ("}\n" if both_ways else ", directed: true}\n")
 
 
 def one_per_link(topology: Topology) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -126,14 +126,14 @@ def one_per_link(topology: Topology) -> tuple[NDArray[np.int64], NDArray[np.bool
     order = np.argsort(forth)
     place = np.searchsorted(forth, back, sorter=order)
     opposite = live[order[np.minimum(place, len(live) - 1)]] if len(live) else live
-    twin = (
+    both_ways = (
         (a.tail[opposite] == tip)
         & (a.tip[opposite] == tail)
         & (a.latency_ms[opposite] == a.latency_ms[live])
         & (a.bandwidth_mbps[opposite] == a.bandwidth_mbps[live])
     )
-    chosen = ~twin | (live < opposite)
-    return live[chosen], twin[chosen]
+    chosen = ~both_ways | (live < opposite)
+    return live[chosen], both_ways[chosen]
 
 
 def _stream_line(topology: Topology, stream: Stream) -> str:

@@ -286,12 +286,12 @@ class Topology:
             tail, tip = NodeId(int(a.tail[arc])), NodeId(int(a.tip[arc]))
             latency, bandwidth = float(a.latency_ms[arc]), float(a.bandwidth_mbps[arc])
             back = self.arc(tip, tail)
-            twin = back is not None and (float(a.latency_ms[back]), float(a.bandwidth_mbps[back])) == (
+            both_ways = back is not None and (float(a.latency_ms[back]), float(a.bandwidth_mbps[back])) == (
                 latency,
                 bandwidth,
             )
-            if not twin or tail < tip:
-                yield Link(self.name(tail), self.name(tip), latency, bandwidth, directed=not twin)
+            if not both_ways or tail < tip:
+                yield Link(self.name(tail), self.name(tip), latency, bandwidth, directed=not both_ways)
 
     def path(self, start: NodeId, goal: NodeId) -> Path | None:
         """The cheapest live path by latency, or None. The path from a node to itself is empty."""

@@ -17,7 +17,7 @@ from meander.model.ids import NodeId
 if TYPE_CHECKING:
     from meander.model.topology.graph import Topology
 
-REMEMBERED_ADDITIONS = 64
+KEPT_ADDITIONS = 64
 MOST_PATHS = 1_000_000
 
 
@@ -85,9 +85,9 @@ class PathCache:
 
     def added(self, tail: NodeId, tip: NodeId, latency_ms: float) -> None:
         self._additions.append((tail, tip, latency_ms))
-        if len(self._additions) > 2 * REMEMBERED_ADDITIONS:
-            del self._additions[:REMEMBERED_ADDITIONS]
-            self._forgotten += REMEMBERED_ADDITIONS
+        if len(self._additions) > 2 * KEPT_ADDITIONS:
+            del self._additions[:KEPT_ADDITIONS]
+            self._forgotten += KEPT_ADDITIONS
 
     def drop_arc(self, arc: int) -> None:
         with self._lock:

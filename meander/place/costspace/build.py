@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from meander.model.ids import NodeId
 from meander.model.topology.graph import Topology
-from meander.place.costspace.error import ErrorReport, against, violations
 from meander.place.costspace.space import CostSpace
 from meander.place.costspace.vivaldi import Vivaldi
 
@@ -70,15 +69,3 @@ def place_node(space: CostSpace, topology: Topology, node: NodeId, among: Ints, 
     """Measures one new or moved node against a few others and gives it its place; all others keep theirs."""
     latency = np.array([topology.latency_ms(node, NodeId(int(other))) for other in among])
     (vivaldi or Vivaldi()).settle(space, node, among, np.where(np.isfinite(latency), latency, np.nan))
-
-
-def check(space: CostSpace, topology: Topology, samples: int = 64, seed: int = 0) -> ErrorReport:
-    """Error against true path latencies, from some nodes to all."""
-    rng = np.random.default_rng(seed)
-    live = np.flatnonzero(topology.nodes.alive[: topology.nodes.count])
-    some = np.sort(rng.choice(live, min(samples, len(live)), replace=False)) if len(live) else live
-    rows = np.array([topology.latencies_from(NodeId(int(n))) for n in some]).reshape(len(some), topology.nodes.count)
-    start, goal = np.nonzero(np.isfinite(rows) & (rows > 0) & ~np.isnan(space.coordinates[: rows.shape[1], 0]))
-    known = ~np.isnan(space.coordinates[some[start], 0])
-    start, goal = start[known], goal[known]
-    return against(space, some[start], goal, rows[start, goal], *violations(rows[:, some], rng))

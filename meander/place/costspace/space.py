@@ -42,11 +42,6 @@ class CostSpace:
             return 0.0
         return float(np.linalg.norm(self.coordinates[a] - self.coordinates[b]) + self.heights[a] + self.heights[b])
 
-    def latencies_to(self, point: Floats, nodes: NDArray[np.int64]) -> Floats:
-        """Estimated latency from each node to a point without height."""
-        distance: Floats = np.linalg.norm(self.coordinates[nodes] - point, axis=1)
-        return distance + self.heights[nodes]
-
     def near(self, point: Floats) -> Iterator[NDArray[np.int64]]:
         """All known nodes in chunks of growing size, by estimated latency to a point without height, nearest first."""
         if self._index is None:

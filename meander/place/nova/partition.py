@@ -45,8 +45,3 @@ def parts(left_tps: Floats, right_tps: Floats, sigma: Floats | float) -> Ints32:
     most = p_max(left_tps, right_tps, sigma)
     both = np.column_stack((left_tps, right_tps)) / most[:, None]
     return np.clip(np.ceil(both - 1e-9), 1, MOST_PARTS).astype(np.int32)
-
-
-def traffic(left_tps: Floats, right_tps: Floats, count: Ints32) -> Floats:
-    """Tuples per second that are sent if every cell of the grid were at a node of its own: the worst case."""
-    return np.asarray(left_tps * count[:, 1] + right_tps * count[:, 0], dtype=np.float64)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.model.errors import InputError
-from meander.place.costspace.space import CostSpace
 
 Floats = NDArray[np.float64]
 Ints32 = NDArray[np.int32]
@@ -117,17 +116,6 @@ def all_pairs(left: int, right: int) -> tuple[Ints32, Ints32]:
     """The join matrix when nothing is known: everything may join everything."""
     i, j = np.divmod(np.arange(left * right, dtype=np.int32), np.int32(right))
     return i.astype(np.int32), j.astype(np.int32)
-
-
-def pairs_of(matrix: NDArray[np.bool_]) -> tuple[Ints32, Ints32]:
-    """The joins of a join matrix that is written out."""
-    i, j = np.nonzero(matrix)
-    return i.astype(np.int32), j.astype(np.int32)
-
-
-def in_space(space: CostSpace, **columns: object) -> JoinProblem:
-    """A problem over a cost space; `columns` are the fields that are left."""
-    return JoinProblem(points=space.coordinates, heights=space.heights, **columns)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------ bad input

@@ -38,10 +38,6 @@ class StateSink:
     def complete(self) -> bool:
         return self._complete
 
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled
-
     def next(self, export: int) -> int:
         """The number of the first chunk of an export that is missing."""
         return chunks_taken(self.store, self.fragment, self.transfer, export)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from meander.model.ids import FragmentId
 from meander.reconfigure.state.hops import Hop, slowest_mbps
-from meander.reconfigure.state.transfer import CHUNK_BYTES, Compression, Export, Order
+from meander.reconfigure.state.transfer import CHUNK_BYTES, Compression, Export
 from meander.run.store.store import Store
 
 FEWEST_CHUNKS_PER_HOP = 8
@@ -23,7 +23,6 @@ LEAST_CHUNK_BYTES = 64_000
 class SourceOptions:
     """How state is cut and packed; None leaves it to the path."""
 
-    order: Order = Order.OLDEST
     compression: Compression | None = None
     chunk_bytes: int | None = None
 
@@ -39,7 +38,7 @@ def open_source(
     options = options or SourceOptions()
     compression = options.compression or compression_for(slowest_mbps(hops))
     size = options.chunk_bytes or chunk_bytes_for(store.state.size(fragment).bytes, len(hops))
-    return Export(store, fragment, operators=operators, order=options.order, chunk_bytes=size, compression=compression)
+    return Export(store, fragment, operators=operators, chunk_bytes=size, compression=compression)
 
 
 def chunk_bytes_for(state_bytes: int, hops: int) -> int:

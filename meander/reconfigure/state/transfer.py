@@ -37,28 +37,15 @@ class TransferError(Exception):
     """A chunk did not arrive as it was sent. Nothing of it took effect; send it again."""
 
 
-class Order(Enum):
-    """Which partitions travel first."""
-
-    OLDEST = "oldest"
-    NEWEST = "newest"
-    """Those of the latest windows."""
-    HOTTEST = "hottest"
-    """Those that were appended to last."""
-
-
 class Compression(Enum):
     """How the rows of a chunk are packed."""
 
     NONE = "none"
-    LZ4 = "lz4"
     ZSTD = "zstd"
 
     @property
     def codec(self) -> pa.Codec | None:
         match self:
-            case Compression.LZ4:
-                return pa.Codec("lz4")
             case Compression.ZSTD:
                 return pa.Codec("zstd", 1)
         return None
@@ -117,7 +104,6 @@ class Export:
         fragment: FragmentId,
         *,
         operators: Collection[int] | None = None,
-        order: Order = Order.OLDEST,
         chunk_bytes: int = CHUNK_BYTES,
         compression: Compression = Compression.NONE,
     ) -> None:
@@ -130,7 +116,8 @@ class Export:
             chosen = sorted(o for o in (state.operators if state else ()) if operators is None or o in operators)
             self.operators: tuple[int, ...] = tuple(chosen)
             cut = _Cut(store, state, chunk_bytes)
-            for key in _ordered(fragment, state, chosen, order):
+            keys = [PartitionKey(fragment, o, b) for o in chosen for b in state.operators[o].buckets] if state else []
+            for key in keys:
                 cut.take(key)
             for load in cut.loads:
                 for part in load.parts.values():
@@ -207,35 +194,6 @@ class _Cut:
                 return fit
         self.loads.append(_Load())
         return max(1, int(min(rows, self._chunk_bytes / width)))
-
-
-def _ordered(
-    fragment: FragmentId, state: FragmentState | None, operators: Collection[int], order: Order
-) -> list[PartitionKey]:
-    if state is None:
-        return []
-    keys = [PartitionKey(fragment, o, bucket) for o in operators for bucket in state.operators[o].buckets]
-    match order:
-        case Order.NEWEST:
-            keys.sort(key=lambda k: k.bucket, reverse=True)
-        case Order.HOTTEST:
-            tables = state.operators
-            keys.sort(key=lambda k: (tables[k.operator].pieces[k.bucket][-1], k.bucket), reverse=True)
-    return keys
-
-
-def export_state(
-    store: Store,
-    fragment: FragmentId,
-    *,
-    operators: Collection[int] | None = None,
-    order: Order = Order.OLDEST,
-    chunk_bytes: int = CHUNK_BYTES,
-    compression: Compression = Compression.NONE,
-) -> Iterator[bytes]:
-    """The chunks of an export of this moment, one after the other."""
-    export = Export(store, fragment, operators=operators, order=order, chunk_bytes=chunk_bytes, compression=compression)
-    return iter(export)
 
 
 def import_state(

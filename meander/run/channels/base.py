@@ -106,11 +106,6 @@ class Chunk:
     markers: tuple[tuple[int, Marker], ...]
     """(sequence number, marker)."""
 
-    def sequence_numbers(self) -> Int64s:
-        """The sequence number of each row of the table."""
-        control = [n for n, _ in self.watermarks] + [n for n, _ in self.markers]
-        return np.setdiff1d(np.arange(self.start, self.stop), np.array(control, np.int64))
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -147,9 +142,6 @@ class Exchange(Protocol):
 
     def add_channel(self, spec: ChannelSpec) -> None:
         """Opens a channel. Opening the same channel again has no effect."""
-
-    def remove_channel(self, channel: ChannelId, *, discard: bool = False) -> None:
-        """Closes a channel; refused while tuples wait in it, unless they may be discarded."""
 
     def rewire(
         self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None, is_cut: bool | None = None
@@ -202,9 +194,6 @@ class Exchange(Protocol):
 
     def kept(self, channel: ChannelId) -> pa.Table:
         """The bytes that the channel has kept although its receiver has consumed them."""
-
-    def next_marker(self, channel: ChannelId, start: int) -> tuple[int, Marker] | None:
-        """The first readable marker at or after a position."""
 
     def truncate(self, channel: ChannelId, position: int) -> None:
         """Lets go of everything before a position that the receiver has committed."""

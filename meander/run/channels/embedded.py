@@ -22,7 +22,7 @@ from meander.run.channels.base import (
     int64s,
 )
 from meander.run.store.channel_log import ChannelLog
-from meander.run.store.commit import Commit, RemoveChannel, Rewire, fragment_writer
+from meander.run.store.commit import Commit, Rewire, fragment_writer
 from meander.run.store.gather import Gather, Gathered, resolve
 from meander.run.store.payloads import plain_schema
 
@@ -50,9 +50,6 @@ class EmbeddedExchange:
                 raise InputError(
                     f"channel {spec.channel} exists and is a different one; choose another id or remove it"
                 )
-
-    def remove_channel(self, channel: ChannelId, *, discard: bool = False) -> None:
-        self._store.commit(Commit(remove=(RemoveChannel(channel, discard),)))
 
     def rewire(
         self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None, is_cut: bool | None = None
@@ -230,11 +227,6 @@ class EmbeddedExchange:
             found = gather.resolve(self._store.payloads)
             schema = self._schema(view)
         return found.table(schema)[0]
-
-    def next_marker(self, channel: ChannelId, start: int) -> tuple[int, Marker] | None:
-        with self._store.lock:
-            view = self._channels[channel]
-            return next(iter(view.markers_in(start, view.end(self._store.now_ms()))), None)
 
     # Measures
 

@@ -29,7 +29,7 @@ from meander.run.execution.executors.runner import ExecutorsRunner, has_executor
 from meander.run.execution.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder
 from meander.run.execution.rewrites import BATCH, COLUMNS, ROUND
 from meander.run.execution.rewrites.late_materialisation import needs_no_plan
-from meander.run.execution.rewrites.rewrite import FEW_ROWS, Conditions, Engine, PlanRun, StagePlan, walk
+from meander.run.execution.rewrites.rewrite import FEW_ROWS, Conditions, ExecutionPlace, PlanRun, StagePlan, walk
 from meander.run.execution.runner import PlainRunner, Ran, Task
 from meander.run.execution.spark_internals import SparkInternals
 from meander.run.execution.stage_use import ExecutionMode
@@ -169,7 +169,7 @@ class PreparedRunner:
 
     def _run(self, run: PlanRun) -> Ran:
         stage = run.stage
-        if run.engine is Engine.EXECUTORS:
+        if run.place is ExecutionPlace.EXECUTORS:
             return walk(COLUMNS, [_with_frame_schemas(run)], self.conditions, self._run_on_executors)[0]
         if (stage.key in self._refused or _is_too_large(run.tables)) and not self._needs_no_plan(stage):
             return self._run_plain(run)

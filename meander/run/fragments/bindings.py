@@ -1,8 +1,8 @@
 """Durable bindings: the slot of each fragment, as the store keeps it.
 
-A record for each fragment; records end with their fragments. Code that changes the routing table need not know: the
-next step, of any slot, sees that the table has changed and writes down the difference before it works. A host with
-another number of slots than before deals its fragments out anew.
+A record for each fragment, which ends with it. Code that changes the routing table need not know: the next
+step, of any slot, sees that the table has changed and writes down the difference before it works. A host with another
+number of slots than before deals its fragments out anew.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ A plan changes at once, running fragments follow later. When a host comes back i
 fragments that still run, also those that the plan has dropped or reads by other inputs by now. They are kept with the
 plan, by fragment and version; nothing is copied, because an operator never changes.
 
-Memory is enough for that: a process that ends takes its plan along, and the next one makes a plan in which everything
-is that the store's records name (`coordinator/ledger/recovery.py` follows the log of queries, and keeps operators of
-stopped queries for as long as the store runs them). A coordinator's operators never change what they read; parts of
+Memory is enough for that: a process that ends takes its plan along, and the next one makes a plan with every operator
+that the store's records name (`coordinator/ledger/recovery.py` follows the log of queries, and keeps operators of
+stopped queries for as long as the store runs them). A coordinator's operators never change their inputs; parts of
 joins, which do, are only used where plan and host live and end together.
 """
 

@@ -225,13 +225,6 @@ class Template:
     stages: tuple[Stage, ...]
     outputs: tuple[StageEdge, ...]
 
-    def schema_of(self, edge: StageEdge) -> Schema:
-        """Types of the tuples on an edge, columns by position."""
-        if edge.stage is not None:
-            return self.stages[edge.stage].schema
-        assert edge.port is not None
-        return self.ports[edge.port]
-
     @cached_property
     def waves(self) -> tuple[tuple[Stage, ...], ...]:
         """The stages in dataflow order, those together that do not read each other."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 _TWO_32, _TWO_63 = 2**32, 2**63
 _SPLIT = f"{2**27 + 1}D"
-_MASK = f"{_TWO_32 - 1}L"
 _SCALE = f"{2**16}D"
 _LARGEST_SQUARED = f"{2**47}D"
 

@@ -122,11 +122,6 @@ class Stateful(Protocol):
 npt_bool = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-def nothing(move: StepProgress) -> Ranges:
-    """No bucket for any fragment."""
-    return np.full(len(move.after), END), np.full(len(move.after), BEGIN)
-
-
 def when(condition: npt_bool, ranges: Ranges) -> Ranges:
     """The ranges where the condition holds, nothing elsewhere."""
     first, last = ranges

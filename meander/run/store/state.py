@@ -106,10 +106,6 @@ class StateTables:
             state = self._view.fragments.get(fragment)
             return StateSize(state.rows, round(state.bytes)) if state else StateSize(0, 0)
 
-    def crowded(self, min_pieces: int) -> tuple[PartitionKey, ...]:
-        """Partitions with at least so many pieces: worth merging."""
-        return tuple(crowd.key for crowd in self.crowds(min_pieces))
-
     def crowds(self, min_pieces: int) -> tuple[Crowd, ...]:
         """The same, with how many pieces and rows they have."""
         with self._store.lock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from meander.coordinator.condition.condition import Condition, Status
-from meander.coordinator.condition.facts import condition_of
+from meander.coordinator.condition.condition import Condition, Status, query_condition
+from meander.coordinator.condition.facts import facts_of
 from meander.model.events import QueryAdded
 from meander.model.ids import FragmentId, OperatorId, QueryId
 from meander.model.operators import Map
@@ -64,4 +64,4 @@ def _shared(world: ServiceWorld) -> tuple[OperatorId, FragmentId]:
 
 
 def _condition(world: ServiceWorld, name: str) -> Condition:
-    return condition_of(world.loop, world.catalog.plan.serving(QueryId(name)))
+    return query_condition(facts_of(world.loop, tuple(world.catalog.plan.serving(QueryId(name))), (), {}))

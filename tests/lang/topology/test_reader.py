@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile, dump, load, read, write_yaml
+from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile, load, read, write_yaml
 from meander.model.errors import InputError
 from meander.model.resilience import Resilience
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.graph import UNLIMITED, Link, Node, NodeKind, Topology
+from tests.lang.topology.dumped import dump
 
 BAD = sorted((Path(__file__).parents[1] / "bad_topologies").glob("*.yaml"))
 RING = Path(__file__).parents[3] / "examples" / "topologies" / "ring.yaml"

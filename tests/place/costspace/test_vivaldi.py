@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from meander.model.errors import InputError
 from meander.model.ids import NodeId
-from meander.place.costspace.error import report
 from meander.place.costspace.space import CostSpace
 from meander.place.costspace.vivaldi import Vivaldi
+from tests.place.costspace.error import report
 
 Floats = NDArray[np.float64]
 DATA = Path(os.environ.get("MEANDER_DATA", "../shared/data")) / "latency"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.place.nova.partition import p_max, parts, sigma_for, traffic
+from meander.place.nova.partition import p_max, parts, sigma_for
 
 rate = st.floats(0.5, 500)
 
@@ -15,13 +15,11 @@ def test_the_worked_example() -> None:
     assert p_max(left, right, 0.5).tolist() == [3.0]
     count = parts(left, right, 0.5)
     assert count.tolist() == [[1, 4]]
-    assert traffic(left, right, count).tolist() == [18.0]
 
 
 def test_a_smaller_sigma_splits_to_the_last_tuple() -> None:
     count = parts(np.array([25.0]), np.array([25.0]), 0.0)
     assert count.tolist() == [[25, 25]]
-    assert traffic(np.array([25.0]), np.array([25.0]), count).tolist() == [1250.0]
 
 
 @given(rate, rate, st.floats(0, 1))

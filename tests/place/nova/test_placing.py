@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from meander.model.errors import InputError
 from meander.place.nova.improvement.improve import improve
 from meander.place.nova.place import place
-from meander.place.nova.quality.check import violations
 from meander.place.nova.quality.judge import judge
 from meander.place.nova.settings import NovaSettings, Overload
+from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, shared
 
 
@@ -35,7 +35,7 @@ def test_shared_sources_arrive_once(seed: int, sigma: float) -> None:
 @given(st.integers(0, 1000), st.integers(2, 40), st.integers(2, 40))
 def test_each_pair_of_tuples_meets_in_exactly_one_replica(seed: int, left: int, right: int) -> None:
     joins = place(
-        paired(40, seed, capacity_tps=np.random.default_rng(seed).uniform(10, 60, 40)), NovaSettings(sigma=0.1)
+        paired(40, seed, capacity_tps=np.random.default_rng(seed).uniform(20, 60, 40)), NovaSettings(sigma=0.1)
     )
     rng = np.random.default_rng(seed)
     for join in np.flatnonzero(joins.placed)[:5]:

@@ -7,7 +7,7 @@ import pytest
 
 from meander.model.errors import InputError
 from meander.place.nova.place import place
-from meander.place.nova.problem import Columns, JoinProblem, all_pairs, pairs_by_key, pairs_of
+from meander.place.nova.problem import Columns, JoinProblem, all_pairs, pairs_by_key
 from meander.place.nova.repair import repaired
 from meander.place.nova.settings import NovaSettings
 from tests.place.nova.problems import paired
@@ -84,8 +84,7 @@ def test_bad_settings_are_refused(fields: dict[str, float], complaint: str) -> N
         NovaSettings(**fields)  # type: ignore[arg-type]
 
 
-def test_join_matrices_by_key_dense_and_written_out() -> None:
+def test_join_matrices_by_key_and_dense() -> None:
     left, right = pairs_by_key(["a", "b", "b"], ["b", "c", "a"])
     assert list(zip(left.tolist(), right.tolist(), strict=True)) == [(0, 2), (1, 0), (2, 0)]
     assert [side.tolist() for side in all_pairs(2, 2)] == [[0, 0, 1, 1], [0, 1, 0, 1]]
-    assert [side.tolist() for side in pairs_of(np.eye(2, dtype=bool))] == [[0, 1], [0, 1]]

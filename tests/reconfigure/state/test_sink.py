@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.reconfigure.state.sink import StateSink
-from meander.reconfigure.state.transfer import Compression, Export, Order, TransferError, is_complete
+from meander.reconfigure.state.transfer import Compression, Export, TransferError, is_complete
 from meander.run.store.store import Store
 from tests.reconfigure.state.states import Append, F, G, appends, filled, held
 
 
 @settings(max_examples=30)
-@given(appends, st.sampled_from(Order), st.sampled_from(Compression), st.data())
+@given(appends, st.sampled_from(Compression), st.data())
 def test_whatever_comes_the_state_is_the_same_in_the_end(
-    wanted: list[Append], order: Order, compression: Compression, data: st.DataObject
+    wanted: list[Append], compression: Compression, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
         source, path = filled(Path(directory) / "a", wanted), Path(directory) / "b"
         size = max(300, source.state.size(F).bytes // 6)
-        chunks = list(Export(source, F, order=order, chunk_bytes=size, compression=compression))
+        chunks = list(Export(source, F, chunk_bytes=size, compression=compression))
         target, taken = Store.open(path), 0
         sink = StateSink(target, G, "move")
         while taken < len(chunks):

@@ -66,7 +66,6 @@ def test_any_range_reads_what_lies_in_it(store: Store, start: int, stop: int) ->
     put(store, 1, ChannelAppend.one(A, rows(12), watermark=6))
     chunk = store.exchange.read(A, start, stop)
     assert chunk.table.column("v").to_pylist() == [v for p, v in [(0, 10), (1, 11), (4, 12)] if start <= p < stop]
-    assert chunk.sequence_numbers().tolist() == [p for p in (0, 1, 4) if start <= p < stop]
     assert chunk.watermarks == tuple((p, w) for p, w in [(2, 5), (5, 6)] if start <= p < stop)
     assert chunk.markers == (((3, DRAIN),) if start <= 3 < stop else ())
     many = store.exchange.read_many([A], [start], [stop])
@@ -76,9 +75,6 @@ def test_any_range_reads_what_lies_in_it(store: Store, start: int, stop: int) ->
 
 def test_reading_is_cut_behind_the_first_marker_on_request(store: Store) -> None:
     put(store, 0, ChannelAppend.one(A, rows(1, 2), marker=DRAIN), ChannelAppend.one(A, rows(3), marker=UPDATE))
-    assert store.exchange.next_marker(A, 0) == (2, DRAIN)
-    assert store.exchange.next_marker(A, 3) == (4, UPDATE)
-    assert store.exchange.next_marker(A, 5) is None
     chunk = store.exchange.read(A, 0, 5, cut_at_marker=True)
     assert (chunk.stop, chunk.table.num_rows, chunk.markers) == (3, 2, ((2, DRAIN),))
     many = store.exchange.read_many([A, B], [3, 0], [5, 0], cut_at_marker=True)
@@ -194,10 +190,10 @@ def test_slices_outside_the_table_are_refused(store: Store) -> None:
 def test_a_channel_with_waiting_tuples_is_not_removed_unless_they_may_be_discarded(store: Store) -> None:
     put(store, 0, ChannelAppend.one(A, rows(1, 2)))
     with pytest.raises(InputError, match="channel 0 still holds 2 tuples"):
-        store.exchange.remove_channel(A)
+        store.commit(Commit(remove=(RemoveChannel(A),)))
     store.commit(Commit(consumed={A: 2}, remove=(RemoveChannel(A),)))
     put(store, 1, ChannelAppend.one(B, rows(1, 2)))
-    store.exchange.remove_channel(B, discard=True)
+    store.commit(Commit(remove=(RemoveChannel(B, discard=True),)))
     assert store.exchange.channels() == (C,)
     assert store.stats().live_bytes == 0
 
@@ -220,14 +216,14 @@ def test_records_become_readable_after_the_emulated_latency_and_in_order(tmp_pat
     store = Store.open(tmp_path, clock=clock)
     store.exchange.add_channel(channel(0, delay_ms=50))
     put(store, 0, ChannelAppend.one(A, rows(1, 2), marker=DRAIN))
-    assert (store.exchange.end(A), store.exchange.next_marker(A, 0)) == (0, None)
+    assert store.exchange.end(A) == 0
     assert store.exchange.next_ready_ms() == 1050
     assert store.exchange.counters(A).readable_tuples == 0
     clock.now_ms = 1049
     put(store, 1, ChannelAppend.one(A, rows(3)))
     assert store.exchange.end(A) == 0
     clock.now_ms = 1050
-    assert (store.exchange.end(A), store.exchange.next_marker(A, 0)) == (3, (2, DRAIN))
+    assert store.exchange.end(A) == 3
     assert (store.exchange.counters(A).readable_tuples, store.exchange.counters(A).pending_tuples) == (2, 3)
     store.exchange.rewire(A, F, delay_ms=0)  # a shorter path: later records must not overtake earlier ones
     put(store, 2, ChannelAppend.one(A, rows(4)))

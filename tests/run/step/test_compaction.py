@@ -143,8 +143,8 @@ def test_state_of_a_fragment_that_runs_elsewhere_is_left_alone(runner: PreparedR
     for moment in range(3):
         feed(plane, np.random.default_rng(moment), moment * 10)
         plane.step()
-    crowded = plane.store.state.crowded(2)
+    crowded = plane.store.state.crowds(2)
     assert crowded
     plane.routing.remove(list(plane.routing.fragments))
     assert compaction(plane).tick() == 0
-    assert plane.store.state.crowded(2) == crowded
+    assert plane.store.state.crowds(2) == crowded

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.rewrites import partitioning
-from meander.run.execution.rewrites.operator_at_a_time import steps_of
+from meander.run.execution.rewrites.operator_at_a_time import operator_stages, steps_of
 from meander.run.execution.rewrites.rewrite import followed
 from meander.run.execution.runner import PlainRunner, Ran, Runner, Task
 from meander.run.fragments.template import Stage
@@ -62,7 +62,10 @@ class ByOperator(PreparedRunner):
     def run(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         if not stage.nodes:
             return self.prepared.run(stage, tables)
-        return followed(steps_of(Task(stage, tables)), lambda tasks: [self.prepared.run(*task) for task in tasks])
+        return followed(
+            steps_of(Task(stage, tables), operator_stages(stage)),
+            lambda tasks: [self.prepared.run(*task) for task in tasks],
+        )
 
     def late(self, stage: Stage, tables: Sequence[pa.Table]) -> pa.Table:
         return self.prepared.late(stage, tables)

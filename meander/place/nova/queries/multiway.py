@@ -113,15 +113,6 @@ def relax(count: int, springs: list[Spring]) -> Floats:
     return places
 
 
-def energy(places: Floats, springs: list[Spring]) -> float:
-    """The sum that `relax` makes least."""
-    total = 0.0
-    for s in springs:
-        end = places[s.other] if s.other is not None else np.array(s.nail)
-        total += s.weight * float(np.linalg.norm(places[s.join] - end))
-    return total
-
-
 def place_steps(
     steps: list[JoinStep],
     points: Floats,

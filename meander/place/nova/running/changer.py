@@ -59,7 +59,7 @@ class Changer:
         self._new_sources: dict[int, list[int]] = {}
         self._sinks = set(np.unique(joins.board.joins["sink"][: joins.join_count]).tolist())
 
-    def _remember(self, change: ColumnChange) -> ColumnChange:
+    def _recorded(self, change: ColumnChange) -> ColumnChange:
         self.history.append(change)
         if len(self.history) > self._keep:
             del self.history[0]

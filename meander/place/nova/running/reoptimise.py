@@ -32,7 +32,7 @@ class Reoptimiser(Changer):
         trees.insert(joins.tree, node, joins.board.points[node], height_ms, capacity_tps)
         change = ColumnChange(f"node {node} added")
         change.undo.append(lambda: self._drop_node(node))
-        self._remember(change)
+        self._recorded(change)
         return node
 
     def remove_node(self, node: int) -> ColumnChange:
@@ -48,7 +48,7 @@ class Reoptimiser(Changer):
         self._drop_node(node)
         change.undo.append(lambda: self._return_node(node))
         self._place(affected, change)
-        return self._remember(change)
+        return self._recorded(change)
 
     def move_node(self, node: int, point: Floats, height_ms: float | None = None) -> ColumnChange:
         """A node's coordinates changed: joins it is a source or sink of, and replicas it runs, are placed again."""
@@ -68,7 +68,7 @@ class Reoptimiser(Changer):
         for join in touched:
             self._virtual(join, change)
         self._place(affected, change)
-        return self._remember(change)
+        return self._recorded(change)
 
     def set_rate(self, source: int, rate_tps: float) -> ColumnChange:
         """A source sends more or less: its joins are split and placed again."""
@@ -85,7 +85,7 @@ class Reoptimiser(Changer):
         for join in touched:
             self._split(join, change)
         self._place([self._whole(join) for join in touched], change)
-        return self._remember(change)
+        return self._recorded(change)
 
     def set_capacity(self, node: int, capacity_tps: float) -> ColumnChange:
         """A node can take in more or less. Only what does not fit any more moves, the smallest replicas first."""
@@ -101,7 +101,7 @@ class Reoptimiser(Changer):
         self._put_capacity(node, capacity_tps)
         change.undo.append(lambda: self._put_capacity(node, old))
         self._place(affected, change)
-        return self._remember(change)
+        return self._recorded(change)
 
     def add_source(self, node: int, rate_tps: float) -> int:
         """Adds a source without partners and returns its row."""
@@ -126,7 +126,7 @@ class Reoptimiser(Changer):
         self._split(join, None)
         self._virtual(join, None)
         self._place([self._whole(join)], change)
-        self._remember(change)
+        self._recorded(change)
         return join, change
 
     def remove_join(self, join: int) -> ColumnChange:
@@ -135,7 +135,7 @@ class Reoptimiser(Changer):
             raise InputError(f"no join {join} to remove")
         change = ColumnChange(f"join {join} removed")
         self._end(join, change)
-        return self._remember(change)
+        return self._recorded(change)
 
     def remove_source(self, source: int) -> ColumnChange:
         """A source ends, and all its joins."""
@@ -143,10 +143,10 @@ class Reoptimiser(Changer):
         change = ColumnChange(f"source {source} removed")
         for join in self._joins_of(source):
             self._end(join, change)
-        return self._remember(change)
+        return self._recorded(change)
 
     def retry(self) -> ColumnChange:
         """Tries all joins without room again."""
         change = ColumnChange("unplaced joins tried again")
         self._place([self._whole(int(join)) for join in self.joins.unplaced], change)
-        return self._remember(change)
+        return self._recorded(change)

@@ -183,7 +183,7 @@ class Pulling:
             return {c: (view.tail, view.head) for c, view in found.items()}
 
     def take(self, ranges: Iterable[ChannelRange], *records: Record[Any]) -> int:
-        """Appends the tuples that came, each once; returns the number of new ones. If there are any, `records` go into
+        """Appends the records that came, each once; returns the number of new ones. If there are any, `records` go into
         their commit.
 
         While a channel changes its route two threads may bring the same records: no other thread appends between

@@ -34,7 +34,7 @@ MOST_RECORDS = 50_000
 BATCH_BYTES = 1_000_000
 """Ranges that together are smaller travel as one batch."""
 LEAST_BLOCK_BYTES = 4_096
-LOOK_S = 0.25
+POLL_S = 0.25
 CHUNK = pa.schema([pa.field("chunk", pa.large_binary())])
 BLOCK = CHUNK.append(pa.field("left", pa.int64()))
 """A piece of a chunk, and how many bytes of the chunk follow it. A relay passes on what it has whole, so with small
@@ -223,7 +223,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             remaining = deadline - time.monotonic()
             if sent or left <= 0 or remaining <= 0:
                 return
-            self._store.wait(seen, min(LOOK_S, remaining))
+            self._store.wait(seen, min(POLL_S, remaining))
 
     def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], reader: str) -> list[ChannelRange]:
         """Accepts channels that are to go over a broker; returns the refusals."""

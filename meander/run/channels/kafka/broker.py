@@ -73,7 +73,7 @@ class OffsetSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BrokerMessage:
     topic: str
     offset: int
     key: bytes
@@ -101,7 +101,7 @@ class Broker:
             frame = self._spark.createDataFrame(table).coalesce(1)
             frame.write.format("kafka").options(**self._options(PRODUCER)).save()
 
-    def read(self, spans: Mapping[str, tuple[int, int]]) -> list[Record]:
+    def read(self, spans: Mapping[str, tuple[int, int]]) -> list[BrokerMessage]:
         """The records of topics from an offset up to another, in order."""
         first, stop = ({topic: {"0": span[i]} for topic, span in spans.items()} for i in range(2))
         options = {
@@ -114,7 +114,7 @@ class Broker:
         with self._asking():
             frame = self._spark.read.format("kafka").options(**options).load()
             found = frame.select("topic", "offset", "key", "value").toArrow().to_pylist()
-        records = [Record(r["topic"], r["offset"], r["key"] or b"", r["value"] or b"") for r in found]
+        records = [BrokerMessage(r["topic"], r["offset"], r["key"] or b"", r["value"] or b"") for r in found]
         return sorted(records, key=lambda r: (r.topic, r.offset))
 
     def _options(self, more: Mapping[str, str]) -> dict[str, str]:

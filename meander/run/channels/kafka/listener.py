@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import DamagedError
-from meander.run.channels.kafka.broker import Broker, OffsetSpan, Record
+from meander.run.channels.kafka.broker import Broker, BrokerMessage, OffsetSpan
 from meander.run.channels.kafka.records import TopicLink
 from meander.run.channels.kafka.rounds import Rounds
 from meander.run.store.commit import Commit
@@ -84,7 +84,7 @@ class TopicListener:
         found = self._pulling.store.record(TopicOffsetRecord, topic)
         return ("", 0) if found is None else (found.id, found.offset)
 
-    def _take(self, link: TopicLink, id: str, record: Record) -> None:
+    def _take(self, link: TopicLink, id: str, record: BrokerMessage) -> None:
         reached = (id, record.offset + 1)
         try:
             self._pulling.take(link.ranges(record.key, record.value), TopicOffsetRecord(link.topic, *reached))

@@ -27,7 +27,7 @@ from meander.run.store.records.record import forget
 from meander.run.store.records.transport import ReaderRecord, TopicRecord
 from meander.run.store.store import Store
 
-LOOK_S, TIDY_S = 1.0, 5.0
+POLL_S, TIDY_S = 1.0, 5.0
 MOST_RECORDS = 50_000
 """Of one channel in one range."""
 RECORD_BYTES, ROUND_BYTES = 1_000_000, 8_000_000
@@ -119,7 +119,7 @@ class TopicPublisher:
         return True
 
     def _rest(self) -> None:
-        self._store.wait(self._seen, LOOK_S)
+        self._store.wait(self._seen, POLL_S)
 
     def _links(self) -> dict[str, TopicLink]:
         """Readers with their links; readers that lost their rights are dropped."""

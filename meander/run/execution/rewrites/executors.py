@@ -9,7 +9,7 @@ from meander.run.execution.rewrites.late_materialisation import needs_no_plan
 from meander.run.execution.rewrites.rewrite import (
     BY_POSITION,
     Conditions,
-    Engine,
+    ExecutionPlace,
     PlanRun,
     StageNames,
     TaskRewrite,
@@ -31,11 +31,11 @@ class Executors(TaskRewrite[PlanRun]):
         return Verdict(True, "where Spark's master has executors; a local one has none", now.executor_rows)
 
     def rewrite_task(self, task: PlanRun, now: Conditions) -> TaskSteps[PlanRun] | None:
-        if now.executor_rows is None or task.engine is not None or task.rows < now.executor_rows:
+        if now.executor_rows is None or task.place is not None or task.rows < now.executor_rows:
             return None
         return None if needs_no_plan(task.stage, now) else self._steps(task)
 
     @staticmethod
     def _steps(task: PlanRun) -> TaskSteps[PlanRun]:
-        (result,) = yield [task._replace(engine=Engine.EXECUTORS)]
+        (result,) = yield [task._replace(place=ExecutionPlace.EXECUTORS)]
         return result

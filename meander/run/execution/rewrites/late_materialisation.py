@@ -131,7 +131,7 @@ class LateMaterialisation(TaskRewrite[PlanRun]):
         late = now.memo.of(LateColumns.of, stage)
         if late is None:
             whole = [n for n in stage.nodes if n is stage.remembering or isinstance(n.operator, UserFunction)]
-            return Verdict(False, f"the {kind_of(whole[0].operator)} makes rows of its own")
+            return Verdict(False, f"the {kind_of(whole[0].operator)} makes other rows")
         if late.computes_nothing:
             return Verdict(True, "no row is dropped and no column computed: tuples pass, and no plan runs")
         edges = enumerate(zip(stage.schemas, late.needed, strict=True))

@@ -48,7 +48,7 @@ class OperatorAtATime(TaskRewrite[Task]):
         if now.is_ready(stage) or not runs_by_operator(stage, now):
             return None
         now.ran_by_operator(stage)
-        return steps_of(task)
+        return steps_of(task, now.memo.of(operator_stages, stage))
 
 
 def runs_by_operator(stage: Stage, now: Conditions) -> bool:
@@ -61,9 +61,9 @@ def operator_stages(stage: Stage) -> list[Stage]:
     return [_alone(stage, node) for node in stage.nodes if not _only_unites(stage, node)]
 
 
-def steps_of(task: Task) -> TaskSteps[Task]:
-    """A task for each operator of the stage."""
-    stage, tables = task
+def steps_of(task: Task, operators: Sequence[Stage]) -> TaskSteps[Task]:
+    """A task for each of the stage's operators."""
+    (stage, tables), left = task, iter(operators)
     inputs, states = tables[: len(stage.reads)], tables[len(stage.reads) :]
     made = {-1 - i: _without_watermark(table) for i, table in enumerate(inputs)}
     kept: pa.Table | None = None
@@ -72,7 +72,7 @@ def steps_of(task: Task) -> TaskSteps[Task]:
         if _only_unites(stage, node):
             made[number] = rows_of({StageEdge(port=i): t for i, t in enumerate(below)}, _all(len(below)))
             continue
-        alone = _alone(stage, node)
+        alone = next(left)
         given = [_with_watermark(t, inputs) for t in below] if alone.watermark else below
         if alone.states:
             (result,) = yield [Task(alone, [*given, *states])]

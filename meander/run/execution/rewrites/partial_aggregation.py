@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from meander.model.operators import kind_of
+from meander.model.operators import WindowAggregate, kind_of
 from meander.run.channels.base import Int64s
 from meander.run.execution.rewrites.partitioning import (
     has_plain_key,
@@ -24,7 +24,7 @@ from meander.run.execution.rewrites.partitioning import (
 from meander.run.execution.rewrites.rewrite import (
     BY_POSITION,
     Conditions,
-    Engine,
+    ExecutionPlace,
     PlanRun,
     StageNames,
     TaskRewrite,
@@ -45,7 +45,11 @@ class PartialAggregation(TaskRewrite[PlanRun]):
         if node is None:
             return Verdict(False, "there is no window aggregate")
         if not keeps_partials(stage):
-            return Verdict(False, f"the {kind_of(node.operator)} keeps rows, not partial aggregates")
+            is_aggregate = isinstance(node.operator, WindowAggregate)
+            return Verdict(
+                False,
+                "the windows have no fixed length" if is_aggregate else f"the {kind_of(node.operator)} keeps rows",
+            )
         if now.is_refused(stage):
             return Verdict(False, "Spark partitions batches whose plan is not prepared")
         by_key = has_plain_key(stage, [schema.empty_table() for schema in stage.frame_schemas])
@@ -63,8 +67,8 @@ class PartialAggregation(TaskRewrite[PlanRun]):
     def _steps(task: PlanRun, count: int, plain: bool) -> TaskSteps[PlanRun]:
         stage, tables = task.stage, task.tables
         rows = partial_tables(stage, partitioned_anywhere(tables, count))
-        partial = yield [PlanRun(stage, each, Engine.DRIVER, plain) for each in rows]
-        (result,) = yield [PlanRun(stage, final_tables(stage, tables, partial), Engine.DRIVER)]
+        partial = yield [PlanRun(stage, each, ExecutionPlace.DRIVER, plain) for each in rows]
+        (result,) = yield [PlanRun(stage, final_tables(stage, tables, partial), ExecutionPlace.DRIVER)]
         return result
 
 

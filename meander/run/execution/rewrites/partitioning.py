@@ -21,7 +21,7 @@ from meander.run.execution.rewrites.late_materialisation import needs_no_plan
 from meander.run.execution.rewrites.rewrite import (
     BY_POSITION,
     Conditions,
-    Engine,
+    ExecutionPlace,
     PlanRun,
     StageNames,
     TaskRewrite,
@@ -69,7 +69,7 @@ class Partitioning(TaskRewrite[PlanRun]):
 
     @staticmethod
     def _steps(task: PlanRun, partitions: Partitions) -> TaskSteps[PlanRun]:
-        return pa.concat_tables((yield [task._replace(tables=p, engine=Engine.DRIVER) for p in partitions]))
+        return pa.concat_tables((yield [task._replace(tables=p, place=ExecutionPlace.DRIVER) for p in partitions]))
 
 
 def least_rows(cores: int) -> int:
@@ -80,7 +80,7 @@ def least_rows(cores: int) -> int:
 def partition_count(run: PlanRun, now: Conditions) -> int:
     """How many partitions a batch should have."""
     rows = run.rows
-    if run.engine is not None or rows < least_rows(now.cores):
+    if run.place is not None or rows < least_rows(now.cores):
         return 1
     if now.is_refused(run.stage) or needs_no_plan(run.stage, now):
         return 1

@@ -100,7 +100,11 @@ class PruneColumns(TaskRewrite[PlanRun]):
         if node is None:
             return Verdict(False, "there is no window aggregate")
         if not isinstance(stage.stateful, TimeWindow):
-            return Verdict(False, f"the {kind_of(node.operator)} keeps whole rows")
+            is_aggregate = isinstance(node.operator, WindowAggregate)
+            return Verdict(
+                False,
+                "the windows have no fixed length" if is_aggregate else f"the {kind_of(node.operator)} keeps rows",
+            )
         pruned = now.memo.of(PrunedColumns.of, stage)
         if pruned is None:
             return Verdict(False, "all columns are read")

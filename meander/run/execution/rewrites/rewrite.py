@@ -34,7 +34,7 @@ TaskSteps = Generator[Sequence[T], Sequence[pa.Table], pa.Table]
 """The same for a single task, with tables alone."""
 
 
-class Engine(Enum):
+class ExecutionPlace(Enum):
     """Where a plan runs."""
 
     DRIVER = "driver"
@@ -54,7 +54,7 @@ class PlanRun(NamedTuple):
 
     stage: Stage
     tables: Sequence[pa.Table]
-    engine: Engine | None = None
+    place: ExecutionPlace | None = None
     """Once it is decided; the run is not partitioned any more then."""
     plain_rows: bool = False
     """Whether the rows' hidden columns follow from the others, and are not read."""

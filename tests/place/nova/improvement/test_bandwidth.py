@@ -10,9 +10,9 @@ from meander.model.topology.graph import Link, Node, NodeKind, Topology
 from meander.place.nova.improvement.bandwidth import respect_links
 from meander.place.nova.improvement.links import LinkTraffic, link_loads
 from meander.place.nova.place import place
-from meander.place.nova.quality.check import violations
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.settings import NovaSettings
+from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired
 
 TUPLE_BYTES = 125_000.0

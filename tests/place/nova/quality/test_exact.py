@@ -13,9 +13,9 @@ from meander.place.nova.improvement.improve import improve
 from meander.place.nova.partition import parts
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
-from meander.place.nova.quality.check import violations
 from meander.place.nova.quality.exact import cost_of, solve
 from meander.place.nova.settings import NovaSettings, Overload
+from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, tiny
 
 CELLS = 7

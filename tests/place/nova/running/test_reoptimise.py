@@ -10,12 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from meander.model.errors import InputError
 from meander.place.nova.place import place
-from meander.place.nova.quality.check import violations
 from meander.place.nova.quality.judge import judge
 from meander.place.nova.running.fresh import problem_of
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.running.reoptimise import Reoptimiser
 from meander.place.nova.settings import NovaSettings, Overload
+from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, shared
 
 some = st.integers(0, 10_000)

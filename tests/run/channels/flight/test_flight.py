@@ -323,7 +323,7 @@ def test_nobody_gets_through_a_relay_what_is_not_for_it(tmp_path: Path, sender: 
     wanted = {"pull": {str(LOG): [0, 5]}}
     mine = thief.asker("sender").signed(wanted)
     for ticket, refusal in (
-        (wanted, "has to sign"),
+        (wanted, "has to be signed"),
         ({**mine, "for": "reader"}, "'relay' cannot show that 'reader' wants this"),
         ({**wanted, "for": "relay"}, "'relay' cannot show that 'relay' wants this"),
     ):

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from meander.run.execution.executors.runner import ExecutorsRunner
 from meander.run.execution.rewrites.executors import Executors
-from meander.run.execution.rewrites.rewrite import Conditions, Engine, PlanRun, walk
+from meander.run.execution.rewrites.rewrite import Conditions, ExecutionPlace, PlanRun, walk
 from meander.run.execution.runner import Ran
 from tests.run.execution.tasks import ALL, CHOSEN, FAST, SUMS, Alone, content, leaves_alone, stage_of, task_of
 
@@ -22,7 +22,7 @@ def test_executors_give_what_the_driver_gives(spark: SparkSession, text: str) ->
     executors, task = ExecutorsRunner(spark, least_rows=100), task_of(text, 150)
 
     def execute(runs: list[PlanRun]) -> list[Ran]:
-        assert {run.engine for run in runs} == {Engine.EXECUTORS}
+        assert {run.place for run in runs} == {ExecutionPlace.EXECUTORS}
         return [Ran(executors.run(run.planned.make, run.tables), 0.0) for run in runs]
 
     (ran,) = walk([RULE], [PlanRun(*task)], NOW, execute)  # type: ignore[arg-type]
@@ -35,7 +35,7 @@ def test_few_rows_a_decided_run_and_tuples_that_only_pass_stay_in_the_driver() -
     run = PlanRun(*task_of(FAST, 100))
     assert not leaves_alone(RULE, run, NOW)
     assert leaves_alone(RULE, PlanRun(*task_of(FAST, 99)), NOW)
-    assert leaves_alone(RULE, run._replace(engine=Engine.DRIVER), NOW)
+    assert leaves_alone(RULE, run._replace(place=ExecutionPlace.DRIVER), NOW)
     assert leaves_alone(RULE, run, replace(NOW, executor_rows=None))
     assert leaves_alone(RULE, PlanRun(*task_of(ALL, 100)), NOW)
 

@@ -92,5 +92,5 @@ def test_tuples_that_only_pass_need_no_plan(text: str, passes: bool) -> None:
 def test_operators_that_make_rows_of_their_own_get_whole_rows(text: str, operator: str) -> None:
     stage = stage_of(text)
     verdict = RULE.verdict(stage, NOW)
-    assert (verdict.applies, verdict.reason) == (False, f"the {operator} makes rows of its own")
+    assert (verdict.applies, verdict.reason) == (False, f"the {operator} makes other rows")
     assert leaves_alone(RULE, PlanRun(stage, []), NOW)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.run.execution.prepared import PreparedRunner
+from meander.run.execution.prepared import UNUSED_S, PreparedRunner
 from meander.run.execution.rewrites import partitioning
 from meander.run.execution.rewrites.partial_aggregation import PartialAggregation, are_plain
-from meander.run.execution.rewrites.rewrite import Conditions, Engine, PlanRun
+from meander.run.execution.rewrites.rewrite import Conditions, ExecutionPlace, PlanRun
 from meander.run.execution.runner import PlainRunner, Task
 from meander.run.frames import AFTER, NEWEST, TS, WM
 from tests.run.execution.tasks import (
@@ -66,7 +66,7 @@ def test_partial_aggregates_of_partitions_meet_with_the_state(spark: SparkSessio
     partial, (final,) = alone.rounds
     assert len(partial) == 3
     assert {run.plain_rows for run in partial} == {rows_are == "plain"}
-    assert {run.engine for run in (*partial, final)} == {Engine.DRIVER}
+    assert {run.place for run in (*partial, final)} == {ExecutionPlace.DRIVER}
     assert sum(run.rows for run in partial) == 90
     assert len(final.tables[0]) == 0
 
@@ -76,35 +76,39 @@ def test_partial_aggregation_of_plain_rows_has_a_prepared_plan_of_its_own(
     spark: SparkSession, rows_are: str, own_plan: bool
 ) -> None:
     """Here the rest of the table takes part."""
-    runner, task = PreparedRunner(spark, cores=3), batch(spark, SUMS[1], rows_are)
+    now = [0.0]
+    runner, task = PreparedRunner(spark, cores=3, clock=lambda: now[0]), batch(spark, SUMS[1], rows_are)
     assert content(task.stage, runner.run(*task)) == content(task.stage, PlainRunner(spark).run(*task))
     assert runner.failures == 0
     assert any(key.endswith("plain rows") for key in runner._idle) == own_plan
+    now[0] = UNUSED_S
+    assert runner.evict(()) == {task.stage.key}
+    assert not runner._idle
     runner.close()
 
 
 @pytest.mark.parametrize(
-    ("now", "engine", "rows"),
+    ("now", "place", "rows"),
     [
         (NOW, None, 39),
         (replace(NOW, cores=1), None, 90),
-        (NOW, Engine.DRIVER, 90),
-        (NOW, Engine.EXECUTORS, 90),
+        (NOW, ExecutionPlace.DRIVER, 90),
+        (NOW, ExecutionPlace.EXECUTORS, 90),
         (replace(NOW, is_refused=lambda stage: True), None, 90),
     ],
 )
 def test_small_batches_partitions_and_unprepared_plans_stay_as_they_are(
-    now: Conditions, engine: Engine | None, rows: int
+    now: Conditions, place: ExecutionPlace | None, rows: int
 ) -> None:
-    assert leaves_alone(RULE, PlanRun(*task_of(SUMS[1], rows), engine), now)
+    assert leaves_alone(RULE, PlanRun(*task_of(SUMS[1], rows), place), now)
     assert not leaves_alone(RULE, PlanRun(*task_of(SUMS[1], 90)), NOW)
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (CHOSEN, "the window join keeps rows, not partial aggregates"),
-        (SESSION, "the window aggregate keeps rows, not partial aggregates"),
+        (CHOSEN, "the window join keeps rows"),
+        (SESSION, "the windows have no fixed length"),
         (FAST, "there is no window aggregate"),
     ],
 )

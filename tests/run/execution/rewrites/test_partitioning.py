@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from meander.run.execution.rewrites import partitioning
 from meander.run.execution.rewrites.partitioning import Partitioning, partitioned, partitions_of
-from meander.run.execution.rewrites.rewrite import Conditions, Engine, PlanRun
+from meander.run.execution.rewrites.rewrite import Conditions, ExecutionPlace, PlanRun
 from meander.run.execution.runner import Task
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER
@@ -61,7 +61,7 @@ def test_partitions_give_together_what_the_batch_gives(spark: SparkSession, text
     assert content(task.stage, ran.result) == content(task.stage, alone.without(task))
     assert [len(runs) for runs in alone.rounds] == [3]
     assert sum(run.rows for run in alone.rounds[0]) == task.rows
-    assert {run.engine for run in alone.rounds[0]} == {Engine.DRIVER}
+    assert {run.place for run in alone.rounds[0]} == {ExecutionPlace.DRIVER}
 
 
 @pytest.mark.parametrize(
@@ -111,19 +111,19 @@ def test_how_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "engine", "text", "rows"),
+    ("now", "place", "text", "rows"),
     [
         (NOW, None, FAST, 39),  # few rows
         (replace(NOW, cores=1), None, FAST, 90),  # one core
-        (NOW, Engine.DRIVER, FAST, 90),  # a partition already
-        (NOW, Engine.EXECUTORS, FAST, 90),  # which partition themselves
+        (NOW, ExecutionPlace.DRIVER, FAST, 90),  # a partition already
+        (NOW, ExecutionPlace.EXECUTORS, FAST, 90),  # which partition themselves
         (replace(NOW, is_refused=lambda stage: True), None, FAST, 90),  # Spark does
         (NOW, None, ALL, 90),  # no plan runs
         (NOW, None, BY_SPEED, 90),  # 0.0 and -0.0 are one key in Spark, two in Arrow
     ],
 )
-def test_what_stays_whole(now: Conditions, engine: Engine | None, text: str, rows: int) -> None:
-    assert leaves_alone(RULE, PlanRun(*task_of(text, rows), engine), now)
+def test_what_stays_whole(now: Conditions, place: ExecutionPlace | None, text: str, rows: int) -> None:
+    assert leaves_alone(RULE, PlanRun(*task_of(text, rows), place), now)
 
 
 @pytest.mark.parametrize(

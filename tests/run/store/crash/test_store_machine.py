@@ -72,7 +72,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        crowded = self.store.state.crowded(2)
+        crowded = [crowd.key for crowd in self.store.state.crowds(2)]
         assert self.store.state.compact(crowded, sorted_rows) == len(crowded)
         for key in crowded:
             self.model.state[key.fragment, key.operator, key.bucket].sort()

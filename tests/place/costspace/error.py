@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.model.errors import InputError
+from meander.model.ids import NodeId
+from meander.model.topology.graph import Topology
 from meander.place.costspace.space import CostSpace
 
 Floats = NDArray[np.float64]
@@ -78,3 +80,15 @@ def violations(latency_ms: Floats, rng: np.random.Generator) -> tuple[float, flo
     excess = (direct - first - second)[real]
     broken = excess > 1e-9
     return float(broken.mean()) if len(excess) else 0.0, float(np.median(excess[broken])) if broken.any() else 0.0
+
+
+def check(space: CostSpace, topology: Topology, samples: int = 64, seed: int = 0) -> ErrorReport:
+    """Error against true path latencies, from some nodes to all."""
+    rng = np.random.default_rng(seed)
+    live = np.flatnonzero(topology.nodes.alive[: topology.nodes.count])
+    some = np.sort(rng.choice(live, min(samples, len(live)), replace=False)) if len(live) else live
+    rows = np.array([topology.latencies_from(NodeId(int(n))) for n in some]).reshape(len(some), topology.nodes.count)
+    start, goal = np.nonzero(np.isfinite(rows) & (rows > 0) & ~np.isnan(space.coordinates[: rows.shape[1], 0]))
+    known = ~np.isnan(space.coordinates[some[start], 0])
+    start, goal = start[known], goal[known]
+    return against(space, some[start], goal, rows[start, goal], *violations(rows[:, some], rng))

@@ -1,0 +1,167 @@
+"""What is built is reachable: no function or class of the product is there for its tests alone.
+
+The references between definitions are read from the source. What runs when a module is imported (tables, decorated
+functions such as commands and routes) is used; so is what something used refers to, there or in the laboratory.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+Name = tuple[str, str]
+"""A module and a name in it; no name for what runs when the module is imported."""
+DEFINITION = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+ALLOWED: dict[Name, str] = {
+    ("meander.coordinator.nova.query", "NovaQuery"): "keeps a running join where it is best: for Nova as a mechanism",
+    ("meander.place.nova.queries.aggregate", "aggregation_tree"): "aggregates as a tree: for Nova as a mechanism",
+    ("meander.place.nova.queries.multiway", "left_deep"): "queries with several joins: for Nova as a mechanism",
+    ("meander.place.nova.queries.multiway", "place_steps"): "queries with several joins: for Nova as a mechanism",
+    ("meander.place.costspace.weighted", "beside"): "metrics beside latency: for Nova as a mechanism",
+    ("meander.place.costspace.weighted", "per_node"): "metrics beside latency: for Nova as a mechanism",
+}
+"""What nothing refers to by its name, and why it is there."""
+
+
+@dataclass
+class Module:
+    """One file: what its names stand for, what it defines, and what each definition refers to."""
+
+    name: str
+    stands_for: dict[str, Name] = field(default_factory=dict)
+    """What was imported, by the name it has here; a module has no name in it."""
+    definitions: dict[str, int] = field(default_factory=dict)
+    """With their lines."""
+    refers: dict[str, list[ast.expr]] = field(default_factory=dict)
+
+
+@functools.cache
+def read(*folders: str) -> dict[str, Module]:
+    found: dict[str, Module] = {}
+    for path in sorted(p for folder in folders for p in (ROOT / folder).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = parsed(name, path.read_text())
+    return found
+
+
+def parsed(name: str, text: str) -> Module:
+    module, tree = Module(name), ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module.stands_for |= {a.asname or a.name: (node.module, a.name) for a in node.names}
+        elif isinstance(node, ast.Import):
+            module.stands_for |= {a.asname or a.name: (a.name, "") for a in node.names}
+    for statement in tree.body:
+        owner = ""
+        if isinstance(statement, DEFINITION):
+            module.definitions[statement.name] = statement.lineno
+            owner = "" if statement.decorator_list and not isinstance(statement, ast.ClassDef) else statement.name
+            if not owner:  # a command, a route
+                module.refers.setdefault("", []).append(ast.Name(statement.name))
+        expressions = [n for n in ast.walk(statement) if isinstance(n, ast.Name | ast.Attribute)]
+        module.refers.setdefault(owner, []).extend(expressions)
+        if not isinstance(statement, ast.FunctionDef):
+            module.refers[owner] += [ast.Name(text) for text in listed(statement)]
+    return module
+
+
+def listed(statement: ast.stmt) -> Iterator[str]:
+    """Names in `__all__`, which a package may load by name."""
+    if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+        yield from ast.literal_eval(statement.value)
+
+
+def meant(modules: dict[str, Module], module: Module, found: ast.expr) -> Name | None:
+    """The definition that a name or `module.name` stands for."""
+    match found:
+        case ast.Name(id=name):
+            if name in module.definitions:
+                return module.name, name
+            return followed(modules, module.stands_for[name]) if name in module.stands_for else None
+        case ast.Attribute(value=value, attr=name):
+            text = ast.unparse(value)
+            home, inner = module.stands_for.get(text, ("", ""))
+            whole = f"{home}.{inner}".rstrip(".")
+            return followed(modules, (whole, name)) if whole in modules else None
+    return None
+
+
+def followed(modules: dict[str, Module], name: Name) -> Name | None:
+    """Where something is defined that a package passes on."""
+    for _ in range(5):
+        module = modules.get(name[0])
+        if module is None:
+            return None
+        if name[1] in module.definitions:
+            return name
+        if name[1] not in module.stands_for:
+            return None
+        name = module.stands_for[name[1]]
+    return None
+
+
+def unused(modules: dict[str, Module], allowed: Iterable[Name] = ()) -> list[str]:
+    waiting: list[Name] = [*((name, "") for name in modules), *allowed]
+    used = set(waiting)
+    while waiting:
+        home, name = waiting.pop()
+        module = modules[home]
+        for expression in module.refers.get(name, ()):
+            other = meant(modules, module, expression)
+            if other is not None and other not in used:
+                used.add(other)
+                waiting.append(other)
+    return [
+        f"{module.name.replace('.', '/')}.py:{line}: {name}"
+        for module in modules.values()
+        for name, line in module.definitions.items()
+        if not name.startswith("__")
+        if (module.name, name) not in used and module.name.startswith("meander")
+    ]
+
+
+def test_everything_is_used() -> None:
+    modules = read("meander", "lab")
+    assert len(modules) > 100
+    found = unused(modules, ALLOWED)
+    assert not found, "nothing uses these; delete them with their tests:\n" + "\n".join(found)
+
+
+def test_the_list_of_exceptions_names_what_is_there_and_unused() -> None:
+    modules = read("meander", "lab")
+    found = set(unused(modules))
+    for home, name in ALLOWED:
+        assert f"{home.replace('.', '/')}.py:{modules[home].definitions[name]}: {name}" in found
+
+
+def test_what_is_used_by_what_is_unused_is_unused() -> None:
+    texts = {
+        "meander.a": "from meander.b import used, Class\n@command\ndef go():\n    used()\ndef alone():\n    helper()\n",
+        "meander.b": "def used():\n    inner()\ndef inner(): ...\nclass Class:\n    def m(self): return used\n",
+        "lab.c": "from meander import b\nb.measured()\n",
+    }
+    texts["meander.a"] += "def helper(): ...\n"
+    texts["meander.b"] += "def measured(): ...\n"
+    texts["meander"] = ""
+    modules = {name: parsed(name, text) for name, text in texts.items()}
+    assert unused(modules) == ["meander/a.py:5: alone", "meander/a.py:7: helper", "meander/b.py:4: Class"]
+
+
+IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyyaml": "yaml"}
+
+
+def test_what_the_product_imports_is_declared_and_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [re.split(r"[=<>~!;\[ ]", line)[0] for line in project["dependencies"]]
+    declared = {IMPORTED_AS.get(name, name) for name in names}
+    optional = {"opentelemetry"}
+    homes = {home.split(".")[0] for m in read("meander").values() for home, _ in m.stands_for.values()}
+    assert homes - sys.stdlib_module_names - {"meander"} - optional == declared
