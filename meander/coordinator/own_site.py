@@ -134,7 +134,9 @@ class OwnSite:
             shared = Broker(host.spark, broker, self._options.broker_settings)
             kafka = KafkaExchange(shared, HOME, self._key, peers.contact)
         driver.agent.connect(peers.asker, kafka)
-        self.outbox = Outbox(self._clients, self._world, lambda: driver.under_way, self._learn, driver.sites_concerned)
+        self.outbox = Outbox(
+            self._clients, self._world, lambda: driver.under_way, self._learn, lambda: driver.participants.concerned
+        )
         driver.connect(self.outbox)
         loop.quarantine.remote = self._remote
         handler = AgentRequestHandler(HOME, driver.agent, peers)

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 from meander.deploy.contexts import Reconfiguration, reconfiguration
-from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Fragment
+from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange
 from meander.deploy.protocols.sms import SMS
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import FragmentId, NodeId, OperatorId
@@ -27,8 +26,7 @@ from meander.reconfigure.open_requests import OpenRequests
 from meander.reconfigure.outbox import Outbox
 from meander.reconfigure.outcome import ReconfigurationOutcome, never_begun
 from meander.reconfigure.overlap import split_times
-from meander.reconfigure.part import Part
-from meander.reconfigure.parts import SiteMap, cut
+from meander.reconfigure.participants import Known, Participants
 from meander.reconfigure.paths import Paths
 from meander.reconfigure.progress import Phase, Progress
 from meander.reconfigure.records import recorded, remote_records
@@ -38,7 +36,7 @@ from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.run.channels.flight.proof import HOME
 from meander.run.failures import reason_of
 from meander.run.fragments.bindings import first_slot
-from meander.run.fragments.retained import bounds_of, forget, keep_only, remember, with_former
+from meander.run.fragments.retained import bounds_of, forget, keep_only, with_former
 from meander.run.host import Host
 from meander.run.installation import install
 from meander.run.store.commit import Commit
@@ -52,7 +50,6 @@ TIMEOUT_S = 60.0
 THREADS = 64
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 """How long a change between hosts waits that was aborted, the first time and at most: at once it would fail again."""
-Known = Mapping[tuple[FragmentId, int], Any]
 
 
 class Driver:
@@ -72,7 +69,6 @@ class Driver:
         background: bool = True,
     ) -> None:
         self.host, self.plan = host, plan
-        self.late: tuple[OperatorId, ...] = tuple(late)
         self.timeout_s, self.clock = timeout_s, clock
         backup = None
         if not replicas or state_strategy(strategy).needs_input:
@@ -88,28 +84,24 @@ class Driver:
             background=background,
         )
         self.agent.overlaps.plan = plan
-        self.sites: dict[FragmentId, str] = {}
-        """The sites of fragments that run at one, or are about to."""
+        self.participants = Participants(host, plan, self.agent, late, paths.topology)
         self.progress: dict[int, Progress] = {}
         self._decided: dict[int, ReconfigurationOutcome | None] = {}
         """Decided, but not everywhere in effect: with the outcome that is told then, unless that was long ago."""
         self._happened: list[ReconfigurationOutcome] = []
         self._aborts: dict[frozenset[OperatorId], int] = {}
         """How often changes of these operators were aborted in a row."""
-        self._relays: set[str] = set()
-        """Sites that something passes through, or once did."""
         self._requests = OpenRequests(InProcess(self.agent))
         self._turn = 0
         self._outbox: Outbox | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._map = SiteMap(paths.topology, lambda node: HOME)
 
     def connect(self, outbox: Outbox) -> None:
         """From now on nodes that a site of the fleet owns are that site's."""
-        fleet, topology = outbox.switchboard.fleet, self._map.topology
+        fleet, topology = outbox.switchboard.fleet, self.participants.map.topology
         self._outbox, self._pool = outbox, ThreadPoolExecutor(THREADS, "driver")
         self._requests = OpenRequests(Network(self.agent, outbox, self._pool))
-        self._map = SiteMap(topology, lambda node: fleet.owner(topology.name(node)) or HOME)
+        self.participants.belong(lambda node: fleet.owner(topology.name(node)) or HOME)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -121,16 +113,22 @@ class Driver:
 
     # ---------------------------------------------------------------- who has what
 
+    @property
+    def sites(self) -> Mapping[FragmentId, str]:
+        """The sites of fragments that run at one, or are about to."""
+        return self.participants.sites
+
+    @property
+    def late(self) -> tuple[OperatorId, ...]:
+        """Sinks that want to know which tuples came too late."""
+        return self.participants.late
+
     def site_of(self, fragment: FragmentId) -> str:
-        return self.sites.get(fragment, HOME)
+        return self.participants.site_of(fragment)
 
     def runs_here(self, fragment: FragmentId) -> bool:
         """Whether a fragment is the own host's to run."""
-        return fragment not in self.sites
-
-    def sites_concerned(self) -> set[str]:
-        """Sites that run or relay something."""
-        return {*self.sites.values(), *self._relays}
+        return fragment not in self.participants.sites
 
     def depends_on_sites(self, number: int) -> bool:
         """Whether a reconfiguration depends on sites, so that nobody should wait for it."""
@@ -171,47 +169,10 @@ class Driver:
         self._go_on(beginning=True)
 
     def _begun(self, each: Reconfiguration, deployment: Deployment, started: float) -> Progress:
-        change = each.change
-        for fragment in change.fragments_after.values() if self._outbox is not None else ():
-            if fragment.id not in change.fragments_before and (site := self._site_for(fragment, change)) != HOME:
-                self.sites[fragment.id] = site
-        parts = cut(each, self.plan, deployment, self.sites, self._map)
-        if HOME in parts:
-            parts[HOME] = own = self._bound(parts[HOME], self.plan)
-            assert own.installation is not None
-            remember(self.plan, own.installation.fragments, change.fragments_after)
-        for part in parts.values():
-            routes = part.routes
-            mine = (*routes.channels.values(), *routes.logs.values(), *routes.state.values())
-            self._relays.update(site for route in mine for site in route)
-        aborts = 0 if parts.keys() == {HOME} else self._aborts.get(change.operators, 0)
+        parts = self.participants.parts_of(each, deployment)
+        aborts = 0 if parts.keys() == {HOME} else self._aborts.get(each.change.operators, 0)
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**aborts) if aborts else 0.0
         return Progress(each, parts, started, time.monotonic() + pause_s if pause_s else 0.0)
-
-    def _site_for(self, fragment: Fragment, change: DeploymentChange) -> str:
-        """Where a new fragment will run: with those it comes from if they are on its node, otherwise at its site.
-
-        A site that takes a node over while something runs there gets what is new on it; what runs stays where it is.
-        """
-        mine = set(fragment.operators)
-        former = [f for f in change.fragments_before.values() if f.node == fragment.node and mine & set(f.operators)]
-        return self.site_of(former[0].id) if former else self._map.site_of(fragment.node)
-
-    def _bound(self, part: Part, plan: GlobalPlan, known: Known | None = None) -> Part:
-        """The own host's part, with its fragments bound: each in the slot of one that it comes from."""
-        routing = self.host.routing
-        before = {o: f.id for f in part.before.values() for o in f.operators}
-        slots: dict[FragmentId, int] = {}
-        for fragment in part.after.values():
-            earlier = next((before[o] for o in fragment.operators if o in before), None)
-            former = None if earlier is None else routing.fragments.get(earlier)
-            kept = self.host.bindings.of(fragment.id)
-            usual = first_slot(fragment.id, routing.slots) if former is None else former.slot
-            slots[fragment.id] = usual if kept is None else kept
-        channels = part.local.channels_after
-        delays = {c.id: self.agent.delay_ms(c) for c in channels.values()}
-        found = install(plan, part.after.values(), channels, slots, delays, self.late, known)
-        return replace(part, installation=found)
 
     # ---------------------------------------------------------------- going on
 
@@ -283,8 +244,7 @@ class Driver:
 
     def _happens(self, progress: Progress, positions: Positions, ended: float) -> None:
         change, outcome = progress.reconfiguration.change, progress.outcome(ended)
-        for fragment in change.fragments_before.keys() - change.fragments_after.keys():
-            self.sites.pop(fragment, None)
+        self.participants.left(change.fragments_before.keys() - change.fragments_after.keys())
         forget(self.plan, change.fragments_before.values())
         self._aborts.pop(change.operators, None)
         if progress.is_alone:
@@ -325,8 +285,7 @@ class Driver:
                 self._outbox.owe_abort(site, number)
         del self.progress[number]
         forget(self.plan, change.fragments_after.values())
-        for fragment in change.fragments_after.keys() - change.fragments_before.keys():
-            self.sites.pop(fragment, None)
+        self.participants.left(change.fragments_after.keys() - change.fragments_before.keys())
         self.let_go_on(change)
         _log.warning("reconfiguration %d was aborted: %s", number, reason)
         return progress.outcome(self.clock(), reason)
@@ -345,8 +304,7 @@ class Driver:
         beside = {key for p in self.progress.values() if p.overlaps for key in p.reconfiguration.change.channels_after}
         for key, channel in channels.items():
             sites = {self.site_of(f) for f in _ends(channel)}
-            route = () if sites == {HOME} else self._map.route_of(channel, self.sites)
-            self._relays.update(route)
+            route = self.participants.route_of(channel)
             if HOME not in sites and key not in beside:
                 records.append(RemoteChannelRecord(channel))
             for site in sites:
@@ -393,7 +351,7 @@ class Driver:
         """
         store, routing, agent = self.host.store, self.host.routing, self.agent
         agent.abort_undecided()
-        self.sites = {f: record.site for f, record in store.records(RemoteFragmentRecord).items()}
+        self.participants.sites = {f: r.site for f, r in store.records(RemoteFragmentRecord).items()}
         deployment = recorded(store)
         bindings = slots or {f: first_slot(f, routing.slots) for f in deployment.fragments}
         delays = {c.id: agent.delay_ms(c) for c in deployment.channels.values()}
@@ -425,10 +383,9 @@ class Driver:
         for number, record in sorted(self.host.store.records(OverlapRecord).items()):
             again = reconfiguration(number, record.change, plan, SMS)
             deployment.apply(record.change)
-            self.sites |= record.sites
-            parts = cut(again, plan, deployment, self.sites, self._map)
+            self.participants.sites |= record.sites
+            parts = self.participants.parts_again(again, deployment, plan, known)
             if HOME in parts:
-                parts[HOME] = self._bound(parts[HOME], plan, known)
                 saved = self.host.store.record(PartRecord, number) or PartRecord(number, {}, is_marked=True)
                 self.agent.resume(parts[HOME], replace(saved, times=record.times))
             self.progress[number] = progress = Progress(again, parts, self.clock())
