@@ -62,8 +62,8 @@ from meander.run.host import Host
 from meander.run.installation import Installation
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
-from meander.run.store.records.reconfigurations import DrainedRecord, PartRecord, ReconfigurationRecord
-from meander.run.store.records.record import Change, forget
+from meander.run.store.records.reconfigurations import DrainedRecord, PartRecord
+from meander.run.store.records.record import Change
 from meander.run.store.records.transport import CopyRecord
 
 _log = logging.getLogger(__name__)
@@ -397,9 +397,7 @@ class Agent:
                 continue
             moving = tuple(h for h in part.handovers if part.is_here(h.target))
             change = InFlightChange(part, Installation((), ()), {}, moving, added=list(record.added))
-            commit = undo([change], store)
-            stale = forget(ReconfigurationRecord, part.number)
-            store.commit(replace(commit, records=(*commit.records, stale)))
+            store.commit(undo([change], store))
         remove_unfinished(store)
 
     def refresh(self) -> None:

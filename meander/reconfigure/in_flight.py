@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meander.deploy.contexts import Handover
@@ -21,7 +21,7 @@ from meander.run.fragments.template import BoundFragment
 from meander.run.installation import OUTSIDE, Installation
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
 from meander.run.store.records.reconfigurations import DrainedRecord, PartRecord, ReconfigurationRecord
-from meander.run.store.records.record import Change, forget, forget_all
+from meander.run.store.records.record import Change, forget_all
 from meander.run.store.store import Store
 
 STAGING = 1 << 40
@@ -105,10 +105,17 @@ class InFlightChange:
         times = dict(self.times) if self.times else None
         return PartRecord(self.number, encode(self.part), self.is_marked, fetched, tuple(self.added), times)
 
+    @property
+    def marked_record(self) -> PartRecord | ReconfigurationRecord:
+        """The same with its markers in the channels; one that is alone can only be aborted, which takes less."""
+        if self.part.is_alone:
+            return ReconfigurationRecord(self.number, self.part.change)
+        return replace(self.record, is_marked=True)
+
     def forgotten(self) -> list[Change]:
         """Forgets what was under way: it is of no use afterwards."""
         drained = forget_all(DrainedRecord, ((self.number, f) for f in self.part.before))
-        return [forget(PartRecord, self.number), *drained]
+        return [(ReconfigurationRecord if self.part.is_alone else PartRecord).forgotten(self.number), *drained]
 
 
 def parts_under_way(store: Store) -> list[tuple[Part, PartRecord]]:

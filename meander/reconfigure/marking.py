@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 from meander.reconfigure.effect import to_be_drained
 from meander.reconfigure.failover import Failover
@@ -53,7 +52,7 @@ def _mark(changes: Sequence[InFlightChange], host: Host, failover: Failover) -> 
         rewire += [Rewire(c.id, c.receiver, is_cut=True) for c in opened.values() if c.is_cut]
         if not change.is_armed:
             rewire += to_be_drained(part, known)
-        records.append(replace(change.record, is_marked=True))
+        records.append(change.marked_record)
     opened_here = [c for change in changes for c in change.part.opened if c.sender not in change.part.change.fragments]
     senders = {c.sender for change in changes for c in change.part.entering} | with_channels(
         routing, opened_here
