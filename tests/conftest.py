@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from meander.model import locks
 from meander.run.session import start_session
 
 # Machines differ and share their cores, so no example has a deadline; a failure prints how to repeat it. In CI the same
@@ -29,3 +30,12 @@ def spark() -> Iterator[SparkSession]:
     session = start_session("meander-tests", cores=2)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _locks_in_order() -> Iterator[None]:
+    """A thread in the background that took locks in a wrong order fails the test during which it did."""
+    yield
+    found = list(locks.violations)
+    locks.violations.clear()
+    assert found == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from meander.membership.addresses import is_everywhere
 from meander.membership.protocol import Epoch
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
+from meander.model.locks import lock
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.reconfigure.driver import Driver
@@ -53,7 +53,7 @@ class Members:
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        self._lock = threading.Lock()
+        self._lock = lock("fleet addresses")
         self._until = 0.0
         self._addresses: dict[str, str] = {}
         self._brokers: dict[str, str] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -42,6 +41,7 @@ from meander.model.demands import check_consistent
 from meander.model.errors import InputError, unknown
 from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged, QueryAdded, QueryRemoved
 from meander.model.ids import OperatorId, QueryId
+from meander.model.locks import lock
 from meander.model.plan import Query
 from meander.place.mechanisms import MECHANISMS
 from meander.run.channels.flight.proof import HOME
@@ -82,7 +82,7 @@ class Service:
         self._things: dict[str, dict[str, float]] = {}
         self._told_things = 0.0
         self._told_health: Any = None
-        self._numbers = threading.Lock()
+        self._numbers = lock("request numbers")
         self._number = 0
 
     # ---------------------------------------------------------------- life

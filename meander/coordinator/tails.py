@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any
 
 import pyarrow as pa
 
+from meander.model.locks import lock
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourcePosition
 from meander.run.connectors.json_rows import json_rows
 
@@ -21,7 +21,7 @@ class Tail:
         self.kept_rows = kept_rows
         self._tables: deque[pa.Table] = deque()
         self._rows = 0
-        self._lock = threading.Lock()
+        self._lock = lock("newest results")
 
     def add(self, table: pa.Table) -> None:
         with self._lock:

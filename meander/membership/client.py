@@ -25,6 +25,7 @@ from meander.membership.http_client import CoordinatorClient, RequestRefusedErro
 from meander.membership.protocol import CLOCK_MS, PROTOCOL, Admission, Code, Description, Epoch, Peer, SiteMeasures
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
+from meander.model.locks import condition
 
 _log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
@@ -71,7 +72,7 @@ class MembershipClient:
         self._membership: Admission | None = None
         self._last_session: str | None = None
         self._refused: RequestRefusedError | None = None
-        self._changed = threading.Condition()
+        self._changed = condition("membership client")
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
         self._pause_s = FIRST_PAUSE_S

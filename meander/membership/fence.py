@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 
 from meander.membership.protocol import Epoch
 from meander.model.errors import InputError
+from meander.model.locks import lock
 
 
 class FencedError(InputError):
@@ -21,7 +21,7 @@ class Fence:
     def __init__(self, path: Path | None = None) -> None:
         """Without a path, it is forgotten with the process."""
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = lock("fence")
         self._newest = _read(path) if path is not None else None
 
     @property

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from meander.membership.protocol import Code
 from meander.model.errors import InputError
+from meander.model.locks import lock
 
 BASE = "/api/v1"
 TIMEOUT_S = 10.0
@@ -50,7 +50,7 @@ class CoordinatorClient:
         self.url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
         self._parts = parts
         self._context = trusting(ca) if parts.scheme == "https" else None
-        self._lock = threading.Lock()
+        self._lock = lock("coordinator client")
         self._connection: HTTPConnection | None = None
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:

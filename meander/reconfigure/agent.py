@@ -11,7 +11,6 @@ back. Slots keep running throughout; Spark does not notice.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from dataclasses import replace
 from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
+from meander.model.locks import reentrant_lock
 from meander.reconfigure import marking
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.effect import rerouted, starts, to_be_drained, undo
@@ -87,7 +87,7 @@ class Agent:
         """`paths` are those of a host that plays many nodes; the nodes of a host without are one process."""
         self.host, self.backup = host, backup
         self.changes: dict[int, InFlightChange] = {}
-        self.changing = threading.RLock()
+        self.changing = reentrant_lock("agent")
         """Held while something changes what runs here."""
         self.failover = Failover(host, paths, backup, has_copies=has_copies)
         self.mover = StateMover(host, paths, strategy, clock, background=background)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from meander.membership.protocol import PROTOCOL, Epoch
+from meander.model.locks import lock
 from meander.run.channels.flight.client import AwayError, FlightClient
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, proof
 
@@ -39,7 +39,7 @@ class ClientPool:
         self.fleet, self._home_key, self._authority = fleet, home_key, authority
         self._home_broker = home_broker
         self.home_address: str | None = None
-        self._lock = threading.Lock()
+        self._lock = lock("client pool")
         self._askers: dict[str, FlightClient] = {}
 
     def order(self, site: str, action: str, body: Mapping[str, Any]) -> Any:

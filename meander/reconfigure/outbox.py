@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future
@@ -17,6 +16,7 @@ from typing import Any
 from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
+from meander.model.locks import lock
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.fleet import ClientPool
 from meander.reconfigure.messages import (
@@ -58,7 +58,7 @@ class Outbox:
         self._under_way, self._own, self._concerned = under_way, own, concerned
         self._seen: dict[str, tuple[str, str]] = {}
         self._peers_of: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = lock("outbox")
         self._effects: dict[str, dict[int, Positions]] = {}
         self._aborts: dict[str, set[int]] = {}
         self._routes: dict[str, dict[ChannelId, tuple[Channel, Route]]] = {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
+from meander.model.locks import lock
 from meander.run.channels.flight.client import AwayError, FlightClient
 from meander.run.channels.flight.proof import PeerAddress
 from meander.run.store.commit import Commit
@@ -19,7 +19,7 @@ class PeerDirectory:
     def __init__(self, store: Store, me: str, authority: bytes | None = None) -> None:
         """`authority` signs everybody's certificates, where there are some."""
         self._store, self._me, self._authority = store, me, authority
-        self._lock = threading.Lock()
+        self._lock = lock("peers")
         self._askers: dict[str, FlightClient] = {}
         saved = store.record(PeersRecord)
         self._known = {} if saved is None else {s: PeerAddress(*found) for s, found in saved.contacts.items()}

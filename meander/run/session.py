@@ -10,7 +10,6 @@ name does not resolve. Executors on other machines have to reach the driver, so 
 import logging
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -23,6 +22,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from meander.model.errors import OutsideError
+from meander.model.locks import reentrant_lock
 from meander.run.guest_session import GuestSession, guest_of
 from meander.run.java import java_home_for_spark
 from meander.run.java_errors import said
@@ -104,7 +104,7 @@ def is_on_this_machine(master: str) -> bool:
 
 _own: SparkSession | None = None
 """The session of this process that is Meander's, if there is one: it has started Spark, or is a guest."""
-_choosing = threading.RLock()
+_choosing = reentrant_lock("session")
 
 
 def start_session(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
+from meander.model.locks import lock
 from meander.run.session import active, leave_alone
 from meander.run.slot_process import register
 from meander.run.step.step_lock import StepLock
@@ -102,7 +102,7 @@ class Slot:
             self._signal.write_bytes(_NUMBER.pack(0))
         self._number = read_signal(str(self._signal))
         self._file = os.open(self._signal, os.O_WRONLY)
-        self._waking = threading.Lock()
+        self._waking = lock("slot wake")
         self.writer = self._writer()
 
     def _writer(self) -> Writer:

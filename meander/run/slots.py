@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from meander.model.errors import OutsideError
 from meander.model.ids import FragmentId
+from meander.model.locks import lock
 from meander.run.java_errors import said
 from meander.run.session import has_ended
 from meander.run.slot import OnBatch, Slot
@@ -86,7 +87,7 @@ class Slots:
         self._spark, self._linger_ms, self._housekeeping = spark, linger_ms, housekeeping
         self._stopping = threading.Event()
         self._waker = threading.Thread(target=self._wake_slots, name="waker", daemon=True)
-        self._counting = threading.Lock()
+        self._counting = lock("host totals")
 
     def start(self) -> None:
         """Starts the streaming queries; those that do not start are tried again."""

@@ -24,6 +24,7 @@ from meander.membership.fence import Fence, FencedError
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import Description, SiteMeasures
 from meander.model.errors import InputError
+from meander.model.locks import lock
 from meander.model.plain import from_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.reconfigure.agent import Agent
@@ -99,7 +100,7 @@ class Site(MembershipListener):
         self._fed: dict[str, Stream] | None = None
         """The streams that are taken in, as they were when that began."""
         self._sinks: dict[str, SinkTarget] = {}
-        self._feeding = threading.Lock()
+        self._feeding = lock("site ingest")
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="site", daemon=True)
         self.refusal: str | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from pathlib import Path
 from typing import Any
+
+from meander.model.locks import lock
 
 NEWEST = -1
 """Instead of a sequence number: the newest events."""
@@ -20,7 +21,7 @@ class EventHistory:
         self._db = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False, timeout=5.0
         )
-        self._lock = threading.Lock()
+        self._lock = lock("event history")
 
     def close(self) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 
 from meander.coordinator.membership.store import AuditEntry, MembershipStore
+from meander.model.locks import lock
 
 _log = logging.getLogger(__name__)
 EVERY_S = 0.2
@@ -22,7 +23,7 @@ class Auditor:
         self._waiting: deque[AuditEntry] = deque()
         self._dropped = 0
         self._ending = threading.Event()
-        self._writing = threading.Lock()
+        self._writing = lock("audit")
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
 
     def start(self) -> None:

@@ -6,7 +6,6 @@ which alone knows what the topology is at that moment; one that cannot be carrie
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from meander.coordinator.core import Core
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.membership.topology_projection import TopologyProjection, Value
 from meander.model.errors import InputError
+from meander.model.locks import lock
 
 Done = Future[None]
 
@@ -36,7 +36,7 @@ class MembershipEvents:
 
     def __init__(self, store: MembershipStore, reader: ChangeReader) -> None:
         self._store, self._reader = store, reader
-        self._lock = threading.Lock()
+        self._lock = lock("membership events")
         self._waiting: list[_Change] = []
 
     def come(self, core: Core, nodes: Sequence[Mapping[str, Any]]) -> Done:

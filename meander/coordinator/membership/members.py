@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from meander.coordinator.problems import not_found
 from meander.membership.fence import refusal
 from meander.membership.protocol import HEARTBEAT_MS, PROTOCOL, SESSION_TIMEOUT_MS, Code, Description, Epoch, Peer
 from meander.model.errors import InputError, unknown
+from meander.model.locks import reentrant_lock
 from meander.run.reporting.host_report import HostReport
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Membership:
         """Called after the state of a site changed, from whichever thread changed it."""
         self.stepped_down: str | None = None
         self._events, self._wall_ms, self._monotonic, self._on_step_down = events, wall_ms, monotonic, on_step_down
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("members")
         self._core: Core | None = None
         self._claims = store.claims()
         now = monotonic()

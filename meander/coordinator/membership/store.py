@@ -11,7 +11,6 @@ import json
 import math
 import secrets
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -24,6 +23,7 @@ from meander.coordinator.ledger.migrations import migrate
 from meander.coordinator.problems import conflict, not_found
 from meander.membership.protocol import Epoch
 from meander.model.errors import InputError, unknown
+from meander.model.locks import lock, reentrant_lock
 from meander.model.topology.graph import Link
 
 ANONYMOUS = "anonymous"
@@ -87,7 +87,7 @@ class MembershipStore:
             migrate(self._db)
         except sqlite3.DatabaseError as error:
             raise InputError(f"this is no ledger: {error}; restore a backup", str(path)) from None
-        self._lock, self._looking = threading.RLock(), threading.Lock()
+        self._lock, self._looking = reentrant_lock("membership store"), lock("membership store reads")
         self._looker = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         self._written = 0
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Any
+
+from meander.model.locks import lock
 
 KEPT = 8192
 PAUSE_S = 0.05
@@ -37,7 +38,7 @@ class Hub:
         self.epoch = epoch
         self._messages: deque[HubMessage] = deque(maxlen=kept)
         self._last = 0
-        self._lock = threading.Lock()
+        self._lock = lock("hub")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakers: set[asyncio.Event] = set()
         self._woken = False

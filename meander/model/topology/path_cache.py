@@ -7,12 +7,12 @@ and is checked against the newer ones when it is asked for. Threads that place c
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meander.model.ids import NodeId
+from meander.model.locks import lock
 
 if TYPE_CHECKING:
     from meander.model.topology.graph import Topology
@@ -49,7 +49,7 @@ class PathCache:
         self._of_node: defaultdict[NodeId, set[tuple[NodeId, NodeId]]] = defaultdict(set)
         self._additions: list[tuple[NodeId, NodeId, float]] = []
         self._forgotten = 0
-        self._lock = threading.Lock()
+        self._lock = lock("path cache")
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -9,7 +9,6 @@ all locks, so no amender starves. Locks are striped: many nodes, few locks, alwa
 from __future__ import annotations
 
 import random
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from meander.model.ids import NodeId
+from meander.model.locks import lock
 from meander.place.amenders.amendment import AmendmentDraft
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
@@ -43,7 +43,7 @@ class Locks:
 
     def __init__(self, stripes: int = STRIPES) -> None:
         self.count = stripes
-        self._locks = [threading.Lock() for _ in range(stripes)]
+        self._locks = [lock("amender stripe") for _ in range(stripes)]
 
     def stripes(self, nodes: Iterable[NodeId]) -> list[int]:
         return sorted({node % self.count for node in nodes})

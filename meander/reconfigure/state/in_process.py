@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from meander.model.errors import InputError
+from meander.model.locks import reentrant_lock
 from meander.reconfigure.state.hops import Forwarding, Timetable
 from meander.reconfigure.state.job import Job, MoveState
 from meander.reconfigure.state.sink import StateSink
@@ -51,7 +52,7 @@ class Migration:
         self._under_way: deque[tuple[float, bytes]] = deque()
         self._state = MoveState.WAITING
         self._started_ms = self._ended_ms = 0.0
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("state move")
         self._wake, self._ended = threading.Event(), threading.Event()
 
     @property

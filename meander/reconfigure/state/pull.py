@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
+from meander.model.locks import lock
 from meander.reconfigure.state.job import MoveState
 from meander.reconfigure.state.sink import StateSink
 from meander.reconfigure.state.transfer import TransferError
@@ -52,7 +53,7 @@ class StatePull:
         self._total = 0
         self._state = MoveState.DONE if self._sink.complete else MoveState.WAITING
         self._stopping, self._ended = threading.Event(), threading.Event()
-        self._taking = threading.Lock()
+        self._taking = lock("state pull")
         self._pieces: ReceivedParts | None = None
         self._thread = threading.Thread(target=self._run, name=f"state {number}.{place}", daemon=True)
 

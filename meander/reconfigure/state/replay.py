@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
+from meander.model.locks import lock
 from meander.reconfigure.state.hops import Hop, Timetable
 from meander.reconfigure.state.in_process import monotonic_ms
 from meander.reconfigure.state.job import Job, MoveState
@@ -119,7 +120,7 @@ class StateReplay:
         silent = replace(given.installed, slot=0, ports=self._channels, outputs=outputs, late={}, is_beside=True)
         routing.install([silent])
         self._stepper = Stepper(job.target, routing, given.runner, given.most_rows, given.idle_timeout_ms)
-        self._lock = threading.Lock()
+        self._lock = lock("state replay")
         self._ended = threading.Event()
 
     @property

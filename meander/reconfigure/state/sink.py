@@ -6,10 +6,10 @@ already; the store knows both after a restart too. A cancelled transfer leaves n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
 from meander.model.ids import FragmentId
+from meander.model.locks import lock
 from meander.reconfigure.state.transfer import (
     Arrival,
     TransferError,
@@ -32,7 +32,7 @@ class StateSink:
         self.rows = 0
         self._complete = is_complete(store, fragment, transfer)
         self._cancelled = is_cancelled(store, fragment, transfer)
-        self._lock = threading.Lock()
+        self._lock = lock("state sink")
 
     @property
     def complete(self) -> bool:

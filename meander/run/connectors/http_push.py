@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from meander.model.errors import InputError
+from meander.model.locks import lock
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
 from meander.run.connectors.formats import Format, Parsed, joined
@@ -53,7 +54,7 @@ class HttpPush:
         self.timeout_s = (options.duration("timeout", 30_000) or 0) / 1000
         self._format = Format(stream)
         self._dealer = Dealer(stream, None)
-        self._lock = threading.Lock()
+        self._lock = lock("http source")
         self._queue: deque[Posted] = deque()
         self._taken: list[Posted] = []
         self._clients: dict[str, int] = {}

@@ -8,7 +8,6 @@ source that Spark can replay.
 from __future__ import annotations
 
 import shutil
-import threading
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from meander.model.errors import InputError
+from meander.model.locks import condition
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
 from meander.run.connectors.formats import Format, joined
@@ -55,7 +55,7 @@ class SparkSource:
         plain = {k: v for k, v in stream.options.items() if k == "node_column"}
         self._format = Format(Stream(stream.name, stream.schema, stream.event_time, stream.nodes, 1.0, plain))
         self._query: StreamingQuery | None = None
-        self._changed = threading.Condition()
+        self._changed = condition("spark source")
         self._waiting: tuple[int, pa.Table] | None = None
         self._done, self._dealt, self._polled = -1, 0, False
         self._closed = False

@@ -19,6 +19,7 @@ from types import TracebackType
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
+from meander.model.locks import reentrant_lock
 from meander.run.connectors import sink_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, Surroundings
 from meander.run.delivery.latency import LatencyHistogram, Percentiles
@@ -66,7 +67,7 @@ class Delivery:
         self._around = surroundings or Surroundings(Path.cwd(), Path.cwd() / "work")
         self._tasks: dict[str, SinkTask] = {}
         self._latency: dict[str, LatencyHistogram] = {}
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("delivery")
         """Of the table of sink bindings; never held while a sink is at work."""
         self._stopping = threading.Event()
         self._carrier: threading.Thread | None = None

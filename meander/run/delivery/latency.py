@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 import numpy as np
 
+from meander.model.locks import lock
 from meander.run.channels.base import Int64s
 
 _EDGES = np.unique(np.concatenate([np.arange(50), np.geomspace(50, 7 * 86_400_000, 740)]).astype(np.int64))
@@ -27,7 +27,7 @@ class LatencyHistogram:
     """Counts latencies, from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock("latency")
         self._counts = np.zeros(_EDGES.size, np.int64)
         self._most = 0
 

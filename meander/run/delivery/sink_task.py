@@ -4,7 +4,6 @@ they do not help."""
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.model.errors import InputError
+from meander.model.locks import lock
 from meander.run.channels.base import Chunk
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourcePosition
 from meander.run.connectors.options import ConnectorOptions
@@ -65,7 +65,7 @@ class SinkTask:
         self._attempts = self._failures = 0
         self._retry_ms = 0
         self.paused: str | None = None
-        self._turn = threading.Lock()
+        self._turn = lock("sink task")
         """Held while the sink is at work."""
         self._began: float | None = None
         self._rows_at_work = 0

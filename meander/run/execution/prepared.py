@@ -13,7 +13,6 @@ here, goes the plain way.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from meander.model.locks import lock
 from meander.run.execution.executors.runner import ExecutorsRunner, has_executors
 from meander.run.execution.prepared_plan import PREFIX, NotRepeatableError, PreparedPlan, exchange_folder
 from meander.run.execution.rewrites import BATCH, COLUMNS, ROUND
@@ -83,7 +83,7 @@ class PreparedRunner:
         self._runs: Counter[str] = Counter()
         self.evicted = 0
         """Plans that were given up because nothing used them any more."""
-        self._lock = threading.Lock()
+        self._lock = lock("prepared plans")
         self.conditions = Conditions(
             usable_cores() if cores is None else cores,
             None if self._executors is None else self._executors.least_rows,

@@ -10,7 +10,6 @@ with compiles it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -20,12 +19,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from meander.model.locks import lock
+
 SOURCE = "DriverPlan.java"
 
 AS_JOBS = "spark.meander.batchesAsJobs"
 """A setting of Spark's: "true" makes a job of every run, for those who want to see them in Spark's own tools."""
 
-_compiling = threading.Lock()
+_compiling = lock("plan compiler")
 
 
 class SwappableInput(NamedTuple):

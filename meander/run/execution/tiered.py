@@ -8,13 +8,13 @@ stage made of known operators can run at once. A stage that runs often so gets i
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
 
+from meander.model.locks import lock
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.rewrites import READINESS
 from meander.run.execution.rewrites.operator_at_a_time import OFTEN, operator_stages, runs_by_operator
@@ -36,7 +36,7 @@ class TieredRunner:
         self._runs: dict[str, int] = {}
         """Runs by operator, by the stage's key."""
         self._asked_for: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = lock("tiered plans")
         self._beside = ThreadPoolExecutor(1, "plans")
 
     def warm_up(self, stages: Iterable[Stage]) -> None:

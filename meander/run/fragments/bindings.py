@@ -7,11 +7,11 @@ number of slots than before deals its fragments out anew.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
 from meander.model.ids import FragmentId
+from meander.model.locks import lock
 from meander.run.fragments.routing import Installed, Routing
 from meander.run.store.commit import Commit
 from meander.run.store.records.deployment import SlotCountRecord, SlotRecord
@@ -30,7 +30,7 @@ class Bindings:
         self.store, self.routing = store, routing
         self.is_kept = routing.slots > 1
         """Whether anything is written down: not where slots take fragments from each other before every step."""
-        self._lock = threading.Lock()
+        self._lock = lock("bindings")
         self._seen = 0
         self._fits = _slot_count(store) == routing.slots
 

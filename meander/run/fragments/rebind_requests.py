@@ -9,13 +9,13 @@ with another slot already, is sent on; one that has been overtaken by a newer on
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
+from meander.model.locks import lock
 from meander.run.fragments.routing import Routing
 
 
@@ -37,7 +37,7 @@ class Requests:
         self._mail: tuple[deque[Request], ...] = tuple(deque() for _ in range(routing.slots))
         self._newest: dict[FragmentId, Request] = {}
         """Of each fragment for which a request is open."""
-        self._asking = threading.Lock()
+        self._asking = lock("rebind requests")
         self._numbers = itertools.count(1)
 
     def ask(self, slots: Mapping[FragmentId, int]) -> None:

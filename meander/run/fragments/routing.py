@@ -7,7 +7,6 @@ fragments of one template at one depth of the dataflow; they run as one frame.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ import pyarrow as pa
 from meander.deploy.markers import Marker
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId, FragmentId, OperatorId
+from meander.model.locks import lock
 from meander.run.channels.base import Int64s
 from meander.run.failures import Cause
 from meander.run.fragments.template import BoundFragment, Template
@@ -146,7 +146,7 @@ class Routing:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.version = 0
-        self._lock = threading.Lock()
+        self._lock = lock("routing")
         self._fragments: dict[FragmentId, Installed] = {}
         self._groups: dict[int, tuple[Group, ...]] | None = {}
         """None when a change came after they were last asked for, as is `_depths` when wires changed."""

@@ -17,6 +17,7 @@ from types import TracebackType
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
+from meander.model.locks import reentrant_lock
 from meander.model.streams import Stream
 from meander.run.connectors import source_for
 from meander.run.connectors.base import SourceConnector, Surroundings
@@ -78,7 +79,7 @@ class Ingest:
         self._tasks = {
             s.name: SourceTask(s, given.get(s.name) or source_for(s, around), store, around.work) for s in streams
         }
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("ingest")
         self._ticks = self._paused_ticks = self._refused = 0
         self._told: set[str] = set()
         """Refusals that have been logged already."""

@@ -7,12 +7,12 @@ that is the price of having no binding.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
+from meander.model.locks import lock
 from meander.run.channels.base import Exchange
 from meander.run.fragments.rebind_requests import Requests
 from meander.run.fragments.routing import Group, Installed, Routing
@@ -26,7 +26,7 @@ class SharedQueue(Requests):
     def __init__(self, routing: Routing, exchange: Exchange, step_locks: Sequence[StepLock]) -> None:
         super().__init__(routing)
         self.exchange, self.step_locks = exchange, step_locks
-        self._taking = threading.Lock()
+        self._taking = lock("shared queue")
 
     def are_waiting(self, slot: int) -> bool:
         if super().are_waiting(slot):

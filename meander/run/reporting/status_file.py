@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from meander.model.errors import InputError
+from meander.model.locks import lock
 from meander.run.process import is_running
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class StatusFile:
         self.path, self.ask, self.interval_s = directory / NAME, ask, interval_s
         self.phase = RunPhase.RUNNING
         self._started = time.time()
-        self._writing = threading.Lock()
+        self._writing = lock("status file")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
 

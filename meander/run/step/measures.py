@@ -8,13 +8,13 @@ of a fragment count: older ones fade as new ones come. Waiting tuples are not co
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from meander.model.ids import FragmentId
+from meander.model.locks import lock
 from meander.run.channels.base import Exchange, Int64s
 from meander.run.fragments.loads import Floats, Loads, faded
 from meander.run.fragments.routing import Installed, Routing
@@ -67,7 +67,7 @@ class StepMeasures:
 
     def __init__(self, window: int = WINDOW) -> None:
         self.window = window
-        self._lock = threading.Lock()
+        self._lock = lock("step measures")
         self._rows: dict[int, int] = {}
         self._tuples = np.zeros(64)
         self._seconds = np.zeros(64)

@@ -10,10 +10,10 @@ of its fragment go on.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 
 from meander.model.ids import FragmentId, OperatorId
+from meander.model.locks import lock
 from meander.run.failures import Failure
 from meander.run.fragments.routing import Installed, Pause, Routing
 
@@ -33,7 +33,7 @@ class Retries:
         self.routing, self.clock = routing, clock
         self._tries: dict[FragmentId, int] = {}
         self._most_rows: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = lock("retries")
 
     def most_rows(self, template: str, usual: int) -> int:
         """Tuples that a step of a template's fragments reads at most."""

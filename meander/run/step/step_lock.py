@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 from types import TracebackType
+
+from meander.model.locks import condition, given_back, taken, taking
+
+NAME = "slot step"
 
 
 class StepLock:
     """A lock that is fair: a slot that takes it again and again does not starve others."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = condition("step lock turn")
         self._next = self._serving = 0
 
     def locked(self) -> bool:
         return self._next != self._serving
 
     def __enter__(self) -> None:
+        taking(NAME)
         with self._changed:
             mine = self._next
             self._next += 1
             self._changed.wait_for(lambda: self._serving == mine)
+        taken(NAME)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -28,13 +33,16 @@ class StepLock:
         self.leave()
 
     def try_enter(self) -> bool:
-        """Enters if the lock is free and no thread waits; returns whether it did. To be left with `leave`."""
+        """Enters if no thread is there or waits; says whether it did. To be left with `leave`."""
         with self._changed:
             free = self._next == self._serving
             self._next += free
-            return free
+        if free:
+            taken(NAME)
+        return free
 
     def leave(self) -> None:
+        given_back(NAME)
         with self._changed:
             self._serving += 1
             self._changed.notify_all()

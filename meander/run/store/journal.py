@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -18,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from meander.model.locks import lock
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Frame, FrameFault, Place, Section, checksum, encode, later_frames, scan
 
@@ -109,7 +109,7 @@ class Journal:
         self._descriptor = -1
         self._number = 0  # of the next record
         self._settled = 0  # all records below are durable
-        self._syncing = threading.Lock()
+        self._syncing = lock("journal sync")
         self._broken: str | None = None
         self.frames_in_segment = 0
         self.snapshot_bytes = 0

@@ -17,6 +17,7 @@ import numpy as np
 
 from meander.model.clock import wall_clock_ms
 from meander.model.ids import FragmentId
+from meander.model.locks import reentrant_lock
 from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
@@ -77,7 +78,7 @@ class Store:
 
     def __init__(self, journal: Journal, options: StoreOptions, clock: Callable[[], int]) -> None:
         """Use `Store.open`."""
-        self.lock = threading.RLock()
+        self.lock = reentrant_lock("store")
         self.changed = threading.Condition(self.lock)
         self.options = options
         self._clock = clock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from meander.model.errors import InputError
+from meander.model.locks import lock
 from meander.run.channels.flight.proof import FOR, ROUTE, SIGNED, PeerAddress, signature
 
 ORDER_S = 15.0
@@ -45,7 +45,7 @@ class FlightClient:
         """`authority` is the certificate that signed the other's; needed where addresses have TLS."""
         self.peer, self._me, self._authority = peer, me, authority
         self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {peer.proof}".encode())]
-        self._lock = threading.Lock()
+        self._lock = lock("flight client")
         self._client: Any = None
 
     def order(self, action: str, body: Mapping[str, Any], timeout_s: float | None = None) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
+from meander.model.locks import lock
 from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError, get_along
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch
 from meander.run.store.commit import Commit, CommitConflictError
@@ -82,7 +83,7 @@ class Pulling:
         """Damaged ranges, reported to the sender with the next request."""
         self._threads: dict[Route, threading.Thread] = {}
         self._routes: dict[Route, tuple[ChannelId, ...]] = {}
-        self._lock = threading.Lock()
+        self._lock = lock("pulling")
         self._stopping = threading.Event()
 
     def refresh(self) -> None:

@@ -6,9 +6,10 @@ Clients without a valid proof count as one, whatever name they give; all others 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
+
+from meander.model.locks import lock
 
 _log = logging.getLogger(__name__)
 EVERY_S = 60.0
@@ -21,7 +22,7 @@ class Refusals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = lock("refusals")
         self._told: dict[tuple[str | None, str], float] = {}
         self.count = 0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from py4j.protocol import STATIC_PREFIX, Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from meander.model.locks import lock
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.kafka.address import addresses
 from meander.run.channels.kafka.connector import use
@@ -87,7 +87,7 @@ class Broker:
         """`settings` are more settings of Kafka's clients, such as how to show who we are."""
         self.address = address
         self._spark, self._settings = spark, {"bootstrap.servers": address, **(settings or {})}
-        self._lock = threading.Lock()
+        self._lock = lock("broker")
         self._client: Any = None
         self._in_doubt = True
 

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from meander.model.locks import lock
 from meander.run.channels.flight.client import AwayError
 from meander.run.java_errors import said
 
@@ -30,7 +31,7 @@ KNOWN = (
 """The classes that the connector needs and Spark has."""
 PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 QUIET = 0
-_fetching = threading.Lock()
+_fetching = lock("kafka connector")
 _threads = threading.local()
 
 

@@ -7,7 +7,6 @@ of when the reader has processed it: a broker that loses records gets them again
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
+from meander.model.locks import lock
 from meander.run.channels.flight.puller import AHEAD_RECORDS
 from meander.run.channels.flight.ranges import ChannelRange, to_batch
 from meander.run.channels.flight.server import PullRequest
@@ -56,7 +56,7 @@ class TopicPublisher:
         """`link` gives the way to a reader, or None when it does not share the broker (any more)."""
         self._store, self._broker, self._link, self._may_pull = store, broker, link, may_pull
         self._ahead = ahead_records
-        self._lock = threading.Lock()
+        self._lock = lock("publisher")
         self._requests: dict[str, dict[ChannelId, PublishRequest]] = {}
         self._written: dict[str, tuple[str, int]] = {}
         """By reader: the topic, and the offset behind the last record, after the last round."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from meander.model.locks import lock
 from meander.run.channels.flight.proof import PeerAddress, is_proof, proof
 
 EXECUTOR = "executor"
@@ -50,7 +50,7 @@ class PartsServer(flight.FlightServerBase):  # type: ignore[misc]
         self.contact = PeerAddress(f"grpc://{host}:{self.port}", proof(key, EXECUTOR))
         self._offered: dict[str, Sequence[pa.Table]] = {}
         self._brought: dict[str, dict[Attempt, list[pa.RecordBatch]]] = {}
-        self._lock = threading.Lock()
+        self._lock = lock("parts server")
 
     def offer(self, tables: Sequence[pa.Table]) -> str:
         """Lets executors fetch these; gives the batch's name."""
