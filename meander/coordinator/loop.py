@@ -26,7 +26,7 @@ from meander.place.difference import Difference
 from meander.place.engine import BatchReport, Engine
 from meander.place.sharing import forget
 from meander.place.validate import validate as validate_catalog
-from meander.reconfigure.driver import Driver
+from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.paths import Paths
 from meander.reconfigure.validate import Expected, expected

@@ -19,11 +19,11 @@ from meander.model.ids import FragmentId, OperatorId
 from meander.model.locks import lock
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
-from meander.reconfigure.driver import Driver
-from meander.reconfigure.fleet import ClientPool, Fleet
-from meander.reconfigure.outbox import Outbox
-from meander.reconfigure.peers import PeerDirectory
-from meander.reconfigure.request_handler import AgentRequestHandler
+from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.request_handler import AgentRequestHandler
+from meander.reconfigure.driver.driver import Driver
+from meander.reconfigure.driver.fleet import ClientPool, Fleet
+from meander.reconfigure.driver.outbox import Outbox
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.flight.proof import HOME, key_of
 from meander.run.channels.flight.server import FlightServer

@@ -1,1 +1,1 @@
-"""Reconfigurations that touch several sites: cut into shares, driven step by step, decided once."""
+"""Reconfigurations: running fragments get from one deployment to the next, by one protocol on every host."""

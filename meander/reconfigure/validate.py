@@ -12,7 +12,7 @@ from meander.deploy.fragments import Channel, Deployment, DeploymentChange, Frag
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.operators import Sink, Source
-from meander.reconfigure.in_flight import REBUILT
+from meander.reconfigure.agent.in_flight import REBUILT
 from meander.run.installation import OUTSIDE
 from meander.run.reporting.inventory import FragmentFacts, Inventory
 from meander.run.step.bases import BASES

@@ -27,9 +27,9 @@ from meander.model.errors import InputError
 from meander.model.locks import lock
 from meander.model.plain import from_plain
 from meander.model.streams import SinkTarget, Stream
-from meander.reconfigure.agent import Agent
-from meander.reconfigure.peers import PeerDirectory
-from meander.reconfigure.request_handler import AgentRequestHandler
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.request_handler import AgentRequestHandler
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.channels.flight.proof import key_of
 from meander.run.channels.flight.server import FlightServer

@@ -14,7 +14,7 @@ from meander.cli.changes import read_events
 from meander.cli.client import connect
 from meander.cli.main import app
 from meander.model.errors import InputError
-from meander.reconfigure.failover import GONE
+from meander.reconfigure.agent.failover import GONE
 from meander.run.failures import Cause
 from meander.run.fragments.routing import Pause
 from tests.api.conftest import Until

@@ -14,9 +14,9 @@ from meander.deploy.protocols.sms import SMS
 from meander.model.events import NodeRemoved, PlacementChanged
 from meander.model.ids import OperatorId
 from meander.model.operators import WindowAggregate, WindowJoin
-from meander.reconfigure.agent import Agent
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.peers import PeerDirectory
 from meander.reconfigure.messages import Abort
-from meander.reconfigure.peers import PeerDirectory
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.host import Host, HostOptions

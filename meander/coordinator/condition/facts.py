@@ -10,7 +10,7 @@ from meander.coordinator.loop import PlacementLoop
 from meander.model.demands import Demand
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import Sink, Source, describe
-from meander.reconfigure.failover import GONE
+from meander.reconfigure.agent.failover import GONE
 from meander.run.channels.flight.proof import HOME
 from meander.run.installation import OUTSIDE
 from meander.run.reporting.backlog import ChannelFlow

@@ -20,8 +20,8 @@ from meander.run.execution.prepared import PreparedRunner
 from meander.run.store.records.decisions import TransitionRecord
 from meander.run.store.records.reconfigurations import OverlapRecord
 from meander.run.store.store import Store
+from tests.reconfigure.agent.test_agent import Bomb, CrashError
 from tests.reconfigure.moving import MovingPlane
-from tests.reconfigure.test_reconfigurator import Bomb, CrashError
 
 NAMES = ("bottom_up", "top_down", "random")
 ONE_STREAM = (

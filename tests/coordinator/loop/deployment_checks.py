@@ -13,7 +13,7 @@ from typing import Any
 from meander.deploy.fragments import Channel
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import STATEFUL, Sink, Source
-from meander.reconfigure.failover import GONE
+from meander.reconfigure.agent.failover import GONE
 from meander.run.installation import OUTSIDE
 from meander.run.step.bases import BASES, base_of
 from meander.run.store.records.deployment import (

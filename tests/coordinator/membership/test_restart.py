@@ -20,7 +20,7 @@ from meander.membership.fence import Fence
 from meander.membership.http_client import CoordinatorClient, UnreachableError
 from meander.membership.protocol import Description
 from meander.model.errors import InputError
-from meander.reconfigure.fleet import ClientPool
+from meander.reconfigure.driver.fleet import ClientPool
 from tests.api.conftest import Until
 from tests.api.test_sites import Heard
 from tests.coordinator.world import write_world

@@ -21,7 +21,7 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, OperatorId, QueryId
 from meander.model.operators import Source, WindowAggregate
 from meander.place.mechanisms import mechanism
-from meander.reconfigure import driver as reconfigure
+from meander.reconfigure.driver import driver as reconfigure
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.runner import Ran, Task
 from meander.run.failures import Cause
@@ -34,8 +34,8 @@ from meander.run.resuming import resume
 from meander.run.step.retries import PAUSE_PER_TRY
 from meander.run.store.commit import Commit, RemoveChannel
 from meander.run.store.store import Store
+from tests.reconfigure.agent.test_agent import Bomb, CrashError
 from tests.reconfigure.moving import MovingPlane
-from tests.reconfigure.test_reconfigurator import Bomb, CrashError
 from tests.run.harness import CARS, SINKS, STREAMS, rows_of
 from tests.run.user_functions import FLAG
 

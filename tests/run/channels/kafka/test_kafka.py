@@ -14,7 +14,7 @@ from meander.deploy.markers import Marker, MarkerAction
 from meander.model.events import PlacementChanged
 from meander.model.ids import ChannelId, FragmentId
 from meander.model.operators import WindowAggregate
-from meander.reconfigure.effect import starts
+from meander.reconfigure.agent.effect import starts
 from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.channels.flight import client as flight_client
 from meander.run.channels.flight import puller as flight_puller
@@ -33,8 +33,8 @@ from meander.run.store.journal import JournalError
 from meander.run.store.records.record import forget
 from meander.run.store.records.transport import CopyRecord, ReaderRecord, TopicRecord
 from meander.run.store.store import Store
-from tests.reconfigure.driver_plane import SpreadPlane
-from tests.reconfigure.test_driver import QUERY
+from tests.reconfigure.driver.driver_plane import SpreadPlane
+from tests.reconfigure.driver.test_driver import QUERY
 from tests.run.channels.kafka.broker import RealBroker, real_broker
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
 

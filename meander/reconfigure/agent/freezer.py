@@ -12,7 +12,7 @@ from meander.deploy.fragments import DeploymentChange
 from meander.deploy.freezing import heirs, may_freeze
 from meander.deploy.markers import Marker
 from meander.model.ids import FragmentId
-from meander.reconfigure.in_flight import InFlightChange
+from meander.reconfigure.agent.in_flight import InFlightChange
 from meander.run.channels.base import ChannelAppend
 from meander.run.fragments.routing import Pause
 from meander.run.host import Host

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
-from meander.reconfigure.agent import Agent
-from meander.reconfigure.in_flight import keys_of
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.in_flight import keys_of
 from meander.reconfigure.state.transfer import Export
 from meander.run.channels.flight.server import Chunks
 from meander.run.store.records.transport import ReaderRecord

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from meander.reconfigure.effect import to_be_drained
-from meander.reconfigure.failover import Failover
-from meander.reconfigure.in_flight import InFlightChange
-from meander.reconfigure.wiring import with_channels
+from meander.reconfigure.agent.effect import to_be_drained
+from meander.reconfigure.agent.failover import Failover
+from meander.reconfigure.agent.in_flight import InFlightChange
+from meander.reconfigure.agent.wiring import with_channels
 from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE

@@ -27,11 +27,11 @@ from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
 from meander.model.plain import to_plain
 from meander.model.topology.graph import Link
-from meander.reconfigure.agent import Agent
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.driver.progress import Phase, Progress
 from meander.reconfigure.messages import Abort, Done, Prepare, Reroute
 from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.part import Part
-from meander.reconfigure.progress import Phase, Progress
 from meander.run.channels.base import ChannelSpec
 from meander.run.channels.flight.client import FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, key_of, proof
@@ -44,7 +44,7 @@ from meander.run.store.records.deployment import SinkBindingRecord
 from meander.run.store.store import Store
 from meander.site.sink_bindings import SiteSinkBindings
 from meander.site.site import Site, SiteOptions
-from tests.reconfigure.driver_plane import INNER, TIMEOUT_S, SpreadPlane
+from tests.reconfigure.driver.driver_plane import INNER, TIMEOUT_S, SpreadPlane
 from tests.run.full_now import FullNow
 from tests.run.harness import STREAMS
 

@@ -18,9 +18,9 @@ from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, NodeRemoved, PlacementChanged
 from meander.model.operators import STATEFUL, WindowAggregate
 from meander.model.topology.graph import Link
-from meander.reconfigure.failover import GONE
+from meander.reconfigure.agent.failover import GONE
+from meander.reconfigure.agent.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.fragments.routing import Installed
 from meander.run.host import Host

@@ -11,11 +11,11 @@ from dataclasses import replace
 from meander.deploy.contexts import Handover
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId, NodeId
-from meander.reconfigure.effect import BUFFERS
-from meander.reconfigure.in_flight import REBUILT, InFlightChange
+from meander.reconfigure.agent.effect import BUFFERS
+from meander.reconfigure.agent.in_flight import REBUILT, InFlightChange
+from meander.reconfigure.agent.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
 from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch
-from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.reconfigure.validate import ASIDE
 from meander.run.host import Host
 from meander.run.step.bases import BASES, base_of

@@ -18,7 +18,7 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.model.locks import lock
 from meander.reconfigure.codec import decode, encode
-from meander.reconfigure.fleet import ClientPool
+from meander.reconfigure.driver.fleet import ClientPool
 from meander.reconfigure.messages import (
     Abort,
     Answer,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future
 from typing import Protocol
 
-from meander.reconfigure.agent import Agent
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.driver.outbox import Outbox
 from meander.reconfigure.messages import Answer, Message
-from meander.reconfigure.outbox import Outbox
 from meander.run.channels.flight.proof import HOME
 
 

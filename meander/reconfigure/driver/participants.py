@@ -11,9 +11,9 @@ from meander.deploy.fragments import Channel, Deployment, DeploymentChange, Frag
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import FragmentId, NodeId, OperatorId
 from meander.model.topology.graph import Topology
-from meander.reconfigure.agent import Agent
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.driver.parts import SiteMap, cut
 from meander.reconfigure.part import Part, Route
-from meander.reconfigure.parts import SiteMap, cut
 from meander.run.channels.flight.proof import HOME
 from meander.run.fragments.bindings import first_slot
 from meander.run.fragments.retained import remember

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 
 from meander.model.errors import InputError
+from meander.reconfigure.driver.progress import Phase, Progress, message_of
+from meander.reconfigure.driver.transport import Transport
 from meander.reconfigure.messages import Answer, Message, Prepare
-from meander.reconfigure.progress import Phase, Progress, message_of
-from meander.reconfigure.transport import Transport
 from meander.run.channels.flight.client import AwayError
 from meander.run.store.journal import JournalError
 

@@ -21,12 +21,18 @@ from meander.deploy.fragments import Channel
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.model.locks import reentrant_lock
-from meander.reconfigure import marking
+from meander.reconfigure.agent import marking
+from meander.reconfigure.agent.effect import rerouted, starts, to_be_drained, undo
+from meander.reconfigure.agent.ending import ChangeEnding, ImpossibleEffectError
+from meander.reconfigure.agent.failover import Failover
+from meander.reconfigure.agent.in_flight import InFlightChange, parts_under_way
+from meander.reconfigure.agent.moving import StateMover
+from meander.reconfigure.agent.overlap import Overlaps
+from meander.reconfigure.agent.rebuilding import remove_unfinished
+from meander.reconfigure.agent.status import status_of
+from meander.reconfigure.agent.upstream_backup import UpstreamBackup
+from meander.reconfigure.agent.wiring import with_channels
 from meander.reconfigure.codec import decode, encode
-from meander.reconfigure.effect import rerouted, starts, to_be_drained, undo
-from meander.reconfigure.ending import ChangeEnding, ImpossibleEffectError
-from meander.reconfigure.failover import Failover
-from meander.reconfigure.in_flight import InFlightChange, parts_under_way
 from meander.reconfigure.messages import (
     Abort,
     Answer,
@@ -42,16 +48,10 @@ from meander.reconfigure.messages import (
     Prepare,
     Reroute,
 )
-from meander.reconfigure.moving import StateMover
-from meander.reconfigure.overlap import Overlaps
 from meander.reconfigure.part import Part
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.rebuilding import remove_unfinished
 from meander.reconfigure.serialised_fragment import install_serialised
 from meander.reconfigure.state.pull import StatePull
-from meander.reconfigure.status import status_of
-from meander.reconfigure.upstream_backup import UpstreamBackup
-from meander.reconfigure.wiring import with_channels
 from meander.run.channels.base import ChannelSpec
 from meander.run.channels.flight.client import FlightClient
 from meander.run.channels.flight.puller import Pulling

@@ -6,11 +6,11 @@ import logging
 
 from meander.deploy import freezing
 from meander.model.ids import ChannelId
-from meander.reconfigure.freezer import freeze
-from meander.reconfigure.in_flight import InFlightChange
+from meander.reconfigure.agent.freezer import freeze
+from meander.reconfigure.agent.in_flight import InFlightChange
+from meander.reconfigure.agent.moving import StateMover
+from meander.reconfigure.agent.overlap import Overlaps
 from meander.reconfigure.messages import PartStatus, Positions
-from meander.reconfigure.moving import StateMover
-from meander.reconfigure.overlap import Overlaps
 from meander.run.channels.base import NO_WATERMARK
 from meander.run.failures import reason_of
 from meander.run.host import Host

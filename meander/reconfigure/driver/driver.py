@@ -19,20 +19,20 @@ from meander.deploy.fragments import Channel, ChannelKey, Deployment, Deployment
 from meander.deploy.protocols.sms import SMS
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import FragmentId, NodeId, OperatorId
-from meander.reconfigure.agent import Agent
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.overlap import split_times
+from meander.reconfigure.agent.upstream_backup import UpstreamBackup
 from meander.reconfigure.codec import decode, encode
+from meander.reconfigure.driver.open_requests import OpenRequests
+from meander.reconfigure.driver.outbox import Outbox
+from meander.reconfigure.driver.participants import Known, Participants
+from meander.reconfigure.driver.progress import Phase, Progress
+from meander.reconfigure.driver.remote_records import recorded, remote_records
+from meander.reconfigure.driver.transport import InProcess, Network
 from meander.reconfigure.messages import Abort, Effect, ForkAt, Positions, Reroute
-from meander.reconfigure.open_requests import OpenRequests
-from meander.reconfigure.outbox import Outbox
 from meander.reconfigure.outcome import ReconfigurationOutcome, never_begun
-from meander.reconfigure.overlap import split_times
-from meander.reconfigure.participants import Known, Participants
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.progress import Phase, Progress
-from meander.reconfigure.records import recorded, remote_records
 from meander.reconfigure.state import state_strategy
-from meander.reconfigure.transport import InProcess, Network
-from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.run.channels.flight.proof import HOME
 from meander.run.failures import reason_of
 from meander.run.fragments.bindings import first_slot

@@ -20,9 +20,9 @@ from meander.coordinator.own_site import ListenOptions, OwnSite
 from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
 from meander.model.ids import ChannelId
-from meander.reconfigure.agent import Agent
-from meander.reconfigure.peers import PeerDirectory
-from meander.reconfigure.request_handler import AgentRequestHandler
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.request_handler import AgentRequestHandler
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.channels.base import ChannelAppend
 from meander.run.channels.flight.proof import HOME, key_of

@@ -24,12 +24,12 @@ from meander.deploy.fragments import Channel, ChannelKey
 from meander.deploy.protocols.sms import limits
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, OperatorId
-from meander.reconfigure.effect import buffers, rerouted, wiring
-from meander.reconfigure.failover import Failover
-from meander.reconfigure.in_flight import InFlightChange
+from meander.reconfigure.agent.effect import buffers, rerouted, wiring
+from meander.reconfigure.agent.failover import Failover
+from meander.reconfigure.agent.in_flight import InFlightChange
+from meander.reconfigure.agent.upstream_backup import has_state
+from meander.reconfigure.agent.wiring import Wires, with_channels
 from meander.reconfigure.part import Part
-from meander.reconfigure.upstream_backup import has_state
-from meander.reconfigure.wiring import Wires, with_channels
 from meander.run.channels.base import ChannelSpec
 from meander.run.failures import reason_of
 from meander.run.fragments.retained import with_former

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from meander.deploy.fragments import Channel
-from meander.reconfigure.effect import begun, effect, undo
-from meander.reconfigure.failover import Failover
-from meander.reconfigure.freezer import pauses_after
-from meander.reconfigure.in_flight import InFlightChange
+from meander.reconfigure.agent.effect import begun, effect, undo
+from meander.reconfigure.agent.failover import Failover
+from meander.reconfigure.agent.freezer import pauses_after
+from meander.reconfigure.agent.in_flight import InFlightChange
+from meander.reconfigure.agent.overlap import around
+from meander.reconfigure.agent.wiring import with_channels, without_channels
 from meander.reconfigure.messages import Positions
-from meander.reconfigure.overlap import around
-from meander.reconfigure.wiring import with_channels, without_channels
 from meander.run.failures import reason_of
 from meander.run.host import Host
 from meander.run.store.commit import REFUSED, Commit

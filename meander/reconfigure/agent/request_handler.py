@@ -9,11 +9,11 @@ from meander.membership.fence import Fence, FencedError
 from meander.membership.protocol import FIRST_PROTOCOL, PROTOCOL, Epoch
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId, OperatorId
-from meander.reconfigure.access import Access
-from meander.reconfigure.agent import Agent
+from meander.reconfigure.agent.access import Access
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.peers import PeerDirectory
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import MESSAGES, Effect
-from meander.reconfigure.peers import PeerDirectory
 from meander.run.channels.flight.client import FlightClient
 from meander.run.channels.flight.server import Chunks, PullRequest
 from meander.run.reporting.inventory import take_inventory

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from meander.deploy.contexts import Handover
 from meander.model.errors import InputError
-from meander.reconfigure.in_flight import InFlightChange
+from meander.reconfigure.agent.in_flight import InFlightChange
+from meander.reconfigure.agent.rebuilding import kept_input
+from meander.reconfigure.agent.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.rebuilding import kept_input
 from meander.reconfigure.state import Job, MoveState, StateMove, state_strategy
 from meander.reconfigure.state.migration_query import MIGRATION_QUERY
 from meander.reconfigure.state.pull import StatePull
-from meander.reconfigure.upstream_backup import UpstreamBackup
 from meander.run.channels.flight.client import FlightClient
 from meander.run.host import Host
 

@@ -1,0 +1,1 @@
+"""The coordinator's side of reconfigurations: changes driven through the agents of all their hosts."""
