@@ -286,7 +286,7 @@ def test_a_site_acts_for_itself_and_its_own_nodes_only(operator: Browser, coordi
 @pytest.mark.parametrize(
     ("changed", "status", "code", "reason"),
     [
-        ({"protocol": 0}, 422, "protocol", "speaks version 0 of the protocol, the coordinator 2; update the site"),
+        ({"protocol": 0}, 422, "protocol", "speaks version 0 of the protocol, the coordinator 3; update the site"),
         ({"protocol": 7}, 422, "protocol", "update the coordinator"),
         ({"protocol": 7, "with": "a new field"}, 422, "protocol", "update the coordinator"),
         ({"now_ms": 0}, 422, "clock", "behind the coordinator's; at most 2 s are allowed, so set it"),
