@@ -88,6 +88,7 @@ class LockOrderError(AssertionError):
     """A thread took a lock that it may not take while it holds another one."""
 
 
+_RANKS = {name: rank for rank, name in enumerate(ORDER)}
 _checked = os.environ.get(CHECK) == "1"
 _held = threading.local()
 violations: list[str] = []
@@ -130,7 +131,9 @@ def taken(name: str) -> None:
 def given_back(name: str) -> None:
     """Forgets that this thread holds a lock of this name; it may be another thread that took it."""
     names = held() if _checked else []
-    if name in names:
+    if names and names[-1] == name:
+        names.pop()
+    elif name in names:
         del names[len(names) - 1 - names[::-1].index(name)]
 
 
@@ -144,8 +147,8 @@ def held() -> list[str]:
 
 def _rank(name: str) -> int:
     try:
-        return ORDER.index(name)
-    except ValueError:
+        return _RANKS[name]
+    except KeyError:
         raise LockOrderError(f"'{name}' is not in locks.ORDER; add it where it belongs") from None
 
 
