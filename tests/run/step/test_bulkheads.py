@@ -21,7 +21,7 @@ from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, OperatorId, QueryId
 from meander.model.operators import Source, WindowAggregate
 from meander.place.mechanisms import mechanism
-from meander.reconfigure.driver import driver as reconfigure
+from meander.reconfigure.driver import participants
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.runner import Ran, Task
 from meander.run.failures import Cause
@@ -434,7 +434,7 @@ def test_a_change_that_cannot_begin_keeps_no_other_from_beginning(
             raise KeyError("no such template")
         return real_install(plan, found, *rest)
 
-    monkeypatch.setattr(reconfigure, "install", install)
+    monkeypatch.setattr(participants, "install", install)
     wet = sql("CREATE QUERY wet AS SELECT mm * 2 AS twice FROM rain WHERE mm > 1 INTO two;", STREAMS, SINKS).queries
     more = sql("CREATE QUERY more AS SELECT road FROM cars WHERE speed > 20 INTO three;", STREAMS, SINKS).queries
     plane.apply(*(QueryAdded(0, q) for q in (*wet, *more)))
