@@ -99,6 +99,10 @@ class PlanOperator:
         self.state = state
 
 
+ByPin = tuple[list[OperatorId], dict[NodeId, list[OperatorId]]]
+"""Operators that may run anywhere, and those that are pinned, by node."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunningQuery:
     """A query and its sinks in the global query plan; everything that feeds them serves it."""
@@ -120,11 +124,33 @@ class GlobalPlan:
         """Operators of a query that are deployed together or not at all, because some replace others."""
         self.former: dict[tuple[FragmentId, int], object] = {}
         """The operators of running fragments, by id and version: kept for their hosts."""
+        self._by_pin: dict[OperatorId, ByPin] = {}
+        """Readers by pin, as far as they were asked for since readers or pins last changed."""
         self._next_operator = 1
         self._next_plan = 1
 
     def __getitem__(self, operator: OperatorId) -> PlanOperator:
         return self.operators[operator]
+
+    def readers_by_pin(self, operator: OperatorId) -> ByPin:
+        """Readers that may run anywhere, and those that are pinned by their node; a union may have thousands."""
+        found = self._by_pin.get(operator)
+        if found is None:
+            found = self._by_pin[operator] = self.by_pin(self.operators[operator].readers)
+        return found
+
+    def by_pin(self, operators: Iterable[OperatorId]) -> ByPin:
+        """Operators that may run anywhere, and those that are pinned by their node."""
+        anywhere: list[OperatorId] = []
+        pinned: dict[NodeId, list[OperatorId]] = {}
+        for operator in operators:
+            pin = self.operators[operator].pin
+            (anywhere if pin is None else pinned.setdefault(pin, [])).append(operator)
+        return anywhere, pinned
+
+    def readers_changed(self) -> None:
+        """Has to be called when readers or pins of operators were changed from outside."""
+        self._by_pin.clear()
 
     def query(self, query: QueryId) -> RunningQuery:
         running = self.queries.get(query)
@@ -185,6 +211,7 @@ class GlobalPlan:
         """Adds an operator below which everything is present already, and joins the shared plans it touches."""
         operators, own = self.operators, record.id
         operators[own] = record
+        self._by_pin.clear()
         touched = set()
         for upstream in record.inputs:
             below = operators[upstream]
@@ -222,6 +249,7 @@ class GlobalPlan:
     def drop_operators(self, gone: Iterable[OperatorId]) -> None:
         """Takes operators out of the plan, and notes where that may have split it."""
         removed = set(gone)
+        self._by_pin.clear()
         left: dict[SharedPlanId, dict[OperatorId, None]] = {}
         for operator in removed:
             record = self.operators[operator]

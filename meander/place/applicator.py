@@ -100,9 +100,11 @@ class Applicator:
                 self._change_rate(event)
             case PlacementChanged(operator=operator, node=None):
                 self.catalog.plan[operator].pin = None
+                self.catalog.plan.readers_changed()
                 self._invalidate([operator], f"operator {operator} released")
             case PlacementChanged(operator=operator, node=str() as name):
                 self.catalog.plan[operator].pin = topology.id(name)
+                self.catalog.plan.readers_changed()
                 self._invalidate([operator], f"operator {operator} pinned to {name}")
             case DemandChanged(query=name, demands=demands):
                 running = self.catalog.plan.query(name)

@@ -165,6 +165,7 @@ def _restore_placements(found: Recovered, placements: Mapping[OperatorId, Placin
             continue
         if placing.pinned:
             record.pin = placing.node
+            plan.readers_changed()
         if topology.is_alive(placing.node):
             catalog.put(operator, placing.node)
             catalog.ledger.add(placing.node, *record.charge)

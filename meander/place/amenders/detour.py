@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
-from meander.model.global_plan import OperatorState
+from meander.model.global_plan import OperatorState, PlanOperator
 from meander.model.ids import NodeId, OperatorId
 from meander.model.placement import Edge, mbps
 from meander.model.topology.graph import UNLIMITED
@@ -138,6 +139,14 @@ class Routes:
                     seen.add(other)
                     queue.append(other)
 
+    def _beside(self, record: PlanOperator, *, down: bool) -> Iterator[OperatorId]:
+        """Operators that run and read from this one, or that it reads; of pinned ones a few on each node."""
+        plan = self.catalog.plan
+        anywhere, pinned = plan.readers_by_pin(record.id) if down else plan.by_pin(record.inputs)
+        yield from filter(self._runs, anywhere)
+        for alike in pinned.values():
+            yield from islice(filter(self._runs, alike), ALIKE)
+
     def _latencies(self, operator: OperatorId, known: dict[OperatorId, Latencies], *, down: bool) -> Latencies:
         """The longest latency between the operator and each pinned one that it leads to, by that one's node."""
         operators, nodes = self.catalog.plan.operators, self.catalog.placement.nodes
@@ -152,18 +161,10 @@ class Routes:
                 known[top] = {here: 0.0}
                 continue
             found: dict[NodeId, float] = {}
-            alike: dict[NodeId, int] = {}
             missing: list[OperatorId] = []
-            for other in record.readers if down else record.inputs:
-                neighbour = operators[other]
-                pin = neighbour.pin
-                if pin is not None and alike.get(pin, 0) >= ALIKE:
-                    continue
-                if neighbour.state is not OperatorState.PLACED:
-                    continue
+            for other in self._beside(record, down=down):
                 there = nodes[other]
-                if pin is not None:
-                    alike[pin] = alike.get(pin, 0) + 1
+                if operators[other].pin is not None:
                     ends: Latencies = {there: 0.0}
                 elif other in known:
                     ends = known[other]

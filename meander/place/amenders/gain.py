@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from meander.model.ids import NodeId, OperatorId
 from meander.place.problem import Problem
 
 ROUNDING_MS = 1e-6
+Latencies = dict[tuple[NodeId, NodeId], float]
 MOST_STARTS = 64
 """Pinned operators whose ways are added up."""
 
@@ -16,21 +18,34 @@ def gains(problem: Problem, nodes: Mapping[OperatorId, NodeId]) -> bool:
     """Whether data is on its way for less time on these nodes than on the former ones. Losing a place never gains."""
     if len(nodes) < len(problem.free) or dict(nodes) == dict(problem.former):
         return False
-    return total_ms(problem, nodes) < total_ms(problem, problem.former) - ROUNDING_MS
+    known: Latencies = {}
+    return total_ms(problem, nodes, known) < total_ms(problem, problem.former, known) - ROUNDING_MS
 
 
-def total_ms(problem: Problem, nodes: Mapping[OperatorId, NodeId]) -> float:
-    """Latencies of the longest ways between every pinned operator and every one that its data leads to, added up."""
+def total_ms(problem: Problem, nodes: Mapping[OperatorId, NodeId], known: Latencies | None = None) -> float:
+    """Latencies of the longest routes between every pinned operator and every one that its data leads to, added up.
+
+    `known` are latencies between nodes that were looked up before. Goals that read the same at one node count together.
+    """
     where = {**problem.pinned, **nodes}
-    latency = problem.topology.latency_ms
+    between = {} if known is None else known
+
+    def latency(start: NodeId, goal: NodeId) -> float:
+        found = between.get((start, goal))
+        if found is None:
+            found = between[start, goal] = problem.topology.latency_ms(start, goal)
+        return found
+
+    def longest(inputs: Iterable[OperatorId], here: NodeId, reached: Mapping[OperatorId, float]) -> float | None:
+        return max((reached[o] + latency(where[o], here) for o in inputs if o in reached), default=None)
+
+    inputs = {o: tuple(f.upstream for f in problem.inputs[o]) for o in problem.free}
+    goals = Counter((tuple(f.upstream for f in problem.inputs[o]), where[o]) for o in problem.pinned)
     total = 0.0
     for start in [o for o in problem.pinned if problem.outputs[o]][:MOST_STARTS]:
         reached = {start: 0.0}
         for operator in problem.free:
-            before = [(f.upstream, reached[f.upstream]) for f in problem.inputs[operator] if f.upstream in reached]
-            if before:
-                reached[operator] = max(ms + latency(where[o], where[operator]) for o, ms in before)
-        for goal in problem.pinned:
-            before = [(f.upstream, reached[f.upstream]) for f in problem.inputs[goal] if f.upstream in reached]
-            total += max((ms + latency(where[o], where[goal]) for o, ms in before), default=0.0)
+            if (ms := longest(inputs[operator], where[operator], reached)) is not None:
+                reached[operator] = ms
+        total += sum(count * (longest(above, here, reached) or 0.0) for (above, here), count in goals.items())
     return total

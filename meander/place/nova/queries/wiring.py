@@ -238,6 +238,7 @@ class Wiring:
         if record.pin == node:
             return []
         record.pin = node
+        plan.readers_changed()
         if record.state is OperatorState.PLACED:
             record.become(OperatorState.TO_BE_REPLACED)
         return [record.id]
@@ -310,6 +311,7 @@ class Wiring:
                 plan[upstream].readers[operator] = None
                 plan[upstream].users += 1
         record.inputs = inputs
+        plan.readers_changed()
 
     def _remove(self, operators: Sequence[OperatorId]) -> None:
         """Marks operators without readers for removal, and takes them out of the counts."""
