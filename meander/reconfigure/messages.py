@@ -103,7 +103,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """What ran before goes on from where it stopped."""
+    """Old fragments go on from where they stopped."""
 
     ACTION: ClassVar[str] = "abort"
     numbers: Numbers

@@ -1,4 +1,4 @@
-"""What the topology's paths mean for a site host that plays many nodes: how late tuples arrive, and over which hops."""
+"""The topology's paths for a host that plays many nodes: the delay of tuples, and the hops of state."""
 
 from __future__ import annotations
 

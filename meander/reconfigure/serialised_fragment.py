@@ -1,4 +1,4 @@
-"""What a fragment is made of, as it travels: its operators and their neighbours, enough to bind it anywhere.
+"""Serialised fragments: their operators and the neighbours of these, enough to bind them anywhere.
 
 A site has no plan of its own. With every fragment come the operators that it runs, those it reads and those that read
 it; the site keeps them beside the fragment, so that it can start again without asking anybody.
@@ -70,7 +70,7 @@ def install_serialised(
 
 
 def take_up(host: Host) -> None:
-    """What the store says ran here runs again."""
+    """Installs the fragments that ran here, as the store says."""
     store = host.store
     fragments = [record.fragment for record in store.records(FragmentRecord).values()]
     found = [record.channel for record in store.records(ChannelRecord).values()]

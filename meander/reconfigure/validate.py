@@ -23,7 +23,7 @@ ASIDE = 1 << 42
 
 @dataclass(frozen=True)
 class Expected:
-    """What should be on one host."""
+    """The fragments, channels and state that should be on one host."""
 
     fragments: Mapping[FragmentId, Fragment]
     channels: Mapping[ChannelId, Channel]
@@ -45,7 +45,7 @@ def expected(
     under_way: Iterable[DeploymentChange] = (),
     delivering: Iterable[ChannelId] = (),
 ) -> Expected:
-    """What a host should have that runs these fragments of a deployment."""
+    """The expectation of a host that runs these fragments of a deployment."""
     changes = list(under_way)
     leaving = frozenset(f for o, f in deployment.owner.items() if o not in plan.operators)  # their change waits
     busy = leaving | frozenset(f for c in changes for f in c.fragments)

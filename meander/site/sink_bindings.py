@@ -58,7 +58,7 @@ class SiteSinkBindings:
             self._end(channel, channel in known)
 
     def _end(self, channel: ChannelId, is_there: bool) -> None:
-        """Nobody writes to it any more, and everything is out."""
+        """Whether its last result is out and no fragment writes to it any more."""
         name = self._delivering.pop(channel, None)
         if name is not None and self._host.delivery is not None:
             self._host.delivery.remove(name)

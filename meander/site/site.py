@@ -301,7 +301,7 @@ class Site(MembershipListener):
         return SiteMeasures(host={**self._facts(), **report.as_json()})
 
     def _facts(self) -> dict[str, Any]:
-        """What there is to say about this process."""
+        """The facts about this process."""
         status, pulling = self.host.status(), self.agent.pulling
         assert pulling is not None
         return {

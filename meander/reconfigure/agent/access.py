@@ -1,4 +1,4 @@
-"""What other hosts may have from a host: channels that they read or take over, and state that goes to them."""
+"""The rights of other hosts at a host: to channels that they read or take over, and to state that goes to them."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ class Agent:
             self._forget(change)
 
     def abort(self, message: Abort) -> Done:
-        """What ran before goes on from where it stopped, all in one commit."""
+        """Old fragments go on from where they stopped, all in one commit."""
         with self.changing:
             self._over += [n for n in message.numbers if n not in self.changes]
             changes = [c for n in message.numbers if (c := self.changes.get(n)) is not None and not c.is_forked]

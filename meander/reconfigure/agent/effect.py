@@ -161,7 +161,7 @@ def starts(begins: Begins) -> tuple[Passed, ...]:
 
 
 def _records(part: Part, store: Store) -> list[Change]:
-    """What the store remembers of the fragments and channels here."""
+    """Records of the fragments and channels here."""
     local, serialised = part.local, store.records(SerialisedFragmentRecord)
     return [
         *forget_all(FragmentRecord, part.before),
@@ -214,7 +214,7 @@ def buffers(part: Part) -> dict[ChannelId, ChannelId]:
 
 
 def _buffered(channel: ChannelId, buffer: ChannelId, store: Store) -> ChannelAppend | None:
-    """What has waited in a buffer, for the channel."""
+    """The tuples that have waited in a buffer, for the channel."""
     exchange = store.exchange
     if buffer not in exchange.channels():
         return None

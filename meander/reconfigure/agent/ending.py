@@ -94,7 +94,7 @@ class ChangeEnding:
             raise ImpossibleEffectError(reason_of(error)) from error
 
     def take_back(self, changes: Sequence[InFlightChange]) -> None:
-        """What ran before goes on from where it stopped; nothing is left of changes for which nothing had begun."""
+        """Old fragments go on from where they stopped; nothing is left of changes for which nothing had begun."""
         host, routing = self.host, self.host.routing
         for change in changes:
             for move in change.moves.values():

@@ -100,7 +100,7 @@ class InFlightChange:
 
     @property
     def record(self) -> PartRecord:
-        """What the store remembers of it while it is under way."""
+        """Its record while it is under way."""
         fetched = None if self.fetched is None else encode(self.fetched)
         times = dict(self.times) if self.times else None
         return PartRecord(self.number, encode(self.part), self.is_marked, fetched, tuple(self.added), times)
@@ -119,7 +119,7 @@ class InFlightChange:
 
 
 def parts_under_way(store: Store) -> list[tuple[Part, PartRecord]]:
-    """What the store says was under way, also as versions before this one wrote it down."""
+    """The parts that were under way, also those that earlier versions wrote down."""
     found = [(_part_of(record.part), record) for record in store.records(PartRecord).values()]
     for record in store.records(ReconfigurationRecord).values():
         told = {"number": record.number, "change": change_to_json(record.change)}

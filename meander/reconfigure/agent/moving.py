@@ -69,7 +69,7 @@ class StateMover:
         return None
 
     def waits_for(self, change: InFlightChange) -> str | None:
-        """What may never come; None while state is under way within the host, however long that takes."""
+        """The state that may never come; None while state is under way within the host, however long that takes."""
         left = [h for h in change.moving if h not in change.moves or not change.moves[h].done]
         if any(not change.part.is_here(h.source) for h in left):
             return NOT_HERE

@@ -49,7 +49,7 @@ class PeerDirectory:
             return found
 
     def contact(self, site: str) -> PeerAddress | None:
-        """What is known of a site; None while nobody has said anything."""
+        """The address of a site; None while it is unknown."""
         with self._lock:
             return self._known.get(site)
 

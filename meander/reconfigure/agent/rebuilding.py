@@ -27,7 +27,7 @@ from meander.run.store.store import Store
 def kept_input(
     change: InFlightChange, handover: Handover, host: Host, paths: Paths, backup: UpstreamBackup | None
 ) -> ReplayInput | None:
-    """What the senders of an old fragment have kept for it; None while one of them has no route to the new node."""
+    """The input that the senders of an old fragment keep; None while one of them has no route to the new node."""
     old, store = change.old[handover.source], host.store
     if backup is None or not backup.is_kept(old):
         raise InputError(

@@ -88,7 +88,7 @@ class UpstreamBackup:
         return all(view.keeps for view in channels.many(fragment.ports))
 
     def kept(self, fragment: Installed) -> list[pa.Table]:
-        """What each port of a fragment has consumed since its base."""
+        """The tuples that each port of a fragment has consumed since its base."""
         return [self.store.exchange.kept(p) for p in fragment.ports]
 
     def is_lost(self, fragment: FragmentId) -> bool:

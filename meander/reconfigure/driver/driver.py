@@ -141,7 +141,7 @@ class Driver:
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        """What is carried out, also what has ended and nobody was told yet."""
+        """The changes under way, and those that have ended and were not reported yet."""
         return (*self.progress, *self._decided, *(o.number for o in self._happened))
 
     @property
@@ -258,7 +258,7 @@ class Driver:
         del self.progress[progress.number]
 
     def _records(self, progress: Progress) -> list[Change]:
-        """What the own host remembers of a change that touches sites: what runs there, and who has to hear of it."""
+        """The records of a change that touches sites: the fragments there, and the sites that have to hear of it."""
         sites = [site for site in progress.parts if site != HOME]
         decided = DecidedRecord(progress.number, tuple(sites), encode(progress.positions))
         change = progress.reconfiguration.change

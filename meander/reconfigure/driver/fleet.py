@@ -12,7 +12,7 @@ from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, pr
 
 
 class Fleet(Protocol):
-    """Who is a member. Sites stay members while they are away."""
+    """The members. Sites stay members while they are away."""
 
     @property
     def epoch(self) -> Epoch:
@@ -47,7 +47,7 @@ class ClientPool:
         return self._asker(site).order(action, {"protocol": PROTOCOL, **self.fleet.epoch.as_json(), **body})
 
     def peers_of(self, site: str) -> dict[str, dict[str, str]]:
-        """What a site has to know to ask all others."""
+        """Addresses and proofs with which a site asks all others."""
         found: dict[str, dict[str, str]] = {}
         brokers = {**self.fleet.brokers(), HOME: self._home_broker}
         for other, address in self.fleet.addresses().items():

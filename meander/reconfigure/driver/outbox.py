@@ -71,7 +71,7 @@ class Outbox:
         self._due: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
         self.facts: dict[str, dict[str, Any]] = {}
-        """What each site said about itself when it was greeted."""
+        """The facts that each site gave about itself at its greeting."""
 
     # ---------------------------------------------------------------- owing
 

@@ -35,7 +35,7 @@ AGAIN_S, AWAY_S = 0.02, 0.3
 
 
 class Phase(Enum):
-    """What is being done; each has to be done everywhere before the next begins."""
+    """The phases of a change; each has to end everywhere before the next begins."""
 
     PREPARE = "prepare"
     READY = "ready"
@@ -143,7 +143,7 @@ class Progress:
         self._polled[site] = turn
 
     def take(self, site: str, answer: Answer, now: float) -> None:
-        """What a host has answered to the phase's message."""
+        """The answer of a host to the phase's message."""
         self.away.pop(site, None)
         if isinstance(answer, PartStatuses):
             self._look(site, answer.by_number.get(self.number))
@@ -239,7 +239,7 @@ class Progress:
     # ---------------------------------------------------------------- ending
 
     def outcome(self, ended: float, reason: str | None = None) -> ReconfigurationOutcome:
-        """How it ended."""
+        """The outcome."""
         change = self.reconfiguration.change
         marked = ended if self.marked is None else self.marked
         drained = ended if self.drained is None else self.drained

@@ -1,4 +1,4 @@
-"""What the coordinator's own host remembers of fragments and channels that are at sites."""
+"""The records of the coordinator's own host about fragments and channels that are at sites."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Hop:
 
 
 class Forwarding(Enum):
-    """What a hop does with chunks."""
+    """The ways in which a hop passes chunks on."""
 
     PIPELINED = "pipelined"
     """Sends each on as it comes."""

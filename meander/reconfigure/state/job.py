@@ -1,4 +1,4 @@
-"""What is to be moved, from where to where, and what every way of moving it shows while it goes on."""
+"""Jobs: state that is to be moved, its source and target, and the progress that every strategy shows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class StateMove(Protocol):
 
     @property
     def bytes(self) -> int:
-        """What has been sent over each hop."""
+        """The bytes sent over each hop."""
 
     @property
     def seconds(self) -> float:

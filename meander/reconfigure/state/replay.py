@@ -272,7 +272,7 @@ class StateReplay:
         return None if watermark == NO_WATERMARK else ChannelAppend.one(self._channels[port], None, watermark)
 
     def _hand_over(self) -> None:
-        """What was built gets to where the job wants it, in one commit."""
+        """Puts the state that was built where the job wants it, in one commit."""
         self.bytes += self._base_bytes
         if self._built == self._job.into:
             return

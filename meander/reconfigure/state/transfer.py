@@ -53,7 +53,7 @@ class Compression(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What a chunk brought."""
+    """The content of a chunk that arrived."""
 
     chunk: int
     rows: int
@@ -89,7 +89,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Load:
-    """What one chunk carries, by operator."""
+    """The content of one chunk, by operator."""
 
     parts: dict[int, _Part] = field(default_factory=dict)
     bytes: float = 0.0

@@ -51,7 +51,7 @@ class PhysicalStage:
     rewrites: Mapping[str, Verdict]
     executions: tuple[Execution, ...]
     notes: tuple[str, ...]
-    """What changes the execution besides the size of a batch in rows."""
+    """The conditions that change the execution besides the size of a batch in rows."""
 
 
 @dataclass(frozen=True)

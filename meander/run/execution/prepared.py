@@ -53,7 +53,7 @@ FAILURES = (
     *(NotRepeatableError, Py4JError, PySparkException, pa.ArrowException),
     *(OSError, AttributeError, TypeError, ValueError),
 )
-"""What may go wrong with a prepared plan; its batch then goes the plain way."""
+"""The errors of prepared plans; the batch then goes the plain way."""
 
 
 class PreparedRunner:
@@ -90,7 +90,7 @@ class PreparedRunner:
             self._is_ready,
             self._is_refused,
         )
-        """What rewrites know of this runner."""
+        """The conditions that this runner gives to rewrites."""
         self._pool = ThreadPoolExecutor(max(1, self.conditions.cores), "partition")
         _sweep(exchange_folder())
 

@@ -198,7 +198,7 @@ class ChannelLog:
         self.head = position
 
     def _consume_all(self, payloads: Payloads) -> None:
-        """What mostly happens, for thousands of channels in a step."""
+        """The usual case, for thousands of channels in a step."""
         entries = self.entries
         for at in range(0, len(entries), WIDTH):
             if entries[at + 2] != NO_PAYLOAD:

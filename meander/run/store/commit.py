@@ -26,7 +26,7 @@ from meander.run.store.records.record import Change, Record, RecordType
 K = TypeVar("K")
 
 Writer = NewType("Writer", str)
-"""Who numbers the batches of a commit. A batch id of a writer takes effect once."""
+"""The owner of the batch ids of a commit. A batch id of a writer takes effect once."""
 
 NOBODY = Writer("")
 """For changes that need no protection against being repeated."""
@@ -51,7 +51,7 @@ class CommitConflictError(Exception):
 
 
 REFUSED = (InputError, CommitConflictError, pa.ArrowException)
-"""What the store says to a commit that does not fit: nothing of it took effect."""
+"""The errors of a commit that does not fit: nothing of it took effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class Commit:
     forget: tuple[ChannelId, ...] = ()
     """Channels that need not keep what their receivers have consumed so far."""
     counters: Mapping[tuple[FragmentId, str], int] = field(default_factory=dict)
-    """What to add, by fragment and name ('late', 'malformed')."""
+    """The increments, by fragment and name ('late', 'malformed')."""
     acknowledged: Mapping[str, int] = field(default_factory=dict)
     """Position up to which each sink has taken its results."""
     records: tuple[Change, ...] = ()

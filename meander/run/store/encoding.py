@@ -33,7 +33,7 @@ MOST_SCHEMAS = 1_000
 
 
 class Content(TypedDict, total=False):
-    """What a commit says, except its arrays and tables. Counts say how many numbers belong to each part."""
+    """The content of a commit except its arrays and tables. Counts give the numbers of each part."""
 
     versions: int | list[list[int]]
     """How many; the pairs themselves in journals of before they were among the numbers."""
@@ -58,11 +58,11 @@ class Content(TypedDict, total=False):
     forgotten: list[list[Any]]
     """Kind and key of each."""
     notes: dict[str, Any]
-    """What journals had before there were types of records."""
+    """The notes of journals from before there were types of records."""
 
 
 class Envelope(TypedDict):
-    """What is known only when the record is written."""
+    """The fields that are known only when the record is written."""
 
     writer: str
     batch: int
@@ -101,7 +101,7 @@ class Prepared:
     tables: tuple[Sealed, ...]
     digest: int
     records: tuple[Change, ...]
-    """What the commit does to records, each of them once."""
+    """The changes of records in the commit, each record once."""
 
     @property
     def sections(self) -> list[Section]:
@@ -188,7 +188,7 @@ def _records(changes: Sequence[Change], content: Content) -> None:
 
 
 def changes_in(content: Content) -> list[Change]:
-    """What a commit that was read does to records."""
+    """The changes of records in a commit that was read."""
     return [
         *(changes_of(content["notes"]) if "notes" in content else ()),
         *(read_record(*row) for row in content.get("records", ())),

@@ -32,7 +32,7 @@ def is_full(error: BaseException) -> bool:
 
 
 class Durability(Enum):
-    """What a returned commit survives."""
+    """The failures that a returned commit survives."""
 
     PROCESS = "process"
     """The end of the process (written to the operating system)."""

@@ -184,7 +184,7 @@ class Payloads:
         return segment in self._in_segment
 
     def live_bytes(self) -> dict[int, float]:
-        """What is live in each segment."""
+        """The live payloads of each segment."""
         sizes = dict.fromkeys(self._in_segment, 0.0)
         for payload in self.by_number.values():
             sizes[payload.place.segment] += payload.live_bytes

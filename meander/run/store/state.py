@@ -121,7 +121,7 @@ class StateTables:
         return self._view.epoch
 
     def begin_epoch(self) -> None:
-        """What was found out about owners of state before does not hold any more."""
+        """Forgets the owners of state that were found before."""
         with self._store.lock:
             self._view.epoch += 1
 

@@ -27,7 +27,7 @@ from meander.run.store.records.record import Change, forget
 from meander.run.store.records.table import Records
 
 UNKNOWN_PROGRAM = "0.1.0, or one before it"
-"""Who wrote stores that do not say it."""
+"""The program that wrote stores without a name in them."""
 
 
 class LastBatch(NamedTuple):

@@ -29,7 +29,7 @@ def origins(stage: Stage) -> dict[int, Origins]:
 
 
 def column_of_each_leaf(stage: Stage, found: LeafColumns | None) -> tuple[str, ...] | None:
-    """What is handed on, as one column of each leaf, if it is that."""
+    """The column of each leaf that is handed on, if one is."""
     of_leaf = dict(found or ())
     if not found or not len(of_leaf) == len(found) == len(stage.schemas):
         return None

@@ -19,7 +19,7 @@ from meander.run.fragments.template import Stage
 from meander.run.frames import FRAGMENT, sliced
 
 FIXED_ROWS = 200
-"""What a task takes however few rows it has, in rows: how time is divided among those that ran together."""
+"""The fixed effort of a task, in rows: time is divided by it among tasks that ran together."""
 
 
 class MergeEqualPlans(Rewrite[Task]):
@@ -57,7 +57,7 @@ class MergedTasks:
     numbers: MergedNumbers | None = None
 
     def separated(self, ran: Ran) -> dict[int, Ran]:
-        """What each task gives, by its place."""
+        """The result of each task, by its place."""
         results = [ran.result] if self.numbers is None else separate(ran.result, self.numbers)
         seconds = divided(ran.seconds, self.rows)
         return {place: Ran(*each) for place, *each in zip(self.places, results, seconds, strict=True)}

@@ -83,7 +83,7 @@ class PrunedColumns:
         return self.stage.plan([*whole, *frames[len(edges) :]])
 
     def pruned(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
-        """What is read of the tables."""
+        """The columns of the tables that are read."""
         return [table.select(schema.names) for table, schema in zip(tables, self.plan.schemas, strict=True)]
 
 

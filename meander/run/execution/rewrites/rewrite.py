@@ -59,7 +59,7 @@ class PlanRun(NamedTuple):
     plain_rows: bool = False
     """Whether the rows' hidden columns follow from the others, and are not read."""
     plan: StagePlan | None = None
-    """What runs instead of the stage's own plan."""
+    """The tasks that run instead of the stage's own plan."""
 
     @property
     def rows(self) -> int:
@@ -71,7 +71,7 @@ class PlanRun(NamedTuple):
 
 
 class StageMemo:
-    """What was worked out about stages, by their keys."""
+    """The memoised facts about stages, by their keys."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[Callable[[Stage], Any], Any]] = {}
@@ -95,7 +95,7 @@ class StageMemo:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What rewrites know besides the stage and its batch."""
+    """The conditions of a rewrite besides the stage and its batch."""
 
     cores: int
     executor_rows: int | None = None
@@ -165,7 +165,7 @@ class Rewrite(ABC, Generic[T]):
 
     @abstractmethod
     def rewrite(self, tasks: Sequence[T], now: Conditions) -> Steps[T] | None:
-        """What runs instead of the tasks; None where all stay as they are."""
+        """The tasks that run instead; None where all stay as they are."""
 
 
 class TaskRewrite(Rewrite[T]):
@@ -173,7 +173,7 @@ class TaskRewrite(Rewrite[T]):
 
     @abstractmethod
     def rewrite_task(self, task: T, now: Conditions) -> TaskSteps[T] | None:
-        """What runs instead of the task; None where it stays as it is."""
+        """The task that runs instead; None where it stays as it is."""
 
     def rewrite(self, tasks: Sequence[T], now: Conditions) -> Steps[T] | None:
         steps = [self.rewrite_task(task, now) for task in tasks]

@@ -1,4 +1,4 @@
-"""What a store remembers besides tuples and state: a closed set of record types in one table.
+"""Records, the memory of a store besides tuples and state: a closed set of types in one table.
 
 docs/concepts/store.md says what each is for.
 """

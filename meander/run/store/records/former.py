@@ -48,7 +48,7 @@ _NODES = " nodes"
 
 
 def changes_of(notes: Mapping[str, Any]) -> list[Change]:
-    """What notes say, as changes of records; a note without a value forgot the one before."""
+    """Notes as changes of records; a note without a value forgot the one before."""
     found: list[Change] = []
     for text, value in notes.items():
         kind, key = _parsed(text, value)

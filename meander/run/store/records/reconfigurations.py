@@ -82,7 +82,7 @@ class PartRecord(Record[int]):
     part: Mapping[str, Any]
     is_marked: bool = False
     fetched: Mapping[str, Any] | None = None
-    """What the coordinator said when things were to be fetched; None before."""
+    """The positions that the coordinator gave with the order to fetch; None before."""
     added: tuple[ChannelId, ...] = ()
     """Logs that were begun here to take others over."""
     times: Mapping[OperatorId, int] | None = None

@@ -97,7 +97,7 @@ class Forgotten:
 
 
 Change = Record[Any] | Forgotten
-"""What a commit does to one record: the record itself takes the place of the one with its key."""
+"""The change of one record in a commit: the record itself takes the place of the one with its key."""
 
 
 class RecordType(Protocol[K_contra, R_co]):

@@ -90,7 +90,7 @@ class Records:
 
 
 def last_of_each(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """What is left of changes to the same record: the last one."""
+    """The last of all changes to the same record."""
     return tuple({(change.kind, change.key): change for change in changes}.values())
 
 
