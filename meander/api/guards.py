@@ -15,7 +15,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from meander.api.errors import respond
-from meander.coordinator.commands import Key
+from meander.coordinator.core.commands import Key
 from meander.coordinator.problems import ServiceRefusedError
 from meander.coordinator.security.tokens import Role
 from meander.coordinator.service import Service

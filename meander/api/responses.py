@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from meander.coordinator.commands import Answer
+from meander.coordinator.core.commands import Answer
 from meander.coordinator.problems import ServiceRefusedError
 
 ANSWER_S = 60.0

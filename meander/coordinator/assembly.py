@@ -15,8 +15,9 @@ from meander.adapt.knowledge import Knowledge
 from meander.adapt.per_query import assign
 from meander.coordinator.adaptation.adaptation import LIVELY, Adaptation, per_query
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.commands import Response
-from meander.coordinator.core import Core, ObservedEngine
+from meander.coordinator.core.batches import ObservedEngine
+from meander.coordinator.core.commands import Response
+from meander.coordinator.core.core import Core
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.recovery import Recovered, known_to, rebuild, reopen
@@ -173,7 +174,7 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
         publisher.read_model.show_query(query)
     publisher.mechanisms = dict(core.adaptation.mechanisms())
-    core.restore()
+    core.batches.restore()
     history = EventHistory(ledger.path)
     publisher.change_history.adopt(history.reconfigurations(1_000))
     history.close()
@@ -208,8 +209,8 @@ def _finish(core: Core, reader: ChangeReader) -> None:
     for number, values in waiting:
         try:
             changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
-            batch = core.apply(number, _still_there(loop.catalog.plan, changes.events), {})
-            core.begin(batch)
+            batch = core.batches.apply(number, _still_there(loop.catalog.plan, changes.events), {})
+            core.batches.begin(batch)
         except Exception as error:  # a batch that cannot be applied must not keep everything else from running
             core.failed(f"applying batch {number}, which had been accepted,", error)
             with core.ledger.transaction():
@@ -221,7 +222,7 @@ def _finish(core: Core, reader: ChangeReader) -> None:
     if not waiting and (loop.engine.log.entries or loop.deployer.has_waiting_changes):
         report = loop.engine.run([])
         loop.follow((), report, loop.clock())
-        core.follow()
+        core.batches.follow()
 
 
 def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:

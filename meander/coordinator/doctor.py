@@ -15,7 +15,7 @@ from meander.reconfigure.validate import validate
 from meander.run.reporting.inventory import Inventory
 
 if TYPE_CHECKING:
-    from meander.coordinator.core import Core
+    from meander.coordinator.core.core import Core
 
 TIMES = 3
 PAUSE_S = 0.3

@@ -15,7 +15,7 @@ from meander.place.applicator import Applicator
 from meander.place.engine import Engine
 
 if TYPE_CHECKING:
-    from meander.coordinator.core import Core
+    from meander.coordinator.core.core import Core
 
 
 def try_changes(core: Core, changes: Changes) -> dict[str, Any]:

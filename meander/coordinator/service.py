@@ -13,7 +13,6 @@ from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigge
 from meander.adapt.foresight import Refusal
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.change_reader import ChangeReader, Changes, check_name
-from meander.coordinator.commands import Answer, Command, CommandKind, CoreTask, Key, Response
 from meander.coordinator.condition.condition import (
     Condition,
     ServiceCondition,
@@ -22,7 +21,8 @@ from meander.coordinator.condition.condition import (
     service_condition,
     without_numbers,
 )
-from meander.coordinator.core import Core
+from meander.coordinator.core.commands import Answer, Command, CommandKind, CoreTask, Key, Response
+from meander.coordinator.core.core import Core
 from meander.coordinator.doctor import Examination, Inventories, diagnose, examine
 from meander.coordinator.dry_run import try_changes
 from meander.coordinator.ledger.departed import forgetting, restoring
@@ -438,7 +438,7 @@ def _switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) ->
     decision = Decision(
         now, query, Trigger.ASKED, DecisionAction.SWITCH, watched.mechanism, reason, mechanism, transition
     )
-    core.follow()
+    core.batches.follow()
     core.publisher.decisions([decision])
     shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves}
     return HTTPStatus.ACCEPTED, {"transition": shown | {"protocol": protocol or DEFAULT_PROTOCOL}}

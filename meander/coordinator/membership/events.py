@@ -13,8 +13,8 @@ from http import HTTPStatus
 from typing import Any
 
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.commands import Answer, Command, CommandKind, CoreTask, Response
-from meander.coordinator.core import Core
+from meander.coordinator.core.commands import Answer, Command, CommandKind, CoreTask, Response
+from meander.coordinator.core.core import Core
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.membership.topology_projection import TopologyProjection, Value
 from meander.model.errors import InputError

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from meander.coordinator.change_reader import check_name
-from meander.coordinator.core import Core
+from meander.coordinator.core.core import Core
 from meander.coordinator.epochs import SteppedDownError
 from meander.coordinator.membership import checks
 from meander.coordinator.membership.events import MembershipEvents

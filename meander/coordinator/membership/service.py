@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.core import Core
+from meander.coordinator.core.core import Core
 from meander.coordinator.membership.auditor import Auditor
 from meander.coordinator.membership.detector import Detector
 from meander.coordinator.membership.events import MembershipEvents

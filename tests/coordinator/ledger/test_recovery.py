@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.api.coordinator import running
-from meander.coordinator.commands import CommandKind, Response
+from meander.coordinator.core.commands import CommandKind, Response
 from meander.coordinator.directory import CoordinatorDirectory
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.options import CoordinatorOptions

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 
 from meander.coordinator.assembly import Assembly, assemble
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.commands import Command, CommandBatch, CommandKind, Response
-from meander.coordinator.core import _query_steps
+from meander.coordinator.core.admission import check
+from meander.coordinator.core.batches import query_steps
+from meander.coordinator.core.commands import Command, CommandBatch, CommandKind, Response
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.read_model.hub import Hub
@@ -311,13 +312,13 @@ class ServiceWorld(LoopWorld):
 
     def admit(self, *events: ChangeEvent) -> None:
         """Raises when the batch would be refused."""
-        self.core._admit(Command(self._changes(events), Response(CommandKind.BATCH)), ())
+        check(self.core, Command(self._changes(events), Response(CommandKind.BATCH)), ())
 
     def accept(self, *events: ChangeEvent) -> None:
         """The process dies between accepting a batch and applying it."""
         changes = self._changes(events)
         with self.core.ledger.transaction():
-            self.core.ledger.accept(0, changes.values, _query_steps(changes.events, changes.texts))
+            self.core.ledger.accept(0, changes.values, query_steps(changes.events, changes.texts))
         self.crash()
 
     def apply(self, *events: ChangeEvent) -> None:
@@ -331,12 +332,12 @@ class ServiceWorld(LoopWorld):
         self.begin()
         command = Command(self._changes(events), Response(CommandKind.BATCH))
         decided: list[CommandBatch] = []
-        begin = self.core.begin
-        self.core.begin = decided.append  # type: ignore[method-assign, assignment]
+        begin = self.core.batches.begin
+        self.core.batches.begin = decided.append  # type: ignore[method-assign, assignment]
         try:
             self.core.take([command])
         finally:
-            self.core.begin = begin  # type: ignore[method-assign]
+            self.core.batches.begin = begin  # type: ignore[method-assign]
         command.answer.result(0)
         self.decided += [_beginning(begin, batch) for batch in decided]
 

@@ -13,7 +13,7 @@ from meander.coordinator.change_reader import Changes
 from meander.coordinator.loop import Applied
 
 if TYPE_CHECKING:
-    from meander.coordinator.core import Core
+    from meander.coordinator.core.core import Core
 
 Json = dict[str, Any]
 Answer = tuple[int, Any]
