@@ -17,7 +17,7 @@ from meander.cli.main import app
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.security.tokens import Tokens
-from meander.coordinator.service import Service
+from meander.coordinator.service.service import Service
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- made by scripts/reference.py; change the code and run it again -->"

@@ -22,7 +22,7 @@ from meander.api.errors import install_errors
 from meander.api.guards import Headers, SizeLimit, may_read
 from meander.api.models import ProblemDetails
 from meander.coordinator.problems import MEDIA_TYPE
-from meander.coordinator.service import Service
+from meander.coordinator.service.service import Service
 
 BASE = "/api/v1"
 ABOUT = """Meander keeps continuous queries running on Spark while the infrastructure under them moves.

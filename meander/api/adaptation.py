@@ -11,6 +11,7 @@ from meander.adapt.decisions import DecisionAction
 from meander.api import models
 from meander.api.guards import ServiceOf
 from meander.api.responses import shown
+from meander.coordinator.service import listings
 
 router = APIRouter()
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -34,4 +35,4 @@ def transitions(service: ServiceOf, query: OfQuery = None, limit: Limit = 200) -
 @router.get("/mechanisms", responses={200: {"model": list[models.Mechanism]}}, response_class=Response)
 async def mechanisms(service: ServiceOf) -> Response:
     """The placement mechanisms there are, in the order people should try them."""
-    return shown(service.mechanisms())
+    return shown(listings.mechanisms())

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from meander.api.errors import is_malformed, reason_of
 from meander.coordinator.membership.store import ANONYMOUS, AuditEntry
-from meander.coordinator.service import Service
+from meander.coordinator.service.service import Service
 from meander.model.clock import wall_clock_ms
 
 LOOKING = ("GET", "HEAD", "OPTIONS")

@@ -27,7 +27,7 @@ async def change(service: ServiceOf, body: models.Events, key: KeyOf, dry_run: b
 
     Requests that wait at the same time are carried out as one batch; the answer is about the whole batch.
     """
-    return await answered(service.dry_run(body.events) if dry_run else service.change(body.events, key))
+    return await answered(service.changes.dry_run(body.events) if dry_run else service.changes.apply(body.events, key))
 
 
 @router.get("/events", responses={200: {"model": list[models.RecordedEvent]}}, response_class=Response)
@@ -52,7 +52,7 @@ async def restore(service: ServiceOf, body: models.NodeNames, key: KeyOf, dry_ru
     A link whose other end is away too comes back when both are there. Links that were added or removed in between stay
     as they are.
     """
-    return await answered(service.restore(body.nodes, None if dry_run else key, dry_run=dry_run))
+    return await answered(service.changes.restore(body.nodes, None if dry_run else key, dry_run=dry_run))
 
 
 @router.post(
@@ -63,7 +63,7 @@ async def restore(service: ServiceOf, body: models.NodeNames, key: KeyOf, dry_ru
 )
 async def forget(service: ServiceOf, body: models.NodeNames, key: KeyOf) -> Response:
     """Removed nodes are not wanted back: their records are dropped, and they are shown no more."""
-    return await answered(service.forget(body.nodes, key))
+    return await answered(service.changes.forget(body.nodes, key))
 
 
 @router.post(
@@ -75,7 +75,7 @@ async def forget(service: ServiceOf, body: models.NodeNames, key: KeyOf) -> Resp
 )
 async def move(service: ServiceOf, body: models.MoveRequest, key: KeyOf) -> Response:
     """Put an operator on a node, where it stays. The node must be there, have room and be reachable."""
-    return await answered(service.move(body.operator, body.node, key))
+    return await answered(service.changes.move(body.operator, body.node, key))
 
 
 @router.delete(
@@ -91,4 +91,4 @@ async def release(
     key: KeyOf,
 ) -> Response:
     """Take a move by hand back: the mechanism of the operator's query places it again, now and from now on."""
-    return await answered(service.release(operator, key))
+    return await answered(service.changes.release(operator, key))

@@ -33,7 +33,8 @@ from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.own_site import ListenOptions, Members, OwnSite
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.security.tokens import Tokens
-from meander.coordinator.service import Service
+from meander.coordinator.service.changes import body_of
+from meander.coordinator.service.service import Service
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent
@@ -213,26 +214,26 @@ class Coordinator:
 
     def submit(self, text: str, name: str | None = None) -> dict[str, Any]:
         """Adds a query; gives it as `GET /queries/{id}` does."""
-        return self.service.wait(self.service.submit(text, name))
+        return body_of(self.service.changes.submit(text, name))
 
     def events(self, events: Sequence[Mapping[str, Any] | ChangeEvent]) -> dict[str, Any]:
         """Applies change events as one batch; returns the result."""
-        return self.service.wait(self.service.change(events))
+        return body_of(self.service.changes.apply(events))
 
     def restore(self, nodes: Sequence[str]) -> dict[str, Any]:
         """Brings removed nodes back as they were; returns the result."""
-        return self.service.wait(self.service.restore(nodes))
+        return body_of(self.service.changes.restore(nodes))
 
     def forget(self, nodes: Sequence[str]) -> dict[str, Any]:
         """Removed nodes are not wanted back."""
-        return self.service.wait(self.service.forget(nodes))
+        return body_of(self.service.changes.forget(nodes))
 
     def demands(self, query: str, demands: Sequence[str]) -> dict[str, Any]:
-        return self.service.wait(self.service.demand(query, demands))
+        return body_of(self.service.changes.demand(query, demands))
 
     def positions(self, positions: Mapping[str, tuple[float, float]]) -> None:
         """The positions of moving things now."""
-        self.service.move_things({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
+        self.service.things.move({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """Event-time latency by query since the process began."""

@@ -18,7 +18,7 @@ from meander.api.errors import respond
 from meander.coordinator.core.commands import Key
 from meander.coordinator.problems import ServiceRefusedError
 from meander.coordinator.security.tokens import Role
-from meander.coordinator.service import Service
+from meander.coordinator.service.service import Service
 
 MOST_BYTES = 1_000_000
 MOST_THROWN_AWAY = 16_000_000

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from meander.api import models
 from meander.api.guards import KeyOf, ServiceOf, may_change
 from meander.api.responses import answered, shown
+from meander.coordinator.service import listings
 from meander.coordinator.tails import KEPT_ROWS
 
 router = APIRouter()
@@ -32,19 +33,19 @@ async def listed(service: ServiceOf) -> Response:
 )
 async def submit(service: ServiceOf, body: models.Submission, key: KeyOf) -> Response:
     """Add a query. It is placed and deployed at once; shared operators run already."""
-    return await answered(await asyncio.to_thread(service.submit, body.text, body.name, key))
+    return await answered(await asyncio.to_thread(service.changes.submit, body.text, body.name, key))
 
 
 @router.get("/queries/{query}", responses={200: {"model": models.QueryWithDag}}, response_class=Response)
 async def described(service: ServiceOf, query: Id) -> Response:
     """A query with its operators, where they run and why."""
-    return shown(service.query(query))
+    return shown(listings.query(service, query))
 
 
 @router.get("/queries/{query}/results", responses={200: {"model": models.Results}}, response_class=Response)
 def results(service: ServiceOf, query: Id, limit: Annotated[int, Query(ge=1, le=KEPT_ROWS)] = 50) -> Response:
     """The newest results since the coordinator started, newest last; the sink has all of them."""
-    return shown(service.results(query, limit))
+    return shown(listings.results(service, query, limit))
 
 
 @router.delete(
@@ -56,7 +57,7 @@ def results(service: ServiceOf, query: Id, limit: Annotated[int, Query(ge=1, le=
 )
 async def stop(service: ServiceOf, query: Id, key: KeyOf) -> Response:
     """Stop a query: tuples in flight are processed and delivered, then its resources are freed."""
-    return await answered(service.stop(query, key))
+    return await answered(service.changes.stop(query, key))
 
 
 @router.put(
@@ -67,7 +68,7 @@ async def stop(service: ServiceOf, query: Id, key: KeyOf) -> Response:
 )
 async def demand(service: ServiceOf, query: Id, body: models.Demands, key: KeyOf) -> Response:
     """Change what a query demands."""
-    return await answered(service.demand(query, body.demands, key))
+    return await answered(service.changes.demand(query, body.demands, key))
 
 
 @router.post(
@@ -79,4 +80,4 @@ async def demand(service: ServiceOf, query: Id, body: models.Demands, key: KeyOf
 )
 async def switch(service: ServiceOf, query: Id, body: models.Switch, key: KeyOf) -> Response:
     """Let another mechanism place a query; its operators move while it runs."""
-    return await answered(service.switch(query, body.mechanism, body.protocol, key))
+    return await answered(service.changes.switch(query, body.mechanism, body.protocol, key))

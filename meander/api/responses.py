@@ -10,10 +10,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from meander.coordinator.core.commands import Answer
+from meander.coordinator.core.commands import ANSWER_S, Answer
 from meander.coordinator.problems import ServiceRefusedError
-
-ANSWER_S = 60.0
 
 
 def shown(value: Any, status: int = HTTPStatus.OK) -> Response:

@@ -10,7 +10,7 @@ import uvicorn
 
 from meander.api import make_app
 from meander.coordinator.security.tls import Tls
-from meander.coordinator.service import Service
+from meander.coordinator.service.service import Service
 from meander.model.errors import InputError
 
 START_S = 10.0

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from meander.api import models
 from meander.api.guards import ServiceOf
 from meander.api.responses import shown
+from meander.coordinator.service import listings
 
 router = APIRouter()
 
@@ -23,19 +24,19 @@ async def topology(service: ServiceOf) -> Response:
 @router.get("/positions", responses={200: {"model": dict[str, models.Position]}}, response_class=Response)
 async def positions(service: ServiceOf) -> Response:
     """List the positions of moving things, if there are any."""
-    return shown(service.positions)
+    return shown(service.things.positions)
 
 
 @router.get("/streams", responses={200: {"model": list[models.Stream]}}, response_class=Response)
 async def streams(service: ServiceOf) -> Response:
     """List the streams that queries can read."""
-    return shown(service.streams())
+    return shown(listings.streams(service))
 
 
 @router.get("/sinks", responses={200: {"model": list[models.SinkTarget]}}, response_class=Response)
 async def sinks(service: ServiceOf) -> Response:
     """List the sinks that can take results."""
-    return shown(service.sinks())
+    return shown(listings.sinks(service))
 
 
 @router.get("/samples", responses={200: {"model": list[models.Sample]}}, response_class=Response)
@@ -47,7 +48,7 @@ async def samples(service: ServiceOf) -> Response:
 @router.get("/placements", responses={200: {"model": list[models.Placement]}}, response_class=Response)
 async def placements(service: ServiceOf) -> Response:
     """List the operators with the nodes on which they are to run, and the reasons."""
-    return shown(service.placements())
+    return shown(listings.placements(service))
 
 
 @router.get("/deployment", responses={200: {"model": models.Deployment}}, response_class=Response)

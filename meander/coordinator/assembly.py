@@ -240,7 +240,7 @@ def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[Change
 
 def _first(core: Core, reader: ChangeReader, texts: Mapping[str, str]) -> None:
     """The first queries of a new directory."""
-    from meander.coordinator.service import submission
+    from meander.coordinator.service.submission import submission
 
     commands = [submission(reader, text, name) for name, text in texts.items()]
     core.take(commands)

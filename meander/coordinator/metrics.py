@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from meander.coordinator.condition.condition import Status
 from meander.coordinator.membership.records import MemberState
-from meander.coordinator.service import Service
+from meander.coordinator.service.service import Service
 from meander.run.execution.stage_use import StageUse
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

@@ -16,7 +16,7 @@ from meander.api.coordinator import Coordinator
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.security.tokens import Tokens
-from meander.coordinator.service import Service
+from meander.coordinator.service.service import Service
 from meander.model.placement import violations
 from tests.coordinator.world import Browser
 

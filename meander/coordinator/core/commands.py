@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Answer = tuple[int, Any]
 """An HTTP status and a JSON value."""
+ANSWER_S = 60.0
+"""A client waits so long at most for the answer to a command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from meander.coordinator.change_reader import check_name
+from meander.coordinator.core.commands import ANSWER_S
 from meander.coordinator.core.core import Core
 from meander.coordinator.epochs import SteppedDownError
 from meander.coordinator.membership import checks
@@ -34,7 +35,6 @@ from meander.model.locks import reentrant_lock
 from meander.run.reporting.host_report import HostReport
 
 _log = logging.getLogger(__name__)
-ANSWER_S = 60.0
 CLOCK_BEATS = 3
 """So many heartbeats in a row with a wrong time mean a wrong clock."""
 PEERS_S = 0.5

@@ -1,0 +1,1 @@
+"""The service: all requests to a coordinator, over HTTP or from Python."""

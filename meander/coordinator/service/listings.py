@@ -1,0 +1,60 @@
+"""Listings: the parts of the service's state that clients ask for, as JSON values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meander.coordinator.problems import not_found
+from meander.coordinator.service.service import Service
+from meander.model.errors import unknown
+from meander.place.mechanisms import MECHANISMS
+
+
+def query(service: Service, name: str) -> dict[str, Any]:
+    """A query with its operators and edges."""
+    views = service.views
+    if name not in views.queries:
+        raise not_found(unknown("query", name, views.queries, "queries"))
+    return {**views.queries[name], "dag": views.dag(name)}
+
+
+def results(service: Service, name: str, limit: int) -> dict[str, Any]:
+    views, tail = service.views, service.core.sink_bindings.tails.get(name)
+    if name not in views.queries:
+        raise not_found(unknown("query", name, views.queries, "queries"))
+    return {"rows": tail.rows(limit) if tail else [], "total": views.queries[name]["results"]}
+
+
+def placements(service: Service) -> list[dict[str, Any]]:
+    keys = ("label", "kind", "queries", "node", "pinned", "why")
+    found = service.views.operators.values()
+    return [{"operator": each["id"], **{key: each[key] for key in keys}} for each in found]
+
+
+def mechanisms() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": m.name,
+            "optimises": [metric.value for metric in m.metadata.optimises],
+            "needs": {"cost_space": m.metadata.needs_cost_space, "most_operators": m.metadata.most_operators},
+            "summary": m.metadata.summary,
+        }
+        for m in MECHANISMS
+    ]
+
+
+def streams(service: Service) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": s.name,
+            "schema": {f.name: str(f.type) for f in s.schema},
+            "event_time": s.event_time,
+            "nodes": list(s.nodes),
+            "rate_tps": s.rate_tps,
+        }
+        for s in service.reader.streams.values()
+    ]
+
+
+def sinks(service: Service) -> list[dict[str, Any]]:
+    return [{"name": s.name, "node": s.node} for s in service.reader.sinks.values()]

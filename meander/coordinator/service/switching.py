@@ -1,0 +1,51 @@
+"""Switching a query's mechanism by hand: the same transition as the adaptation loop begins."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
+from meander.adapt.foresight import Refusal
+from meander.coordinator.adaptation.transitions import Transitions
+from meander.coordinator.core.commands import Answer
+from meander.coordinator.core.core import Core
+from meander.coordinator.problems import conflict, not_found
+from meander.model.errors import unknown
+from meander.model.ids import QueryId
+
+DEFAULT_PROTOCOL = "mfgs_concurrent"
+
+
+def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> Answer:
+    """Begins a transition of a query to another mechanism, unless it cannot be made now."""
+    adaptation, now = core.adaptation, core.clock()
+    watched = adaptation.mapek.knowledge.queries.get(query)
+    if query not in core.loop.catalog.plan.queries or watched is None:
+        raise not_found(unknown("query", query, core.loop.catalog.plan.queries, "queries"))
+    if mechanism not in adaptation.chosen.library:
+        raise unknown("mechanism", mechanism, adaptation.chosen.library)
+    usual = adaptation.transitions.protocol
+    chosen = usual if protocol is None else Transitions(core.loop, protocol).protocol
+    foresight = adaptation.mapek.foresight
+    sharing = foresight.sharing(query)
+    busy = [q for q in (query, *sharing) if q in adaptation.transitions.under_way]
+    if busy or watched.transition is not None:
+        raise conflict(f"query {(busy or [query])[0]!r} is in a transition; wait until it has ended")
+    forecast = foresight.forecast(query, mechanism)
+    if isinstance(forecast, Refusal):
+        raise conflict(forecast.reason)
+    transition = Transition(query, watched.mechanism, mechanism, dict(forecast.nodes), forecast.moves, sharing)
+    adaptation.transitions.protocol = chosen
+    try:
+        adaptation.transitions.start(transition)
+    finally:
+        adaptation.transitions.protocol = usual
+    watched.transition = transition
+    reason = f"it was asked for; {forecast.moves} operators move"
+    decision = Decision(
+        now, query, Trigger.ASKED, DecisionAction.SWITCH, watched.mechanism, reason, mechanism, transition
+    )
+    core.batches.follow()
+    core.publisher.decisions([decision])
+    shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves}
+    return HTTPStatus.ACCEPTED, {"transition": shown | {"protocol": protocol or DEFAULT_PROTOCOL}}
