@@ -233,7 +233,7 @@ class Coordinator:
 
     def positions(self, positions: Mapping[str, tuple[float, float]]) -> None:
         """The positions of moving things now."""
-        self.service.things.move({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
+        self.service.positions.move({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """Event-time latency by query since the process began."""

@@ -24,7 +24,7 @@ async def topology(service: ServiceOf) -> Response:
 @router.get("/positions", responses={200: {"model": dict[str, models.Position]}}, response_class=Response)
 async def positions(service: ServiceOf) -> Response:
     """List the positions of moving things, if there are any."""
-    return shown(service.things.positions)
+    return shown(service.positions.newest)
 
 
 @router.get("/streams", responses={200: {"model": list[models.Stream]}}, response_class=Response)

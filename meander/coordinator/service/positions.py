@@ -11,17 +11,17 @@ POSITIONS_S = 0.2
 """Positions go out at most so often."""
 
 
-class MovingThings:
+class Positions:
     """Things that move on the page's map, by name."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._told = 0.0
-        self.positions: dict[str, dict[str, float]] = {}
+        self.newest: dict[str, dict[str, float]] = {}
 
     def move(self, positions: Mapping[str, Mapping[str, float]]) -> None:
-        self.positions = {**self.positions, **{name: dict(place) for name, place in positions.items()}}
+        self.newest = {**self.newest, **{name: dict(place) for name, place in positions.items()}}
         now = time.monotonic()
         if now - self._told >= POSITIONS_S:
             self._told = now
-            self._hub.publish("positions", self.positions)
+            self._hub.publish("positions", self.newest)
