@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from meander.coordinator.failover import copies_of, running_on
 from meander.coordinator.quarantine import OperatorQuarantine
+from meander.coordinator.retries import RetryPace
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.deployer import Deployer
 from meander.deploy.fragments import Channel, ChannelKey, Placed
@@ -20,7 +20,6 @@ from meander.deploy.protocols import ISQD, Protocol
 from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.operators import Sink
-from meander.model.topology.graph import NodeKind
 from meander.place.catalog import Catalog
 from meander.place.difference import Difference
 from meander.place.engine import BatchReport, Engine
@@ -38,7 +37,7 @@ from meander.run.reporting.inventory import take_inventory
 from meander.run.store.journal import JournalError
 
 WAIT_S = 0.02
-AGAIN_S, LONGEST_PAUSE_S, MOST_DOUBLINGS = 1.0, 30.0, 6
+AGAIN_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -90,9 +89,8 @@ class PlacementLoop:
         """Batches that are not in effect yet, oldest first."""
         self._is_due = False
         """Whether something was decided on that has not begun."""
-        self._again_at = self._not_before = 0.0
-        self._setbacks = 0
-        """The number of consecutive aborts of changes that would fail again at once."""
+        self._again_at = 0.0
+        self._retries = RetryPace(time.monotonic)
         self._begun: list[Reconfiguration] = []
         self._rerouted: dict[ChannelKey, Channel] = {}
         """Channels whose rerouting the deployer has started and the loop has not carried out yet."""
@@ -144,7 +142,7 @@ class PlacementLoop:
     def decide(self, events: Sequence[ChangeEvent]) -> Applied:
         """Places what the events made invalid; `begin` has to follow."""
         started = self.clock()
-        copies = self._copies(events)
+        copies = copies_of(self.catalog.topology, self.deployer.deployment, events, self.replicas)
         report = self.engine.run(events)
         applied = Applied(report, started, self.clock() - started, _touched(report))
         try:
@@ -168,18 +166,15 @@ class PlacementLoop:
         for node in {topology.known_id(name) for name in changed}:
             try:
                 if topology.is_alive(node):
-                    self.driver.node_back(node, self._running_on(node))
+                    self.driver.node_back(node, running_on(self.deployer.deployment, node))
                 else:
                     self._supersede(node)
                     self._release(node)
-                    self.driver.node_gone(node, self._running_on(node))
+                    self.driver.node_gone(node, running_on(self.deployer.deployment, node))
             except JournalError as error:
                 problem = error
         if problem is not None:
             raise problem
-
-    def _running_on(self, node: NodeId) -> list[FragmentId]:
-        return [f.id for f in self.deployer.deployment.fragments.values() if f.node == node]
 
     def _release(self, node: NodeId) -> None:
         """Operators that were to stay on a node that went need not any more."""
@@ -199,32 +194,6 @@ class PlacementLoop:
                 self._drop(number, reason)
             elif self.driver.can_abort(number):
                 self._take_note(self.driver.abort(number, reason))
-
-    def _copies(self, events: Sequence[ChangeEvent]) -> dict[NodeId, tuple[NodeId, ...]]:
-        """Nodes that go, each with those that have a copy of its last commit: the next ones towards the cloud."""
-        topology = self.catalog.topology
-        found: dict[NodeId, tuple[NodeId, ...]] = {}
-        for event in events:
-            node = topology.find(event.node) if isinstance(event, NodeRemoved) else None
-            if node is not None:
-                if not self.replicas:
-                    found[node] = self._senders_to(node)
-                    continue
-                routes = [p for c in self._clouds() if (p := topology.path(node, c)) is not None and p.arcs]
-                if routes:
-                    found[node] = min(routes, key=lambda p: p.latency_ms).nodes[1 : 1 + self.replicas]
-        return found
-
-    def _senders_to(self, node: NodeId) -> tuple[NodeId, ...]:
-        """Nodes that have what the node's fragments have consumed."""
-        deployment = self.deployer.deployment
-        channels = [c for f in self._running_on(node) for _, c in deployment.channels_of(f) if c.receiver == f]
-        return tuple(dict.fromkeys(n for c in channels if (n := deployment.fragments[c.sender].node) != node))
-
-    def _clouds(self) -> list[NodeId]:
-        nodes = self.catalog.topology.nodes
-        found = np.flatnonzero((nodes.kind == NodeKind.CLOUD) & nodes.alive)
-        return [NodeId(int(n)) for n in found]
 
     def follow(self, operators: Iterable[OperatorId], report: BatchReport, started: float) -> Applied:
         """Deploys a placement that was changed outside of a batch, such as by a transition."""
@@ -269,18 +238,12 @@ class PlacementLoop:
     def _may_begin(self, found: Sequence[ReconfigurationOutcome], regrouped: bool) -> bool:
         """Whether something has to begin now; changes that would fail again are tried less and less often."""
         if any(o.not_at_once for o in found):
-            self._put_off()
+            self._retries.put_off()
         elif any(o.reason is None for o in found):
-            self._setbacks, self._not_before = 0, 0.0
+            self._retries.succeed()
         self._is_due = self._is_due or regrouped
-        now = time.monotonic()
-        due = bool(found) or regrouped or (self._is_due and now >= self._again_at)
-        return due and (regrouped or now >= self._not_before)
-
-    def _put_off(self) -> None:
-        self._setbacks += 1
-        pause_s = min(LONGEST_PAUSE_S, AGAIN_S * 2 ** min(self._setbacks - 1, MOST_DOUBLINGS))
-        self._not_before = time.monotonic() + pause_s
+        due = bool(found) or regrouped or (self._is_due and time.monotonic() >= self._again_at)
+        return due and (regrouped or self._retries.is_due)
 
     def _take_note(self, outcome: ReconfigurationOutcome) -> None:
         if outcome.reason is None:
@@ -314,7 +277,7 @@ class PlacementLoop:
             for number in self._held_back:
                 self._drop(number, f"it could not begin: {error}")
             self._begun, self._rerouted = [], {}
-            self._put_off()
+            self._retries.put_off()
             raise
         begun, rerouted = [r for r in self._begun if r.number in under_way], self._rerouted
         self._begun, self._rerouted, self._is_due, self._again_at = [], {}, False, 0.0

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from meander.coordinator.read_model.hub import Hub
 
 POSITIONS_S = 0.2
-"""Positions go out at most so often."""
+"""MovingPositions go out at most so often."""
 
 
-class Positions:
+class MovingPositions:
     """Things that move on the page's map, by name."""
 
     def __init__(self, hub: Hub) -> None:

@@ -30,7 +30,7 @@ from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.read_model import PlacementViews
 from meander.coordinator.security.tokens import Tokens
 from meander.coordinator.service.changes import ChangeRequests
-from meander.coordinator.service.positions import Positions
+from meander.coordinator.service.positions import MovingPositions
 from meander.membership.protocol import Code
 from meander.model.ids import OperatorId, QueryId
 from meander.run.channels.flight.proof import HOME
@@ -62,7 +62,7 @@ class Service:
         self.inventories: Callable[[], Inventories] = dict
         """The inventories of all sites."""
         self._started = time.monotonic()
-        self.changes, self.positions = ChangeRequests(self), Positions(hub)
+        self.changes, self.positions = ChangeRequests(self), MovingPositions(hub)
         self._told_health: Any = None
 
     # ---------------------------------------------------------------- life

@@ -446,7 +446,7 @@ def test_a_change_that_cannot_begin_keeps_no_other_from_beginning(
     (sink,) = plane.catalog.plan.queries[QueryId("more")].sinks
     assert plane.host.store.exchange.counters(ChannelId(OUTSIDE + sink)).appended_tuples
     broken = False
-    monkeypatch.setattr(plane.loop, "_not_before", 0.0)
+    monkeypatch.setattr(plane.loop._retries, "_not_before", 0.0)
     plane.entered["rain"].clear()  # nobody read it so far
     go_on(plane)
     plane.feed(rng, 600)
