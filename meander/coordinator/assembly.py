@@ -115,12 +115,12 @@ def assemble(
     """Puts everything together; the contents of the ledger and of the host's store are taken up, after `join` was
     called."""
     ledger = Ledger(ledger_path, epoch)
-    fresh = not ledger.has_topology()
+    fresh = not ledger.topology.exists()
     recovered = rebuild(ledger, world, known_to(host.store))
     catalog = recovered.catalog
     if fresh:
         with ledger.transaction():
-            ledger.save_topology(catalog.topology)
+            ledger.topology.save(catalog.topology)
     engine = ObservedEngine(catalog, per_query(options.mechanism), amenders=options.amenders)
     loop = PlacementLoop(
         catalog,
@@ -135,7 +135,7 @@ def assemble(
     adaptation = _adaptation(loop, knowledge, options)
     sink_bindings = SinkBindings(loop, host, ledger, around, options.sink_of)
     read_model = ReadModel(loop)
-    read_model.memory = ledger
+    read_model.memory = ledger.away_links
     publisher = Publisher(loop, adaptation, ledger, read_model, sink_bindings, hub)
     publisher.traces = traces_from_environment()
     core = Core(publisher)
@@ -144,7 +144,7 @@ def assemble(
     adaptation.meter.held = publisher.held
     adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
     adaptation.meter.still_ms = lambda query: publisher.still.get(query, (0, None))[0]
-    _take_up(core, recovered, knowledge_of=ledger.mechanisms())
+    _take_up(core, recovered, knowledge_of=ledger.queries.mechanisms())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())
     _finish(core, ChangeReader(world.streams, world.sinks))
     if fresh:
@@ -190,7 +190,7 @@ def _take_up_sink_bindings(core: Core) -> None:
     sink_bindings, sinks = core.sink_bindings, core.loop.catalog.sinks
     running = {OperatorId(s) for r in core.loop.catalog.plan.queries.values() for s in r.sinks}
     with core.ledger.transaction():
-        for channel, query, sink in core.ledger.sink_bindings():
+        for channel, query, sink in core.ledger.queries.sink_bindings():
             if sink in sinks:
                 sink_bindings.adopt(SinkBinding(query, sinks[sink], channel))
                 if OperatorId(channel - OUTSIDE) not in running:
@@ -205,7 +205,7 @@ def _finish(core: Core, reader: ChangeReader) -> None:
     """Batches that were accepted and not applied are applied now; their requests get the answers they had to get."""
     loop = core.loop
     reopen(loop.catalog, loop.engine.log)
-    waiting = core.ledger.unfinished()
+    waiting = core.ledger.batches.unfinished()
     for number, values in waiting:
         try:
             changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
@@ -214,11 +214,11 @@ def _finish(core: Core, reader: ChangeReader) -> None:
         except Exception as error:  # a batch that cannot be applied must not keep everything else from running
             core.failed(f"applying batch {number}, which had been accepted,", error)
             with core.ledger.transaction():
-                core.ledger.applied(number, {"failed": str(error)})
+                core.ledger.batches.applied(number, {"failed": str(error)})
             continue
         with core.ledger.transaction():
-            for key, response in core.ledger.unanswered(number):
-                core.ledger.answered(key, *Response.of_json(response).answer(core, batch))
+            for key, response in core.ledger.answers.unanswered(number):
+                core.ledger.answers.give(key, *Response.of_json(response).answer(core, batch))
     if not waiting and (loop.engine.log.entries or loop.deployer.has_waiting_changes):
         report = loop.engine.run([])
         loop.follow((), report, loop.clock())

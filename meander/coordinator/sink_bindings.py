@@ -84,7 +84,7 @@ class SinkBindings:
         if binding.name not in self._sinks:
             self._sinks[binding.name] = self._sink(binding)
         self.known[binding.name] = binding
-        self.ledger.save_sink_binding(binding.channel, binding.query, binding.target.name)
+        self.ledger.queries.save_sink_binding(binding.channel, binding.query, binding.target.name)
 
     def stop(self, query: QueryId) -> None:
         self.stopping.add(query)
@@ -141,7 +141,7 @@ class SinkBindings:
             self._sinks.pop(name, None)
             if binding.channel in channels:
                 self.host.store.commit(Commit(remove=(RemoveChannel(binding.channel, discard=True),)))
-            self.ledger.forget_sink_binding(binding.channel)
+            self.ledger.queries.forget_sink_binding(binding.channel)
         self.tails.pop(query, None)
         self.stopping.discard(query)
         _log.info("query %s is stopped and freed", query)

@@ -73,7 +73,7 @@ class Batches:
         """Applies a batch that was accepted, and writes down its result; `begin` has to follow."""
         topology, now = self.loop.catalog.topology, self.clock()
         names, links = self._touched(events)
-        departure = Departure.of(topology, self.ledger, events)
+        departure = Departure.of(topology, self.ledger.away_links, events)
         for event in events:
             if isinstance(event, QueryRemoved):
                 self.adaptation.transitions.give_up(event.query)
@@ -89,11 +89,11 @@ class Batches:
             owner = self.loop.deployer.deployment.owner
             fragments = {owner[m.operator] for m in applied.report.moves if m.operator in owner}
             batch = CommandBatch(number, applied, moves, len(fragments))
-            self.ledger.save_nodes(topology, nodes)
-            self.ledger.save_links(topology, pairs)
+            self.ledger.topology.save_nodes(topology, nodes)
+            self.ledger.topology.save_links(topology, pairs)
             nodes |= {topology.known_id(name) for name in departure.note()}
             self._save_placements([e.operator for e in events if isinstance(e, PlacementChanged)])
-            self.ledger.applied(number, batch.in_numbers())
+            self.ledger.batches.applied(number, batch.in_numbers())
         self.publisher.totals.batches += 1
         self.publisher.totals.events += len(events)
         nodes |= {n for m in applied.report.moves for n in (m.source, m.target) if n is not None}
@@ -141,15 +141,15 @@ class Batches:
         for event in events:
             match event:
                 case QueryAdded(query=query):
-                    self.ledger.save_demands(query.id, None)  # those of a former query of this name
+                    self.ledger.queries.save_demands(query.id, None)  # those of a former query of this name
                     self.publisher.texts[query.id] = texts[query.id]
                     self.sink_bindings.expect(query.id)
                     self.publisher.read_model.show_query(query.id)
                 case QueryRemoved(query=name):
                     self.sink_bindings.stop(name)
-                    self.ledger.save_demands(name, None)
+                    self.ledger.queries.save_demands(name, None)
                 case DemandChanged(query=name, demands=demands):
-                    self.ledger.save_demands(name, [str(d) for d in demands])
+                    self.ledger.queries.save_demands(name, [str(d) for d in demands])
                 case RateChanged(stream=stream):
                     rates = self.loop.catalog.rates_tps
                     self.ledger.save_rates({key: rate for key, rate in rates.items() if key[0] == stream})

@@ -163,7 +163,7 @@ class Core:
     def _seen_before(self, command: Command | CoreTask) -> bool:
         """Answers a request that was carried out before as it was answered then."""
         key = command.key
-        seen = self.ledger.answer_to(key.key) if key is not None else None
+        seen = self.ledger.answers.find(key.key) if key is not None else None
         if key is None or seen is None:
             return False
         if seen.fingerprint != key.fingerprint:
@@ -188,8 +188,8 @@ class Core:
             return
         if task.key is not None:
             with self.ledger.transaction():
-                self.ledger.expect(task.key.key, task.key.fingerprint, self.clock(), None, None)
-                self.ledger.answered(task.key.key, *answer)
+                self.ledger.answers.expect(task.key.key, task.key.fingerprint, self.clock(), None, None)
+                self.ledger.answers.give(task.key.key, *answer)
         task.answer.set_result(answer)
 
     def _change(self, commands: Sequence[Command]) -> None:
@@ -201,10 +201,12 @@ class Core:
         events = [e for w in good for e in w.changes.events]
         texts = {q: text for w in good for q, text in w.changes.texts.items()}
         with self.ledger.transaction():
-            number = self.ledger.accept(now, [v for w in good for v in w.changes.values], query_steps(events, texts))
+            number = self.ledger.batches.accept(
+                now, [v for w in good for v in w.changes.values], query_steps(events, texts)
+            )
             for command in good:
                 if command.key is not None:
-                    self.ledger.expect(
+                    self.ledger.answers.expect(
                         command.key.key, command.key.fingerprint, now, number, command.response.as_json()
                     )
         batch = self.batches.apply(number, events, texts)
@@ -212,7 +214,7 @@ class Core:
         with self.ledger.transaction():
             for command, answer in answers:
                 if command.key is not None:
-                    self.ledger.answered(command.key.key, *answer)
+                    self.ledger.answers.give(command.key.key, *answer)
         for command, answer in answers:
             command.answer.set_result(answer)
         self.batches.begin(batch)

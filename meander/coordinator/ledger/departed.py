@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
+from meander.coordinator.ledger.away_links import AwayLinks
 from meander.coordinator.problems import conflict, not_found
 from meander.model.errors import InputError, unknown
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
@@ -20,30 +20,12 @@ from meander.model.topology.graph import Link, Node, Topology
 Ends = tuple[str, str]
 
 
-class DepartedNodes(Protocol):
-    """The arcs of nodes that are away, and the nodes that were forgotten. The ledger implements it."""
-
-    def keep_arcs(self, links: Iterable[Link]) -> None: ...
-
-    def drop_arcs(self, ends: Iterable[Ends]) -> None: ...
-
-    def arcs_of(self, node: str) -> list[Link]:
-        """Arcs from and to a node, each a directed link."""
-
-    def forget_nodes(self, nodes: Iterable[str]) -> None: ...
-
-    def recall_nodes(self, nodes: Iterable[str]) -> None:
-        """They are there again, so they are not forgotten any more."""
-
-    def forgotten_nodes(self) -> set[str]: ...
-
-
 @dataclass(slots=True)
 class Departure:
     """The effect of a batch of events on these records. Made before the events are applied, written afterwards."""
 
     topology: Topology
-    memory: DepartedNodes
+    memory: AwayLinks
     lost: dict[Ends, Link] = field(default_factory=dict)
     """Arcs that went with one of their ends."""
     linked: set[Ends] = field(default_factory=set)
@@ -58,7 +40,7 @@ class Departure:
     _mobile: dict[str, bool] = field(default_factory=dict)
 
     @staticmethod
-    def of(topology: Topology, memory: DepartedNodes, events: Iterable[ChangeEvent]) -> Departure:
+    def of(topology: Topology, memory: AwayLinks, events: Iterable[ChangeEvent]) -> Departure:
         """Follows events in their order: a link that one adds may go with a node that the next one removes."""
         found = Departure(topology, memory)
         for event in events:
@@ -141,7 +123,7 @@ class Departure:
         return {end for ends in (*kept, *dropped) for end in ends}
 
 
-def restoring(topology: Topology, memory: DepartedNodes, names: Collection[str]) -> list[ChangeEvent]:
+def restoring(topology: Topology, memory: AwayLinks, names: Collection[str]) -> list[ChangeEvent]:
     """The events by which nodes are as they were, with the links whose other end is there by then."""
     wanted = list(dict.fromkeys(names))
     forgotten = memory.forgotten_nodes()
@@ -155,7 +137,7 @@ def restoring(topology: Topology, memory: DepartedNodes, names: Collection[str])
     return [*(NodeAdded(0, node) for node in nodes), *(LinkAdded(0, link) for link in merged(links))]
 
 
-def forgetting(topology: Topology, memory: DepartedNodes, names: Collection[str]) -> set[str]:
+def forgetting(topology: Topology, memory: AwayLinks, names: Collection[str]) -> set[str]:
     """Nodes that are not wanted back are forgotten with their links; gives nodes of which less is known now."""
     forgotten = memory.forgotten_nodes()
     for name in names:

@@ -71,7 +71,7 @@ def known_to(store: Store) -> set[OperatorId]:
 
 def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]) -> Recovered:
     """The catalog of the ledger; `running` are the operators that the host's store knows."""
-    topology = ledger.topology() if ledger.has_topology() else world.topology
+    topology = ledger.topology.load() if ledger.topology.exists() else world.topology
     found = Recovered(Catalog(topology, dict(world.streams), dict(world.sinks), detour=world.resilience.detour))
     found.catalog.rates_tps.update(ledger.rates())
     _follow_queries(found, ledger, set(running))
@@ -88,7 +88,7 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
     batch = None
     leaving: dict[OperatorId, None] = {}
     retention = Retention()
-    steps = ledger.query_log()
+    steps = ledger.queries.log()
     for step in steps:
         if step.batch != batch:
             _let_go(found, leaving, running)
@@ -114,7 +114,7 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
     needed = retention.needed(running)
     if len(needed) + FORGOTTEN_AT_ONCE <= len(steps):
         with ledger.transaction():
-            ledger.keep_queries(needed, catalog.plan.next_operator)
+            ledger.queries.keep(needed, catalog.plan.next_operator)
 
 
 def _let_go(found: Recovered, leaving: dict[OperatorId, None], running: set[OperatorId]) -> None:
@@ -146,7 +146,7 @@ def _with_readers_inside(catalog: Catalog, gone: list[OperatorId], running: set[
 
 def _restore_demands(catalog: Catalog, ledger: Ledger) -> None:
     plan = catalog.plan
-    for name, texts in ledger.demands().items():
+    for name, texts in ledger.queries.demands().items():
         running = plan.queries.get(QueryId(name))
         if running is not None:
             demands = parse_demands(", ".join(texts))

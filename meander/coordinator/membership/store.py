@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from meander.coordinator import epochs
+from meander.coordinator.ledger.away_links import AwayLinks
 from meander.coordinator.ledger.migrations import migrate
 from meander.coordinator.problems import conflict, not_found
 from meander.membership.protocol import Epoch
@@ -89,6 +89,7 @@ class MembershipStore:
             raise InputError(f"this is no ledger: {error}; restore a backup", str(path)) from None
         self._lock, self._looking = reentrant_lock("membership store"), lock("membership store reads")
         self._looker = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        self._away_links = AwayLinks(self._db)
         self._written = 0
 
     def close(self) -> None:
@@ -211,20 +212,17 @@ class MembershipStore:
 
     def keep_links(self, links: Iterable[Link]) -> None:
         """Links in one direction each."""
-        rows = [(k.source, k.target, k.latency_ms, _limited(k.bandwidth_mbps)) for k in links]
         with self.transaction():
-            self._db.executemany("INSERT OR REPLACE INTO away_links VALUES (?, ?, ?, ?)", rows)
+            self._away_links.keep_arcs(links)
 
     def kept_links(self, node: str) -> list[Link]:
         """Links from and to a node, in one direction each."""
-        query = "SELECT * FROM away_links WHERE source = ? UNION SELECT * FROM away_links WHERE target = ?"
         with self._lock:
-            rows = self._db.execute(query, (node, node)).fetchall()
-        return [Link(a, b, ms, math.inf if mbps is None else mbps, directed=True) for a, b, ms, mbps in rows]
+            return self._away_links.arcs_of(node)
 
     def drop_links(self, ends: Iterable[tuple[str, str]]) -> None:
         with self.transaction():
-            self._db.executemany("DELETE FROM away_links WHERE source = ? AND target = ?", list(ends))
+            self._away_links.drop_arcs(ends)
 
     # ---------------------------------------------------------------- audit
 
@@ -257,7 +255,3 @@ class MembershipStore:
 
 def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _limited(value: float) -> float | None:
-    return None if math.isinf(value) else value

@@ -183,7 +183,7 @@ class Publisher:
         with self.ledger.transaction():
             self.ledger.add_decisions(records)
             if mechanisms != self.mechanisms:
-                self.ledger.save_mechanisms(mechanisms)
+                self.ledger.queries.save_mechanisms(mechanisms)
         self.mechanisms = mechanisms
         self.totals.decisions += len(records)
         for record in records:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from meander.coordinator.ledger.departed import DepartedNodes, merged
+from meander.coordinator.ledger.away_links import AwayLinks
+from meander.coordinator.ledger.departed import merged
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.read_model.measuring import Measured
 from meander.model.ids import FragmentId, NodeId, OperatorId, QueryId
@@ -64,7 +65,7 @@ class ReadModel:
         self.loop = loop
         self.views = PlacementViews()
         self.why: dict[OperatorId, str] = {}
-        self.memory: DepartedNodes | None = None
+        self.memory: AwayLinks | None = None
         """The records of removed nodes, if they are kept."""
         self._users: dict[OperatorId, set[QueryId]] = {}
 

@@ -46,7 +46,7 @@ class ChangeRequests:
 
         def run(core: Core) -> Answer:
             self._check_owners(nodes)
-            changes = self._reader.read(restoring(core.loop.catalog.topology, core.ledger, nodes))
+            changes = self._reader.read(restoring(core.loop.catalog.topology, core.ledger.away_links, nodes))
             if dry_run:
                 return HTTPStatus.OK, try_changes(core, changes)
             command = Command(changes, Response(CommandKind.BATCH))
@@ -62,7 +62,7 @@ class ChangeRequests:
             self._check_owners(nodes)
             topology = core.loop.catalog.topology
             with core.ledger.transaction():
-                touched = forgetting(topology, core.ledger, nodes)
+                touched = forgetting(topology, core.ledger.away_links, nodes)
             core.publisher.placed((), {topology.known_id(name) for name in touched}, ())
             return HTTPStatus.OK, {"forgotten": list(dict.fromkeys(nodes))}
 

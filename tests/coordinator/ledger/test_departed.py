@@ -32,7 +32,7 @@ class Land:
     def __init__(self, topology: Topology, ledger: Ledger) -> None:
         self.ledger = ledger
         with ledger.transaction():
-            ledger.save_topology(topology)
+            ledger.topology.save(topology)
         self._take_up(topology)
 
     def _take_up(self, topology: Topology) -> None:
@@ -41,27 +41,27 @@ class Land:
 
     def restart(self) -> None:
         """Everything but the ledger is gone."""
-        self._take_up(self.ledger.topology())
+        self._take_up(self.ledger.topology.load())
 
     def apply(self, *events: ChangeEvent) -> None:
         topology, count = self.topology, self.topology.nodes.count
-        departure = Departure.of(topology, self.ledger, events)
+        departure = Departure.of(topology, self.ledger.away_links, events)
         self._applicator.apply(list(events))
         with self.ledger.transaction():
             everyone = [NodeId(n) for n in range(count)]
-            self.ledger.save_nodes(topology, everyone)
-            self.ledger.save_links(topology, [(a, b) for a in everyone for b in everyone if a < b])
+            self.ledger.topology.save_nodes(topology, everyone)
+            self.ledger.topology.save_links(topology, [(a, b) for a in everyone for b in everyone if a < b])
             departure.note()
 
     def kill(self, *names: str) -> None:
         self.apply(*(NodeRemoved(0, name) for name in names))
 
     def restore(self, *names: str) -> None:
-        self.apply(*restoring(self.topology, self.ledger, names))
+        self.apply(*restoring(self.topology, self.ledger.away_links, names))
 
     def forget(self, *names: str) -> set[str]:
         with self.ledger.transaction():
-            return forgetting(self.topology, self.ledger, names)
+            return forgetting(self.topology, self.ledger.away_links, names)
 
     def arcs(self) -> Arcs:
         found = (arc for n in self.topology.ids() for arc in arcs_of(self.topology, n))
@@ -72,7 +72,7 @@ class Land:
 
     def remembered(self) -> set[Ends]:
         names = [self.topology.name(NodeId(n)) for n in range(self.topology.nodes.count)]
-        return {(k.source, k.target) for name in names for k in self.ledger.arcs_of(name)}
+        return {(k.source, k.target) for name in names for k in self.ledger.away_links.arcs_of(name)}
 
 
 def land(path: Path, links: Iterable[Link], nodes: Sequence[str] = NODES) -> Land:
@@ -160,7 +160,7 @@ def test_a_ledger_from_before_knows_the_links_of_sites_that_are_away(tmp_path: P
     old.execute("INSERT INTO away_links VALUES ('a', 'b', 4.0, NULL)")
     old.commit()
     old.close()
-    assert Ledger(tmp_path / "ledger.db").arcs_of("b") == [Link("a", "b", 4.0, directed=True)]
+    assert Ledger(tmp_path / "ledger.db").away_links.arcs_of("b") == [Link("a", "b", 4.0, directed=True)]
 
 
 latencies = st.integers(0, 50).map(float)

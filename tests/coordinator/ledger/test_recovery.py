@@ -72,8 +72,8 @@ def test_a_coordinator_that_is_killed_loses_nothing_and_repeats_nothing(spark: S
 
     ledger = Ledger(home.ledger)  # as if it had been killed once more, between accepting a request and applying it
     with ledger.transaction():
-        number = ledger.accept(0, BACK, [])
-        ledger.expect("back", "anything", 0, number, Response(CommandKind.BATCH).as_json())
+        number = ledger.batches.accept(0, BACK, [])
+        ledger.answers.expect("back", "anything", 0, number, Response(CommandKind.BATCH).as_json())
     ledger.close()
 
     with running(home.directory, None, CoordinatorOptions(port=0), spark) as coordinator:
@@ -94,7 +94,7 @@ def test_a_coordinator_that_is_killed_loses_nothing_and_repeats_nothing(spark: S
     assert sorted((row["id"], row["value"]) for row in found) == expected_large()
     counted = rows_of(home.results / "counts-side.jsonl")
     assert sorted((row["n"], row["total"]) for row in counted) == expected_counts()
-    remembered = Ledger(home.ledger).answer_to("back")
+    remembered = Ledger(home.ledger).answers.find("back")
     assert remembered is not None
     assert remembered.status == 200, json.dumps(remembered.body)
 

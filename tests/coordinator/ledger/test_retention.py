@@ -72,9 +72,9 @@ def test_a_log_that_was_shortened_gives_the_same_numbers(batches: list[list[int]
             steps = [(f"q{n}", None if n in here else TEXTS[n]) for n in batch]
             here ^= set(batch)
             with ledger.transaction():
-                ledger.accept(0, [], steps)
+                ledger.batches.accept(0, [], steps)
         whole = rebuild(ledger, world(), host)
-        length = len(ledger.query_log())
+        length = len(ledger.queries.log())
         ledger.close()
         ledger = Ledger(path)
         again = rebuild(ledger, world(), host)
@@ -83,7 +83,7 @@ def test_a_log_that_was_shortened_gives_the_same_numbers(batches: list[list[int]
         assert set(again.ghosts) >= set(whole.ghosts)
         assert again.catalog.plan.next_operator == whole.catalog.plan.next_operator
         assert again.catalog.running == whole.catalog.running
-        assert len(ledger.query_log()) <= length
+        assert len(ledger.queries.log()) <= length
         assert later(again, LATER) == later(whole, LATER)
         ledger.close()
 
@@ -91,18 +91,18 @@ def test_a_log_that_was_shortened_gives_the_same_numbers(batches: list[list[int]
 def test_what_came_and_went_is_forgotten_and_what_is_used_is_not(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db")
     with ledger.transaction():
-        ledger.accept(0, [], [("first", TEXTS[0])])
-        ledger.accept(0, [], [("second", TEXTS[1])])  # reads what the first one brought
-        ledger.accept(0, [], [("first", None)])
+        ledger.batches.accept(0, [], [("first", TEXTS[0])])
+        ledger.batches.accept(0, [], [("second", TEXTS[1])])  # reads what the first one brought
+        ledger.batches.accept(0, [], [("first", None)])
         for _ in range(40):
-            ledger.accept(0, [], [("short", TEXTS[3])])
-            ledger.accept(0, [], [("short", None)])
+            ledger.batches.accept(0, [], [("short", TEXTS[3])])
+            ledger.batches.accept(0, [], [("short", None)])
     before = rebuild(ledger, world(), ())
-    assert [s.query for s in ledger.query_log()] == ["first", "second", "first", ""]
+    assert [s.query for s in ledger.queries.log()] == ["first", "second", "first", ""]
     assert numbered(rebuild(ledger, world(), ())) == numbered(before)
     with ledger.transaction():
-        ledger.accept(0, [], [("second", None)])
+        ledger.batches.accept(0, [], [("second", None)])
     assert not rebuild(ledger, world(), ()).texts
-    assert [s.query for s in ledger.query_log()] == [""]
-    assert ledger.query_log()[0].first == before.catalog.plan.next_operator
+    assert [s.query for s in ledger.queries.log()] == [""]
+    assert ledger.queries.log()[0].first == before.catalog.plan.next_operator
     ledger.close()

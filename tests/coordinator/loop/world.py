@@ -318,7 +318,7 @@ class ServiceWorld(LoopWorld):
         """The process dies between accepting a batch and applying it."""
         changes = self._changes(events)
         with self.core.ledger.transaction():
-            self.core.ledger.accept(0, changes.values, query_steps(changes.events, changes.texts))
+            self.core.ledger.batches.accept(0, changes.values, query_steps(changes.events, changes.texts))
         self.crash()
 
     def apply(self, *events: ChangeEvent) -> None:

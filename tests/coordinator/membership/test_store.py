@@ -72,18 +72,18 @@ def test_the_coordinator_that_started_last_is_the_only_one_that_writes(store: Me
     first = store.begin_epoch(1)
     old = Ledger(tmp_path / "ledger.db", first)
     with old.transaction():
-        old.save_demands("q", ["latency < 1 s"])
+        old.queries.save_demands("q", ["latency < 1 s"])
     second = store.begin_epoch(2)
     assert (first.number, second.number) == (1, 2)
     with pytest.raises(SteppedDownError, match="a coordinator of epoch 2 has taken over"), old.transaction():
-        old.save_demands("q", ["latency < 2 s"])
+        old.queries.save_demands("q", ["latency < 2 s"])
     with pytest.raises(SteppedDownError), store.transaction(first):
         store.claim("site", ["a"])
     new = Ledger(tmp_path / "ledger.db", second)
-    assert new.demands() == {"q": ["latency < 1 s"]}
+    assert new.queries.demands() == {"q": ["latency < 1 s"]}
     assert store.claims() == {}
     with new.transaction():
-        new.save_demands("q", None)
+        new.queries.save_demands("q", None)
     old.close()
     new.close()
 
