@@ -43,10 +43,6 @@ class GeneratedKind(StrEnum):
     CLUSTERS = "clusters"
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="topology", rich_help_panel="Topologies")
-
-
 @group.command()
 def check(file: File) -> None:
     """Check a topology file, and name mistakes with their lines."""
