@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from meander.cli.client import HERE, Directory, Json, Token, Url, connect, show
-from meander.lang.importers.imported import parse_json, read_text
 from meander.model.errors import InputError
+from meander.model.text_files import parse_json, read_text
 
 commands = typer.Typer()
 

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from meander.cli.client import HERE, Directory, Json, QueryName, ServiceClient, Token, Url, at, connect, show
 from meander.coordinator.condition.condition import Status
-from meander.lang.importers.imported import read_text
 from meander.model.errors import InputError
+from meander.model.text_files import read_text
 from meander.model.units import duration_ms
 
 commands = typer.Typer()
