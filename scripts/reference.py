@@ -130,7 +130,7 @@ def _commands(command: click.Command, name: str) -> Iterator[str]:
     if subcommands is not None:
         if name != "meander":
             yield from (f"## `{name}`", "", _plain(command.help), "", *_options(command))
-        for child in subcommands.values():
+        for child in [command.load(each) for each in subcommands] if name == "meander" else subcommands.values():
             yield from _commands(child, f"{name} {child.name}")
         return
     usage = " ".join(command.collect_usage_pieces(context))
@@ -179,8 +179,8 @@ def settings_reference() -> str:
             "",
             "In the section `[adaptation]` of `meander.toml` for all queries, in `[adaptation.queries.NAME]` for one.",
             "What is set at run time with `meander adapt set` or over HTTP (`PATCH /adaptation`,",
-            "`PATCH /queries/{query}/adaptation`) wins and is kept across restarts. `meander adapt show` says what applies,",
-            "and where it comes from. What they mean:",
+            "`PATCH /queries/{query}/adaptation`) wins and is kept across restarts. `meander adapt show` says what",
+            "applies, and where it comes from. What they mean:",
             "[adaptation](../concepts/adaptation.md#settings).",
             "",
             "| setting | default | what it is | allowed | one query |",

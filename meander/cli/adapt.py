@@ -18,10 +18,6 @@ from meander.model.errors import InputError, unknown
 group = typer.Typer(no_args_is_help=True, help="What the adaptation loop decided and why, and its settings.")
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="adapt", rich_help_panel="Queries")
-
-
 @group.command()
 def log(
     file: Annotated[

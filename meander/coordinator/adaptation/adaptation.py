@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from meander.adapt import log
-from meander.adapt.beginning import Beginning, beginning, by_metadata
 from meander.adapt.decisions import Decision, DecisionAction
 from meander.adapt.execute import begin
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop as Mapek
-from meander.adapt.per_query import PerQuery, place_again
-from meander.adapt.plan import usable
-from meander.adapt.settings import BY_DEMANDS
+from meander.adapt.per_query import PerQuery
 from meander.adapt.steering import AdaptationPolicy
+from meander.coordinator.adaptation.first_mechanisms import FirstMechanisms
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, DemandChanged, QueryAdded, QueryRemoved
-from meander.model.ids import OperatorId, QueryId
-from meander.model.plan import Query
-from meander.place.engine import BatchReport
 from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
 
 ROUND_MS = 1_000
 USUAL = "bottom_up"
 """The mechanism of queries that demand nothing, where none is named."""
-MOST_FORECAST = 20
-"""Queries that come in one batch and whose first mechanism is forecast; with more, metadata decide."""
 
 
 def per_query(fallback: str) -> PerQuery:
@@ -60,44 +53,10 @@ class Adaptation:
         self.policy = policy or AdaptationPolicy()
         self.mapek = Mapek(foresight, policy=self.policy, knowledge=knowledge, seed=seed)
         self.transitions = Transitions(loop, self.policy.of().protocol)
-        loop.engine.applicator.admitted = self._admitted
+        self.first = FirstMechanisms(loop.engine, chosen, self.mapek)
         self.meter = Meter(loop)
         self.decisions: list[Decision] = []
         self._last_ms: int | None = None
-        self._first: dict[QueryId, str] = {}
-        """The mechanisms by which new queries were placed, until they are watched."""
-
-    # ---------------------------------------------------------------- queries that come
-
-    def _admitted(self, query: Query, operators: Sequence[OperatorId]) -> None:
-        """The mechanism that places a new query: the one that is named for it, or whose metadata match its demands."""
-        settings, usual = self.policy.of(query.id), self.chosen.fallback
-        name = settings.first
-        if name == BY_DEMANDS:
-            known = usable(self.mapek.foresight, query.id, settings)
-            name = by_metadata(known, query.demands, usual) if query.demands else usual
-        self._first[query.id] = name
-        if name != usual:
-            self.chosen.assign(operators, name)
-
-    def settle_first(self, events: Iterable[ChangeEvent], now_ms: int) -> tuple[list[Decision], list[BatchReport]]:
-        """Chooses the first mechanism of queries that were just placed and do not run yet; where another one than
-        placed them is forecast to come closer to their demands, it places them again."""
-        added = [e.query for e in events if isinstance(e, QueryAdded) and e.query.id in self._first]
-        decided: list[Decision] = []
-        reports: list[BatchReport] = []
-        for query in added:
-            placed, settings = self._first.pop(query.id), self.policy.of(query.id)
-            if len(added) > MOST_FORECAST and settings.first == BY_DEMANDS and query.demands:
-                choice = Beginning(placed, "its metadata match the demands best; too many queries came to ask more")
-            else:
-                choice = beginning(self.mapek.foresight, query.id, query.demands, settings, placed)
-            if choice.mechanism != placed:
-                reports.append(place_again(self.loop.engine, query.id, choice.mechanism))
-            decided.append(self.mapek.begin(now_ms, query.id, choice))
-        return decided, reports
-
-    # ---------------------------------------------------------------- life
 
     def restore(self) -> None:
         """Takes up transitions that were in flight. Before the loop recovers; queries are watched by then."""
@@ -123,7 +82,7 @@ class Adaptation:
             if isinstance(event, DemandChanged):
                 self.mapek.change_demands(event.query, event.demands)
             elif isinstance(event, QueryAdded):
-                first = self._first.get(event.query.id, self.chosen.fallback)
+                first = self.first.placed.get(event.query.id, self.chosen.fallback)
                 self.mapek.watch(event.query.id, event.query.demands, first, now_ms)
             elif isinstance(event, QueryRemoved):
                 self.mapek.forget(event.query)

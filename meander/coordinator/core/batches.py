@@ -79,7 +79,7 @@ class Batches:
                 self.adaptation.transitions.give_up(event.query)
         applied = self.loop.decide(events)
         self.adaptation.note(events, now)
-        chosen, again = self.adaptation.settle_first(events, now)
+        chosen, again = self.adaptation.first.settle(events, now)
         for report in again:
             applied.continued(report)
         self._told_reports()
