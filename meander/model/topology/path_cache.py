@@ -90,6 +90,8 @@ class PathCache:
             self._forgotten += KEPT_ADDITIONS
 
     def drop_arc(self, arc: int) -> None:
+        if arc not in self._users:
+            return
         with self._lock:
             for pair in tuple(self._users.get(arc, ())):
                 self._drop(pair)
