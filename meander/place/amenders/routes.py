@@ -1,7 +1,7 @@
 """Routes of data through the placement: from pinned operators through others to the next pinned ones.
 
-Latencies above and below operators are kept from batch to batch. What changes an operator or a route takes away the
-latencies that depend on it, and no others: a device that moves changes its own edge, not what is below the next operator.
+Latencies above and below operators are kept from batch to batch. What changes an operator or a route takes away those
+that depend on it, and no others: a device that moves changes its own edge, not what is below the next operator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 from meander.model.global_plan import OperatorState, PlanOperator
 from meander.model.ids import NodeId, OperatorId
 from meander.model.placement import Edge, mbps
-from meander.model.topology.graph import UNLIMITED
+from meander.model.topology.elements import UNLIMITED
 from meander.model.topology.path_cache import Path
 from meander.place.catalog import Catalog
 from meander.place.room import Room
