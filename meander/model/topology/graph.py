@@ -228,9 +228,6 @@ class Topology:
         if leaving == 1:  # as with most devices: quicker than a call of compiled code
             only = n.out_head[tail]
             return int(only) if a.tip[only] == tip else None
-        if arriving == 1:
-            only = n.in_head[tip]
-            return int(only) if a.tail[only] == tail else None
         if leaving <= arriving:
             arc = find_arc(n.out_head[tail], a.out_next, a.tip, tip)
         else:
@@ -253,26 +250,7 @@ class Topology:
 
     def path(self, start: NodeId, goal: NodeId) -> Path | None:
         """The cheapest live path by latency, or None. The path from a node to itself is empty."""
-        cached, path = self._paths.get(start, goal, self)
-        if cached:
-            return path
-        if self.nodes.out_degree[start] == 1 and start != goal:
-            return self._paths.put(start, goal, self._path_of_leaf(start, goal))
-        return self._paths.put(start, goal, self.search(start, goal))
-
-    def _path_of_leaf(self, start: NodeId, goal: NodeId) -> Path | None:
-        """The cheapest path of a node with one outgoing arc, such as most devices: the arc, and the path from there."""
-        n, a = self.nodes, self.arcs
-        arc = int(n.out_head[start])
-        tip, latency_ms = NodeId(int(a.tip[arc])), float(a.latency_ms[arc])
-        if tip == goal:
-            return Path((start, goal), (arc,), latency_ms)
-        if n.out_degree[tip] == 1:  # leaves that lead to each other
-            return self.search(start, goal)
-        onward = self.path(tip, goal)
-        if onward is None:
-            return None
-        return Path((start, *onward.nodes), (arc, *onward.arcs), latency_ms + onward.latency_ms)
+        return self._paths.path(start, goal, self)
 
     def latency_ms(self, start: NodeId, goal: NodeId) -> float:
         """Latency of the cheapest path; infinite when there is none."""
