@@ -54,6 +54,33 @@ class PullRequest:
     """Up to where it had read what the broker has for it, before: which topic that was, and the next offset."""
 
 
+@dataclass(frozen=True, slots=True)
+class StateRequest:
+    """State that a site wants from here."""
+
+    number: int
+    handover: int
+    """The place among the handovers of a change."""
+    is_ahead: bool = False
+    """Whether it is to be sent while the operator still runs: what changes later is asked for afterwards."""
+    after: int | None = None
+    """The export that the site has already."""
+    first: int = 0
+    """The first chunk that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateAnswer:
+    """State that a site gets."""
+
+    chunks: Chunks
+    keys: Sequence[int]
+    """The numbers of its tables here."""
+    export: int
+    after: int | None = None
+    """The export that it continues; None if it is all of the state."""
+
+
 class Chunks(Protocol):
     """The state of an operator, cut into chunks."""
 
@@ -75,11 +102,8 @@ class RequestHandler(Protocol):
         """Whether another site takes a log over: it stays as it is, and goes whole, whether or not its reader has a
         way."""
 
-    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
-        """State that goes to a site, through another one if `via` differs from it.
-
-        Its chunks, its tables' numbers here, and the number of this export.
-        """
+    def state(self, reader: str, via: str, asked: StateRequest) -> StateAnswer:
+        """State that goes to a site, through another one if `via` differs from it."""
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         """Carries an order of the coordinator's out; gives the answer."""
@@ -177,11 +201,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _state(self, reader: str, via: str, wanted: Mapping[str, Any]) -> Any:
         try:
-            chunks, keys, export = self._handler.state(reader, via, int(wanted["state"]), int(wanted["handover"]))
+            after, first = wanted.get("after"), int(wanted.get("from", 0))
+            place, is_ahead = int(wanted["handover"]), bool(wanted.get("ahead", False))
+            asked = StateRequest(int(wanted["state"]), place, is_ahead, None if after is None else int(after), first)
+            answer = self._handler.state(reader, via, asked)
         except InputError as error:
             raise self._refused(via, str(error)) from None
-        facts = {"keys": list(keys), "chunks": len(chunks), "export": export}
-        first = int(wanted.get("from", 0)) if wanted.get("export", export) == export else 0
+        chunks, export = answer.chunks, answer.export
+        facts = {"keys": list(answer.keys), "chunks": len(chunks), "export": export, "after": answer.after}
+        first = first if wanted.get("export", export) == export else 0
         block = max(LEAST_BLOCK_BYTES, int(wanted["block"])) if "block" in wanted else None
         schema = (CHUNK if block is None else BLOCK).with_metadata({"state": json.dumps(facts)})
 
