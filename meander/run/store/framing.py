@@ -159,7 +159,7 @@ def scan(data: Any, segment: int) -> Iterator[Frame | FrameFault]:
 
 
 def later_frames(data: Any, after: int, segment: int) -> Iterator[Frame]:
-    """Valid frames that begin behind `after`, found by their mark: what lies at `after` is then no torn tail."""
+    """Valid frames that begin behind `after`, found by their mark: they say what was on the disk before them."""
     content = memoryview(data).cast("B")
     rest = bytes(content[after + 1 :])
     at = rest.find(MAGIC)

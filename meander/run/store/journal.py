@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -35,9 +35,9 @@ class Durability(Enum):
     """The failures that a returned commit survives."""
 
     PROCESS = "process"
-    """The end of the process (written to the operating system)."""
+    """The end of the process (written to the operating system, and synced to the disk soon after)."""
     DISK = "disk"
-    """A power failure (written to the disk; commits that wait at the same time share one write)."""
+    """A power failure (synced to the disk; commits that wait at the same time share one sync)."""
 
 
 class FrameKind(IntEnum):
@@ -90,7 +90,7 @@ class Journal:
         self.durability = durability
         self._files = files or SystemFiles()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            self._files.make_directory(directory)
             self._lock = self._files.lock(directory / LOCK_NAME)
         except OSError as problem:
             raise JournalError(
@@ -101,14 +101,17 @@ class Journal:
                 f"{directory} is in use by another process; stop it, or give this one a directory of its own"
             )
         self._segments: dict[int, _Segment] = {}
-        for path in directory.iterdir():
-            if match := _SEGMENT_NAME.fullmatch(path.name):
+        for name, size in self._files.sizes(directory).items():
+            if match := _SEGMENT_NAME.fullmatch(name):
                 number = int(match.group(1))
-                self._segments[number] = _Segment(number, path, path.stat().st_size)
+                self._segments[number] = _Segment(number, directory / name, size)
         self._active: _Segment | None = None
         self._descriptor = -1
         self._number = 0  # of the next record
-        self._settled = 0  # all records below are durable
+        self._settled = 0  # all records below are on the disk
+        self._snapshot_number = 0  # of the snapshot with which the active segment begins
+        self._closed: list[int] = []  # files of older segments that are not on the disk yet
+        self._has_new_name = False
         self._syncing = lock("journal sync")
         self._broken: str | None = None
         self.frames_in_segment = 0
@@ -138,8 +141,8 @@ class Journal:
 
     @property
     def settled(self) -> int:
-        """All records below this number survive what `durability` promises."""
-        return self._number if self.durability is Durability.PROCESS else self._settled
+        """All records below this number are on the disk."""
+        return self._settled
 
     def size_of(self, segment: int) -> int:
         return self._segments[segment].size
@@ -147,59 +150,90 @@ class Journal:
     # Opening
 
     def replay(self) -> Iterator[Frame]:
-        """The newest snapshot and all records after it. A torn tail is cut when the end is reached."""
-        torn: list[_Segment] = []
+        """The newest snapshot that stands and all records after it.
+
+        What a power failure left behind the last whole record is cut when the end is reached.
+        """
+        lost: list[_Segment] = []
         for number in sorted(self._segments, reverse=True):
             segment = self._segments[number]
-            content = self._files.map(segment.path)
-            frames = scan(content, number)
+            frames = scan(self._files.map(segment.path), number)
             first = next(frames, None)
-            if isinstance(first, Frame) and first.kind == FrameKind.SNAPSHOT:
+            if isinstance(first, Frame) and first.kind == FrameKind.SNAPSHOT and self._stands(segment, first):
                 yield first
-                yield from self._rest(segment, content, first, frames, closed=bool(torn))
-                break
-            self._must_be_torn_snapshot(segment, content, first, torn)
-            torn.append(segment)
-        else:
-            if torn and torn[-1].number != 1:
-                raise self._corrupt(torn[-1], 0, "it should start with a snapshot, and no older segment has one")
-        for segment in torn:
-            self._files.unlink(segment.path)
-            del self._segments[segment.number]
+                yield from self._rest(segment, first, frames, lost)
+                return
+            if lost:  # a segment is begun only when the one before has a snapshot on the disk
+                reason = first.reason if isinstance(first, FrameFault) else "it should start with a snapshot"
+                raise self._corrupt(segment, 0, reason)
+            lost.append(segment)
+        for segment in lost:
+            if segment.number != 1:
+                raise self._corrupt(segment, 0, "it should start with a snapshot, and no older segment has one")
+            self._must_be_unsettled(segment, 0, 0, "it should start with a snapshot")
+        self._drop(lost)
+
+    def _stands(self, segment: _Segment, snapshot: Frame) -> bool:
+        """Whether everything is on the disk that a snapshot refers to: the records before it, to the last one."""
+        before = self._segments.get(segment.number - 1)
+        if snapshot.settled >= snapshot.number or before is None:  # which is deleted only when the snapshot is on disk
+            return True
+        content = self._files.map(segment.path)
+        if any(f.settled >= snapshot.number for f in later_frames(content, snapshot.start, segment.number)):
+            return True
+        last = -1
+        for frame in scan(self._files.map(before.path), before.number):
+            last = frame.number if isinstance(frame, Frame) else last
+        return last == snapshot.number - 1
 
     def _rest(
-        self, segment: _Segment, content: pa.Buffer, first: Frame, frames: Iterator[Frame | FrameFault], *, closed: bool
+        self, segment: _Segment, first: Frame, frames: Iterator[Frame | FrameFault], lost: list[_Segment]
     ) -> Iterator[Frame]:
         last, self.frames_in_segment, self.snapshot_bytes = first, 0, first.end
+        reason = "it ends"
         for frame in frames:
             if isinstance(frame, FrameFault):
-                if closed:
-                    raise self._corrupt(segment, frame.start, frame.reason)
-                self._must_be_tail(segment, content, last.number + 1, frame)
+                reason = frame.reason
+                self._must_be_unsettled(segment, frame.start, last.number + 1, reason)
                 break
             last = frame
             self.frames_in_segment += 1
             yield frame
+        for later in lost:
+            self._must_be_unsettled(later, 0, last.number + 1, reason)
+        self._drop(lost)  # before others get the numbers of the records in them
         self._descriptor = self._files.open(segment.path)
         if last.end < segment.size:
             self._files.truncate(self._descriptor, last.end)
-            segment.size = last.end
-        if self.durability is Durability.DISK:  # what is built upon from here on must be as durable as promised
-            self._sync(self._descriptor)
-        self._active, self._number, self._settled = segment, last.number + 1, last.number + 1
+            segment.size, segment.mapped = last.end, None  # what was mapped is not what will be there
+        self._active, self._number, self._snapshot_number = segment, last.number + 1, first.number
+        self._sync_found()
+        self._settled = self._number
 
-    def _must_be_torn_snapshot(
-        self, segment: _Segment, content: pa.Buffer, first: Frame | FrameFault | None, torn: list[_Segment]
-    ) -> None:
-        """A segment whose snapshot never became valid can only be the newest one, and empty otherwise."""
-        reason = first.reason if isinstance(first, FrameFault) else "it should start with a snapshot"
-        if torn or isinstance(first, Frame) or next(later_frames(content, 0, segment.number), None):
-            raise self._corrupt(segment, 0, reason)
+    def _must_be_unsettled(self, segment: _Segment, start: int, number: int, reason: str) -> None:
+        """Refuses to cut at a record that was on the disk once: that is damage, nothing that a power failure left."""
+        for later in later_frames(self._files.map(segment.path), start - 1, segment.number):
+            if later.settled > number:
+                raise self._corrupt(segment, start, f"{reason}, yet record {later.number} follows it")
 
-    def _must_be_tail(self, segment: _Segment, content: pa.Buffer, number: int, fault: FrameFault) -> None:
-        for later in later_frames(content, fault.start, segment.number):
-            if later.settled > number:  # it was durable once: not a tail that a power failure tore
-                raise self._corrupt(segment, fault.start, f"{fault.reason}, yet record {later.number} follows it")
+    def _drop(self, lost: list[_Segment]) -> None:
+        for segment in lost:
+            self._files.unlink(segment.path)
+            del self._segments[segment.number]
+        if lost:
+            self._files.sync_directory(self.directory)
+
+    def _sync_found(self) -> None:
+        """Brings on the disk what is built upon from here on, whoever wrote it."""
+        for segment in self._segments.values():
+            if segment is not self._active:
+                descriptor = self._files.open(segment.path)
+                try:
+                    self._sync(descriptor)
+                finally:
+                    self._files.close(descriptor)
+        self._sync(self._descriptor)
+        self._files.sync_directory(self.directory)
 
     def _corrupt(self, segment: _Segment, offset: int, reason: str) -> JournalCorruptError:
         return JournalCorruptError(
@@ -221,21 +255,24 @@ class Journal:
         return written
 
     def roll(self, header: bytes, sections: Sequence[Section]) -> Written:
-        """Begins a new segment with a snapshot. If that fails, the present segment stays the active one."""
+        """Begins a new segment with a snapshot. If that fails, the present segment stays the active one.
+
+        Nothing waits for the disk here, but for the snapshot with which the present segment begins: a power failure
+        may take the new segment away, and then that one has to be there.
+        """
         self._check_usable()
-        with self._syncing:
-            if self._active and self.durability is Durability.DISK:
-                self._sync(self._descriptor)
-            number = max(self._segments, default=0) + 1
-            segment = _Segment(number, self.directory / f"journal-{number:010d}.seg")
-            written, descriptor = self._begin(segment, header, sections)
-            if self._descriptor >= 0:
-                self._files.close(self._descriptor)
-            self._segments[number] = self._active = segment
-            self._descriptor = descriptor
-            self._number += 1
-            self._settled = self._number
-            self.frames_in_segment, self.snapshot_bytes = 0, segment.size
+        if self._active and self._settled <= self._snapshot_number:
+            self.sync()
+        number = max(self._segments, default=0) + 1
+        segment = _Segment(number, self.directory / f"journal-{number:010d}.seg")
+        written, descriptor = self._begin(segment, header, sections)
+        self._has_new_name = True
+        if self._descriptor >= 0:
+            self._closed.append(self._descriptor)
+        self._segments[number] = self._active = segment
+        self._descriptor, self._snapshot_number = descriptor, self._number
+        self._number += 1
+        self.frames_in_segment, self.snapshot_bytes = 0, segment.size
         return written
 
     def _begin(self, segment: _Segment, header: bytes, sections: Sequence[Section]) -> tuple[Written, int]:
@@ -243,9 +280,6 @@ class Journal:
         try:
             descriptor = self._files.create(segment.path)
             written, segment.size = self._write(FrameKind.SNAPSHOT, segment, descriptor, header, sections)
-            if self.durability is Durability.DISK:
-                self._sync(descriptor)
-                self._files.sync_directory(self.directory)
             return written, descriptor
         except (OSError, JournalError) as problem:
             try:  # a complete snapshot left behind would hide records that are appended to the old segment later
@@ -261,8 +295,7 @@ class Journal:
         self, kind: FrameKind, segment: _Segment, descriptor: int, header: bytes, sections: Sequence[Section]
     ) -> tuple[Written, int]:
         start = segment.size
-        settled = self._number if self.durability is Durability.PROCESS else self._settled
-        buffers, offsets, size = encode(self._number, settled, kind, header, sections)
+        buffers, offsets, size = encode(self._number, self._settled, kind, header, sections)
         try:
             self._write_all(descriptor, buffers, start)
         except OSError as problem:
@@ -303,20 +336,38 @@ class Journal:
     # Durability
 
     def settle(self, number: int) -> None:
-        """Returns when record `number` survives what `durability` promises. Callers that wait share one sync."""
-        if self.durability is Durability.PROCESS:
-            return
+        """Returns when record `number` survives what `durability` promises."""
+        if self.durability is Durability.DISK:
+            self.sync(number)
+
+    def sync(self, number: int | None = None) -> None:
+        """Returns when record `number` is on the disk, or all of them. Callers that wait share one sync.
+
+        A new segment may begin meanwhile. What it changes is read in the order in which it does not matter: the number
+        first, and the closed files, among which the active one may be by then, last.
+        """
         with self._syncing:
-            if self._settled > number:
+            if self._settled > (self._number - 1 if number is None else number):
                 return
             self._check_usable()
-            written = self._number
-            self._sync(self._descriptor)
+            written, descriptor, closed = self._number, self._descriptor, list(self._closed)
+            for old in closed:
+                self._sync(old)
+            if self._has_new_name:
+                self._has_new_name = False
+                self._guarded(lambda: self._files.sync_directory(self.directory))
+            self._sync(descriptor)
             self._settled = written
+            for old in closed:
+                self._closed.remove(old)
+                self._files.close(old)
 
     def _sync(self, descriptor: int) -> None:
+        self._guarded(lambda: self._files.sync(descriptor))
+
+    def _guarded(self, sync: Callable[[], None]) -> None:
         try:
-            self._files.sync(descriptor)
+            sync()
         except OSError as problem:  # what reached the disk is unknown from here on, so nothing more may be promised
             self._break(f"writing to the disk failed ({problem.strerror})")
             self._check_usable()
@@ -368,6 +419,9 @@ class Journal:
 
     def close(self) -> None:
         """Gives the directory back. Writes nothing: every returned record is in the file already."""
+        for closed in self._closed:
+            self._files.close(closed)
+        self._closed.clear()
         if self._descriptor >= 0:
             self._files.close(self._descriptor)
             self._descriptor = -1

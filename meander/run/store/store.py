@@ -6,6 +6,7 @@ and `state` are the two faces of the store; a step's `Commit` changes both in on
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -29,14 +30,17 @@ from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError
 from meander.run.store.snapshot import SnapshotDraft, load, program
 from meander.run.store.state import StateTables
+from meander.run.store.syncing import Syncer
 from meander.run.store.views import Views
 
+_log = logging.getLogger(__name__)
 K = TypeVar("K")
 R = TypeVar("R")
 VACATE_BELOW = 0.5
 """A segment of which a smaller share is live is emptied by the next snapshot: it frees more than it copies."""
 SNAPSHOT_FACTOR = 4
 """A segment holds at least so many times its own snapshot, so that snapshots stay a small share of what is written."""
+SYNC_INTERVAL_S = 1.0
 STATE_FREE_SHARE = 0.125
 """Channels may always fill this share of the budget: state alone must not stop sources, or time would stand still."""
 
@@ -50,6 +54,8 @@ class StoreOptions:
     segment_records: int = 8192
     memory_budget_bytes: int = 256_000_000
     disk_budget_bytes: int = 4_000_000_000
+    sync_interval_s: float | None = SYNC_INTERVAL_S
+    """With durability `process`, the time after which what was committed is on the disk; None if nobody sees to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ class Store:
         self.views = Views(schemas, self.payloads)
         self.exchange = EmbeddedExchange(self)
         self.state = StateTables(self)
+        self._syncer = Syncer(self.sync, options.sync_interval_s if options.durability is Durability.PROCESS else None)
         self._roll_after_bytes = 0
         self._nudges = 0
         self._commits = self._repeated = self._refused = self._snapshots = 0
@@ -133,10 +140,10 @@ class Store:
         missing = [s for s in self.payloads.live_bytes() if s not in self._journal.segments]
         if missing:
             self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do
+        self._journal.sync()
         self.payloads.emptied.clear()
-        for segment in self._journal.segments:
-            if segment != self._journal.active_segment and not self.payloads.is_live(segment):
-                self._journal.delete(segment)
+        self._note_emptied()
+        self._delete_emptied()
 
     def _replay(self) -> None:
         for frame in self._journal.replay():
@@ -179,6 +186,21 @@ class Store:
             self._tidy()
         return outcome
 
+    def settle(self) -> None:
+        """Returns when all that can be seen survives what `durability` promises: before others are told of it."""
+        self._journal.settle(self._journal.next_number - 1)
+
+    def sync(self) -> None:
+        """Returns when all that can be seen is on the disk, whatever `durability` promises."""
+        self._journal.sync()
+        with self.lock:
+            self._delete_emptied()
+
+    @property
+    def settled(self) -> int:
+        """All records with a lower number are on the disk."""
+        return self._journal.settled
+
     def check(self, commit: Commit) -> None:
         """Raises what committing it would raise, apart from want of room; changes nothing."""
         prepared = prepare(commit)
@@ -199,16 +221,13 @@ class Store:
         self.views.apply(written.number, envelope, prepared.content, numbers, places, prepared.tables, prepared.records)
         self._told_incarnation = self.views.incarnation
         self._commits += 1
+        self._syncer.wake()
         self.changed.notify_all()
         return written.number
 
     def _tidy(self) -> None:
         """Deletes segments that are empty for good, and begins a new one when it is time."""
-        if self.payloads.emptied:
-            settled = self._journal.settled
-            for segment in [s for s, record in self.payloads.emptied.items() if record < settled]:
-                del self.payloads.emptied[segment]
-                self._journal.delete(segment)
+        self._delete_emptied()
         room = max(self.options.segment_bytes, SNAPSHOT_FACTOR * self._journal.snapshot_bytes, self._roll_after_bytes)
         many = self._journal.frames_in_segment >= self.options.segment_records
         grown = self._journal.active_bytes >= max(
@@ -220,6 +239,20 @@ class Store:
             except JournalError as problem:  # the commits are safe where they are: go on, and try again later
                 self._snapshot_problem = str(problem)
                 self._roll_after_bytes = self._journal.active_bytes + self.options.segment_bytes // 8
+
+    def _note_emptied(self) -> None:
+        """Older segments in which nothing is needed may go when the newest record, which says so, is on the disk."""
+        for segment in self._journal.segments:
+            if segment != self._journal.active_segment and not self.payloads.is_live(segment):
+                self.payloads.emptied.setdefault(segment, self._journal.next_number - 1)
+
+    def _delete_emptied(self) -> None:
+        emptied = self.payloads.emptied
+        if emptied:
+            settled = self._journal.settled
+            for segment in [s for s, record in emptied.items() if record < settled]:
+                del emptied[segment]
+                self._journal.delete(segment)
 
     def snapshot(self) -> None:
         """Begins a new segment with all that is known, and deletes the segments that nothing needs any more."""
@@ -236,10 +269,7 @@ class Store:
             draft.adopt(written)
             self._roll_after_bytes, self._snapshot_problem = 0, None
             self._told_incarnation = self.views.incarnation
-            self.payloads.emptied.clear()
-            for segment in self._journal.segments:
-                if segment != self._journal.active_segment and not self.payloads.is_live(segment):
-                    self._journal.delete(segment)
+            self._note_emptied()
             self._snapshots += 1
             self._snapshot_seconds += time.perf_counter() - started
 
@@ -335,6 +365,12 @@ class Store:
             )
 
     def close(self) -> None:
-        """Gives the directory back; what was read stays readable."""
+        """Gives the directory back, with everything on the disk; what was read stays readable."""
+        self._syncer.stop()
         with self.lock:
-            self._journal.close()
+            try:
+                self._journal.sync()
+            except JournalError as problem:
+                _log.warning("%s is closed before everything is on the disk: %s", self._journal.directory, problem)
+            finally:
+                self._journal.close()
