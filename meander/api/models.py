@@ -169,6 +169,7 @@ class Query(BaseModel):
     )
     reason: str | None = Field(None, description="Why it is in that condition; left out while it is running.")
     mechanism: str
+    mechanism_reason: str | None = Field(None, description="Why it is not the usual one; left out if it is.")
     demands: list[Demand]
     operators: int
     fragments: int
@@ -207,6 +208,7 @@ class Results(BaseModel):
 class Submission(Input):
     text: str = Field(min_length=1, max_length=LONGEST_TEXT, description="One SELECT ... INTO sink [DEMAND ...].")
     name: Name | None = Field(None, description="What to call it, unless the text says so with CREATE QUERY.")
+    mechanism: Name | None = Field(None, description="What places it, such as nova; by default the usual one.")
 
 
 class Stopped(BaseModel):

@@ -34,6 +34,9 @@ def submit(
         str, typer.Argument(help="A .sql file, `-` for standard input, or the SQL itself.", show_default=False)
     ],
     name: Annotated[str | None, typer.Option("--name", "-n", help="Its name; by default the file's.")] = None,
+    mechanism: Annotated[
+        str | None, typer.Option("--mechanism", "-m", help="What places it, such as nova; by default the usual one.")
+    ] = None,
     wait: Annotated[str | None, typer.Option(help="Wait until it runs, so long at most, such as 60s.")] = None,
     directory: Directory = HERE,
     url: Url = None,
@@ -43,7 +46,8 @@ def submit(
     """Add a query; it is placed and deployed while everything else runs on."""
     text, called = _text(query)
     client = connect(directory, url, token)
-    found = client.send("POST", "/queries", {"text": text, **({"name": n} if (n := name or called) else {})})
+    given = {"name": name or called, "mechanism": mechanism}
+    found = client.send("POST", "/queries", {"text": text} | {k: v for k, v in given.items() if v})
     if wait is not None:
         found = _wait(client, found["id"], duration_ms(wait) / 1000)
     if as_json:
@@ -134,6 +138,8 @@ def describe(
         show(found | {"newest": results["rows"]})
         return
     typer.echo(f"query {found['id']} is {found['status']}{_because(found)}, placed by {found['mechanism']}")
+    if found.get("mechanism_reason"):
+        typer.echo(found["mechanism_reason"])
     typer.echo(found["text"].strip())
     for demand in found["demands"]:
         value = f": {demand['value']:g} {demand.get('unit', '')}".rstrip() if demand.get("value") is not None else ""

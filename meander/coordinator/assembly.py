@@ -12,7 +12,7 @@ import numpy as np
 
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
-from meander.adapt.per_query import assign
+from meander.adapt.per_query import assign, assign_new
 from meander.coordinator.adaptation.adaptation import LIVELY, Adaptation, per_query
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.core.batches import ObservedEngine
@@ -22,7 +22,7 @@ from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.recovery import Recovered, known_to, rebuild, reopen
 from meander.coordinator.loop import PlacementLoop
-from meander.coordinator.options import CoordinatorOptions
+from meander.coordinator.options import USUAL_MECHANISM, CoordinatorOptions
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measuring
 from meander.coordinator.read_model.publisher import Publisher
@@ -35,6 +35,7 @@ from meander.membership.protocol import Epoch
 from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
+from meander.place.nova.queries.parted_queries import NOVA, refusal
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host
@@ -121,7 +122,9 @@ def assemble(
     if fresh:
         with ledger.transaction():
             ledger.topology.save(catalog.topology)
-    engine = ObservedEngine(catalog, per_query(options.mechanism), amenders=options.amenders)
+    fallback = USUAL_MECHANISM if options.mechanism == NOVA else options.mechanism
+    engine = ObservedEngine(catalog, per_query(fallback), amenders=options.amenders, parted=recovered.parted)
+    engine.on_added = lambda event: assign_new(engine, event.query.id, event.mechanism)
     loop = PlacementLoop(
         catalog,
         engine,
@@ -139,7 +142,7 @@ def assemble(
     publisher = Publisher(loop, adaptation, ledger, read_model, sink_bindings, hub)
     publisher.traces = traces_from_environment()
     core = Core(publisher)
-    core.validates = options.validate
+    core.usual, core.validates = options.mechanism, options.validate
     adaptation.meter.flows = lambda: publisher.measured.flows if publisher.measured is not None else {}
     adaptation.meter.held = publisher.held
     adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
@@ -172,6 +175,9 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
         if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
             assign(engine, query, name)
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
+        reason = refusal(engine.parted, running.query) if core.usual == NOVA and name != NOVA else None
+        if reason is not None:
+            publisher.fallbacks[query] = f"Nova cannot place it: {reason}"
         publisher.read_model.show_query(query)
     publisher.mechanisms = dict(core.adaptation.mechanisms())
     core.batches.restore()
@@ -208,8 +214,8 @@ def _finish(core: Core, reader: ChangeReader) -> None:
     waiting = core.ledger.batches.unfinished()
     for number, values in waiting:
         try:
-            changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
-            batch = core.batches.apply(number, _still_there(loop.catalog.plan, changes.events), {})
+            changes = reader.read([v for v in values if _is_to_come(v, loop.catalog.plan)])
+            batch = core.batches.apply(number, _still_there(loop.catalog.plan, changes.events), changes.texts)
             core.batches.begin(batch)
         except Exception as error:  # a batch that cannot be applied must not keep everything else from running
             core.failed(f"applying batch {number}, which had been accepted,", error)
@@ -223,6 +229,13 @@ def _finish(core: Core, reader: ChangeReader) -> None:
         report = loop.engine.run([])
         loop.follow((), report, loop.clock())
         core.batches.follow()
+
+
+def _is_to_come(value: Mapping[str, Any], plan: GlobalPlan) -> bool:
+    """Whether following the log of queries has left an event of an accepted batch to be applied."""
+    if value.get("event") == "query_added":
+        return value.get("mechanism") == NOVA and value["query"] not in plan.queries
+    return value.get("event") != "query_removed"
 
 
 def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:

@@ -14,16 +14,20 @@ from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
 from meander.place.mechanisms import mechanism as find_mechanism
+from meander.place.nova.queries.parted_queries import NOVA
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
 from meander.run.rebinding.options import USUAL, rebinding_by
+
+USUAL_MECHANISM = "bottom_up"
 
 
 @dataclass(frozen=True)
 class CoordinatorOptions:
     """The options of a coordinator."""
 
-    mechanism: str = "bottom_up"
+    mechanism: str = USUAL_MECHANISM
+    """The mechanism of queries for which none is asked; with `nova`, those without a join have the usual other one."""
     protocol: str = "isqd"
     amenders: int | None = None
     """Threads that place at the same time. None: one for each core, where the mechanism's solver leaves the lock."""
@@ -64,7 +68,8 @@ class CoordinatorOptions:
     `health`."""
 
     def check(self) -> None:
-        find_mechanism(self.mechanism)
+        if self.mechanism != NOVA:
+            find_mechanism(self.mechanism)
         protocol(self.protocol)
         check_amenders(self.amenders)
         rebinding_by(self.rebinding, self.slots)

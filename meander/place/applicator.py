@@ -34,6 +34,7 @@ from meander.place.amenders.detour import Routes, followers
 from meander.place.amenders.eviction import leaving
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.nova.queries.parted_queries import PartedQueries
 from meander.place.physical import Preparation
 from meander.place.sharing import add_query, estimate, remove_query
 
@@ -47,6 +48,7 @@ class Applicator:
 
     catalog: Catalog
     log: ChangeLog
+    parted: PartedQueries
     broken: dict[Edge, str] = field(default_factory=dict)
     """Edges that lost their route in this batch, and why."""
     joined: dict[NodeId, str] = field(default_factory=dict)
@@ -58,9 +60,20 @@ class Applicator:
 
     def apply(self, events: Sequence[ChangeEvent]) -> None:
         """Applies the batch; raises before anything changed when one of the events cannot be applied."""
-        prepared = {e.query.id: self.preparation.prepare(e.query) for e in events if isinstance(e, QueryAdded)}
-        admit(self.catalog, events)
+        parted = {e.query.id for e in events if self.parted.takes(e) and isinstance(e, QueryAdded)}
+        added = [e.query for e in events if isinstance(e, QueryAdded) and not self.parted.takes(e)]
         for event in events:
+            if isinstance(event, QueryAdded) and self.parted.takes(event):
+                self.parted.check_shape(event.query)
+        prepared = {query.id: self.preparation.prepare(query) for query in added}
+        admit(self.catalog, events)
+        self.parted.foresee(events)
+        for event in events:
+            if self.parted.takes(event):
+                continue  # it begins when the effects of all events are known
+            gone = isinstance(event, QueryRemoved) and event.query not in self.catalog.plan.queries
+            if gone and isinstance(event, QueryRemoved) and event.query in parted:
+                continue
             if isinstance(event, QueryAdded):
                 changed = add_query(self.catalog, prepared[event.query.id])
                 self.log.write(changed, (), f"query {event.query.id} added")

@@ -82,7 +82,8 @@ class Adaptation:
             if isinstance(event, DemandChanged):
                 self.mapek.change_demands(event.query, event.demands)
             elif isinstance(event, QueryAdded):
-                self.mapek.watch(event.query.id, event.query.demands, self.chosen.fallback, now_ms)
+                mechanism = event.mechanism or self.chosen.fallback
+                self.mapek.watch(event.query.id, event.query.demands, mechanism, now_ms)
             elif isinstance(event, QueryRemoved):
                 self.mapek.forget(event.query)
 

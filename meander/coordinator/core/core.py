@@ -47,6 +47,8 @@ class Core:
         self.publisher, self.clock = publisher, clock
         self.loop, self.ledger, self.sink_bindings = publisher.loop, publisher.ledger, publisher.sink_bindings
         self.adaptation, self.batches = publisher.adaptation, Batches(publisher, clock)
+        self.usual = self.adaptation.chosen.fallback
+        """The mechanism of queries for which none was asked."""
         self.failures: dict[str, float] = {}
         """Internal failures, with the time of the last occurrence of each."""
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
@@ -201,9 +203,9 @@ class Core:
         events = [e for w in good for e in w.changes.events]
         texts = {q: text for w in good for q, text in w.changes.texts.items()}
         with self.ledger.transaction():
-            number = self.ledger.batches.accept(
-                now, [v for w in good for v in w.changes.values], query_steps(events, texts)
-            )
+            values = [v for w in good for v in w.changes.values]
+            first = self.loop.catalog.plan.next_operator
+            number = self.ledger.batches.accept(now, values, query_steps(events, texts), first)
             for command in good:
                 if command.key is not None:
                     self.ledger.answers.expect(

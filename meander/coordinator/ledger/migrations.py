@@ -164,7 +164,15 @@ UPDATE reconfigurations SET record = json_set(record, '$.status', 'aborted')
     WHERE json_extract(record, '$.status') = 'taken_back';
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS)
+PARTED = """
+ALTER TABLE query_log ADD COLUMN parted INTEGER NOT NULL DEFAULT 0;  -- 1: its operators are those of a cut
+CREATE TABLE cuts (
+    query TEXT PRIMARY KEY,
+    record TEXT NOT NULL              -- JSON: the join matrix, the parts, and the numbers of their operators
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, PARTED)
 """In order; the first is number 1."""
 
 

@@ -75,6 +75,8 @@ class Publisher:
         self.traces: Traces = NoTraces()
         self.texts: dict[str, str] = {}
         """The queries there are, as people wrote them."""
+        self.fallbacks: dict[str, str] = {}
+        """The reasons why queries are not placed by the usual mechanism."""
         self.mechanisms: dict[str, str] = {}
         """The mechanism of each query, as the ledger has it."""
         self.measured: Measured | None = None
@@ -117,8 +119,10 @@ class Publisher:
             return "a source runs where its tuples are produced"
         if record is not None and isinstance(record.spec, Sink):
             return "a sink runs where its results are wanted"
-        if record is not None and record.pin is not None:
+        if record is not None and record.is_held:
             return "put there by hand"
+        if record is not None and record.pin is not None:
+            return f"nova chose it after: {cause}"
         name = chosen.by_operator.get(operator, chosen.fallback) if isinstance(chosen, PerQuery) else chosen.name
         return f"{name} chose it after: {cause}"
 
@@ -179,16 +183,20 @@ class Publisher:
             return
         records = [entry(d) for d in decided]
         records = [finite({**r, "from": r["mechanism"], "to": r.get("target")}) for r in records]
-        mechanisms = dict(self.adaptation.mechanisms())
         with self.ledger.transaction():
             self.ledger.add_decisions(records)
-            if mechanisms != self.mechanisms:
-                self.ledger.queries.save_mechanisms(mechanisms)
-        self.mechanisms = mechanisms
+            self.note_mechanisms()
         self.totals.decisions += len(records)
         for record in records:
             self.hub.publish("decision", record)
         self.queries({str(d.query) for d in decided})
+
+    def note_mechanisms(self) -> None:
+        """Writes down the mechanism of each query, within a transaction."""
+        mechanisms = dict(self.adaptation.mechanisms())
+        if mechanisms != self.mechanisms:
+            self.ledger.queries.save_mechanisms(mechanisms)
+        self.mechanisms = mechanisms
 
     # ---------------------------------------------------------------- queries
 
@@ -209,6 +217,7 @@ class Publisher:
     def gone(self, name: QueryId) -> None:
         """A query that was stopped is freed."""
         self.texts.pop(name, None)
+        self.fallbacks.pop(name, None)
         self.read_model.drop_query(name)
         self.hub.publish("query_removed", {"id": name})
 
@@ -233,6 +242,8 @@ class Publisher:
             "fragments": len({owner[o] for o in operators if o in owner}),
             **self._results(name, sink_bindings),
         }
+        if name in self.fallbacks:
+            found["mechanism_reason"] = self.fallbacks[name]
         return found if condition.reason is None else found | {"reason": condition.reason}
 
     def _results(self, name: str, sink_bindings: Sequence[str]) -> Json:

@@ -78,8 +78,11 @@ class ChangeRequests:
                     f"`meander site release {site}` takes it from the site"
                 )
 
-    def submit(self, text: str, name: str | None, key: Key | None = None) -> Future[Answer]:
-        command = submission(self._reader, text, name or self._fresh_name())
+    def submit(
+        self, text: str, name: str | None, key: Key | None = None, *, mechanism: str | None = None
+    ) -> Future[Answer]:
+        """Adds a query, placed by the usual mechanism or by this one."""
+        command = submission(self._reader, text, name or self._fresh_name(), mechanism or "")
         command.key = key
         return self._ask(command)
 

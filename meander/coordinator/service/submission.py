@@ -10,12 +10,15 @@ from meander.model.events import QueryAdded
 from meander.model.plan import Query
 
 
-def submission(reader: ChangeReader, text: str, name: str) -> Command:
-    """The command to add a query. A name that the text gives wins."""
+def submission(reader: ChangeReader, text: str, name: str, mechanism: str = "") -> Command:
+    """The command to add a query, placed by this mechanism if one is named. A name that the text gives wins."""
     check_name(name, "the query's name")
     query = reader.query(text, name)
     value = {"at_ms": 0, "event": "query_added", "query": query.id, "sql": text}
-    changes = Changes((QueryAdded(0, Query(query.id, query.plan, query.demands)),), (value,), {query.id: text})
+    if mechanism:
+        value["mechanism"] = mechanism
+    event = QueryAdded(0, Query(query.id, query.plan, query.demands), mechanism)
+    changes = Changes((event,), (value,), {query.id: text})
 
     def check(core: Core) -> None:
         if query.id in core.publisher.texts:

@@ -20,6 +20,7 @@ from meander.model.topology.graph import Link, Node, NodeKind, Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.nova.queries.parted_queries import PartedQueries
 
 NODES = ("a", "b", "c", "d", "m")
 MOBILE = "m"
@@ -37,7 +38,8 @@ class Land:
 
     def _take_up(self, topology: Topology) -> None:
         self.topology = topology
-        self._applicator = Applicator(Catalog(topology, {}, {}), ChangeLog())
+        catalog, log = Catalog(topology, {}, {}), ChangeLog()
+        self._applicator = Applicator(catalog, log, PartedQueries(catalog, log))
 
     def restart(self) -> None:
         """Everything but the ledger is gone."""

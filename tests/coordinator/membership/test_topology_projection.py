@@ -20,6 +20,7 @@ from meander.model.topology.graph import Link, Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.nova.queries.parted_queries import PartedQueries
 from tests.site.fleet import write_world
 
 SITES = {"west": ["s0", "e0"], "east": ["s1", "e1"]}
@@ -33,7 +34,8 @@ class Land:
     def __init__(self, store: MembershipStore, path: Path) -> None:
         found = load(path)
         self.topology, self.store = found.topology, store
-        self._applicator = Applicator(Catalog(self.topology, found.streams, found.sinks), ChangeLog())
+        catalog, log = Catalog(self.topology, found.streams, found.sinks), ChangeLog()
+        self._applicator = Applicator(catalog, log, PartedQueries(catalog, log))
         self._reader = ChangeReader(found.streams, found.sinks)
         for site, nodes in SITES.items():
             store.claim(site, nodes)
