@@ -84,14 +84,6 @@ def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:
     return movable
 
 
-def assign_new(engine: Engine, query: QueryId, mechanism: str) -> None:
-    """Lets a mechanism place what a new query brings; what others use already stays as it is."""
-    chosen, plan = engine.mechanism, engine.catalog.plan
-    if isinstance(chosen, PerQuery):
-        new = (o for o in plan.serving(query) if plan[o].pin is None and plan[o].state is OperatorState.TO_BE_PLACED)
-        chosen.assign(new, mechanism)
-
-
 def place_again(engine: Engine, query: QueryId, mechanism: str, *, escalates: bool = True) -> BatchReport:
     """Assigns the mechanism and has it place all of the query's operators that can move.
 

@@ -10,32 +10,30 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from meander.cli.adapt import settings_of
 from meander.cli.client import HERE, Directory, Json, QueryName, ServiceClient, Token, Url, at, connect, show
 from meander.coordinator.condition.condition import Status
-from meander.lang.importers.imported import read_text
 from meander.model.errors import InputError
+from meander.model.text_files import read_text
 from meander.model.units import duration_ms
 
-PANEL = "Coordinator"
+commands = typer.Typer()
+
 SHARES = ("p50", "p95", "p99")
 FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(submit)
-    app.command("list", rich_help_panel=PANEL)(list_queries)
-    app.command(rich_help_panel=PANEL)(describe)
-    app.command(rich_help_panel=PANEL)(stop)
-    app.command(rich_help_panel=PANEL)(switch)
-
-
+@commands.command()
 def submit(
     query: Annotated[
         str, typer.Argument(help="A .sql file, `-` for standard input, or the SQL itself.", show_default=False)
     ],
     name: Annotated[str | None, typer.Option("--name", "-n", help="Its name; by default the file's.")] = None,
     mechanism: Annotated[
-        str | None, typer.Option("--mechanism", "-m", help="What places it, such as nova; by default the usual one.")
+        str | None, typer.Option("--mechanism", "-m", help="What places it at first; by default its demands decide.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="An adaptation setting of its own, such as stay=1min; repeatable.")
     ] = None,
     wait: Annotated[str | None, typer.Option(help="Wait until it runs, so long at most, such as 60s.")] = None,
     directory: Directory = HERE,
@@ -46,8 +44,10 @@ def submit(
     """Add a query; it is placed and deployed while everything else runs on."""
     text, called = _text(query)
     client = connect(directory, url, token)
-    given = {"name": name or called, "mechanism": mechanism}
-    found = client.send("POST", "/queries", {"text": text} | {k: v for k, v in given.items() if v})
+    body: dict[str, Any] = {"text": text} | ({"name": n} if (n := name or called) else {})
+    body |= {"mechanism": mechanism} if mechanism else {}
+    body |= {"adaptation": settings_of(settings)} if settings else {}
+    found = client.send("POST", "/queries", body)
     if wait is not None:
         found = _wait(client, found["id"], duration_ms(wait) / 1000)
     if as_json:
@@ -85,6 +85,7 @@ def _because(found: dict[str, Any]) -> str:
     return f" ({found['reason']})" if found.get("reason") else ""
 
 
+@commands.command("list")
 def list_queries(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """List queries with their conditions."""
     found = connect(directory, url, token).get("/queries")
@@ -127,6 +128,7 @@ def _mark(met: bool | None) -> str:
     return "?" if met is None else "+" if met else "-"
 
 
+@commands.command()
 def describe(
     query: QueryName, directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False
 ) -> None:
@@ -138,8 +140,8 @@ def describe(
         show(found | {"newest": results["rows"]})
         return
     typer.echo(f"query {found['id']} is {found['status']}{_because(found)}, placed by {found['mechanism']}")
-    if found.get("mechanism_reason"):
-        typer.echo(found["mechanism_reason"])
+    if found.get("chosen"):
+        typer.echo(f"{found['mechanism']} was chosen: {found['chosen']}")
     typer.echo(found["text"].strip())
     for demand in found["demands"]:
         value = f": {demand['value']:g} {demand.get('unit', '')}".rstrip() if demand.get("value") is not None else ""
@@ -157,6 +159,7 @@ def describe(
         typer.echo(f"  {row}")
 
 
+@commands.command()
 def stop(
     query: QueryName, directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False
 ) -> None:
@@ -168,6 +171,7 @@ def stop(
         typer.echo(f"query {found['id']} is stopping")
 
 
+@commands.command()
 def switch(
     query: QueryName,
     mechanism: Annotated[str, typer.Argument(help="The mechanism that places it from now on.", show_default=False)],

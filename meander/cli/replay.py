@@ -21,14 +21,13 @@ from meander.model.resilience import check_detour
 from meander.model.units import duration_ms
 from meander.place.mechanisms import mechanism as find_mechanism
 
+commands = typer.Typer()
+
 FAILED = 1
 EVERY_S = 5.0
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Queries")(replay)
-
-
+@commands.command()
 def replay(
     topology: Annotated[Path, typer.Option("--topology", "-t", help="Topology file, or a folder of topology changes.")],
     queries: Annotated[
@@ -45,7 +44,8 @@ def replay(
         str | None,
         typer.Option(
             "--state",
-            help="How state moves: migration_query, store_and_forward or replay; by default as the protocol does it.",
+            help="How state moves: migration_query, stop_and_copy, store_and_forward or replay; "
+            "by default as the protocol does it.",
         ),
     ] = None,
     quiet: Annotated[str, typer.Option(help="Time before and after the changes, for comparison.")] = "5s",

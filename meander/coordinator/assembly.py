@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
-from meander.adapt.per_query import assign, assign_new
-from meander.coordinator.adaptation.adaptation import LIVELY, Adaptation, per_query
+from meander.adapt.per_query import assign
+from meander.adapt.settings import BY_DEMANDS
+from meander.adapt.steering import AdaptationPolicy
+from meander.coordinator.adaptation.adaptation import USUAL, Adaptation, per_query
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.core.batches import ObservedEngine
 from meander.coordinator.core.commands import Response
@@ -22,7 +25,7 @@ from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.recovery import Recovered, known_to, rebuild, reopen
 from meander.coordinator.loop import PlacementLoop
-from meander.coordinator.options import USUAL_MECHANISM, CoordinatorOptions
+from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measuring
 from meander.coordinator.read_model.publisher import Publisher
@@ -35,12 +38,13 @@ from meander.membership.protocol import Epoch
 from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
-from meander.place.nova.queries.parted_queries import NOVA, refusal
+from meander.place.nova.queries.parted_queries import NOVA
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE
 
+_log = logging.getLogger(__name__)
 FORECAST_S = 0.5
 """The longest time of a mechanism for a forecast: the decision core waits meanwhile."""
 SETTLE_S = 60.0
@@ -122,9 +126,8 @@ def assemble(
     if fresh:
         with ledger.transaction():
             ledger.topology.save(catalog.topology)
-    fallback = USUAL_MECHANISM if options.mechanism == NOVA else options.mechanism
-    engine = ObservedEngine(catalog, per_query(fallback), amenders=options.amenders, parted=recovered.parted)
-    engine.on_added = lambda event: assign_new(engine, event.query.id, event.mechanism)
+    usual = USUAL if options.mechanism in (BY_DEMANDS, NOVA) else options.mechanism
+    engine = ObservedEngine(catalog, per_query(usual), amenders=options.amenders, applicator=recovered.applicator)
     loop = PlacementLoop(
         catalog,
         engine,
@@ -135,14 +138,14 @@ def assemble(
     )
     join(loop, host)
     knowledge = ledger_path.with_name(KNOWLEDGE)
-    adaptation = _adaptation(loop, knowledge, options)
+    adaptation = _adaptation(loop, knowledge, options.policy(), ledger)
     sink_bindings = SinkBindings(loop, host, ledger, around, options.sink_of)
     read_model = ReadModel(loop)
     read_model.memory = ledger.away_links
     publisher = Publisher(loop, adaptation, ledger, read_model, sink_bindings, hub)
     publisher.traces = traces_from_environment()
     core = Core(publisher)
-    core.usual, core.validates = options.mechanism, options.validate
+    core.validates = options.validate
     adaptation.meter.flows = lambda: publisher.measured.flows if publisher.measured is not None else {}
     adaptation.meter.held = publisher.held
     adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
@@ -155,15 +158,17 @@ def assemble(
     return parts
 
 
-def _adaptation(loop: PlacementLoop, knowledge: Path, options: CoordinatorOptions) -> Adaptation:
-    settings = LIVELY if options.adapt else replace(LIVELY, dry_run=True)
-    adaptation = Adaptation(loop, settings=settings, knowledge=Knowledge.load(knowledge))
+def _adaptation(loop: PlacementLoop, knowledge: Path, policy: AdaptationPolicy, ledger: Ledger) -> Adaptation:
+    for query, values in ledger.queries.adaptation().items():
+        for name in policy.restore(query, values):
+            _log.warning("setting %s%s is not allowed any more: its default applies", name, query and f" of {query}")
+    adaptation = Adaptation(loop, policy=policy, knowledge=Knowledge.load(knowledge))
     if isinstance(adaptation.mapek.foresight, CatalogForesight):
         adaptation.mapek.foresight.time_limit_s = FORECAST_S
     return adaptation
 
 
-def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) -> None:
+def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, tuple[str, str]]) -> None:
     """Takes up the work of the last process: plan and placement from the ledger, fragments and channels from the
     host's store."""
     loop, publisher, ledger = core.loop, core.publisher, core.ledger
@@ -171,13 +176,12 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
     publisher.read_model.why.update(recovered.why)
     publisher.texts.update((str(q), text) for q, text in recovered.texts.items())
     for query, running in plan.queries.items():
-        name = knowledge_of.get(query, core.adaptation.chosen.fallback)
+        name, why = knowledge_of.get(query, (core.adaptation.chosen.fallback, ""))
         if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
             assign(engine, query, name)
+        name = NOVA if query in engine.parted.by_name else name
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
-        reason = refusal(engine.parted, running.query) if core.usual == NOVA and name != NOVA else None
-        if reason is not None:
-            publisher.fallbacks[query] = f"Nova cannot place it: {reason}"
+        core.adaptation.mapek.knowledge.queries[query].why = why
         publisher.read_model.show_query(query)
     publisher.mechanisms = dict(core.adaptation.mechanisms())
     core.batches.restore()

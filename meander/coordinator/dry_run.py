@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from meander.coordinator.change_reader import Changes
 from meander.deploy.fragments import Placed, redeploy
+from meander.place.applicator import Applicator
 from meander.place.engine import Engine
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def try_changes(core: Core, changes: Changes) -> dict[str, Any]:
     former: dict[int, Any] = {id(engine.catalog.plan.former): {}}  # what runs is not needed, and not to be copied
     former |= {id(told): told for told in (engine.parted.has_run, engine.parted.spent)}
     parted, catalog, mechanism, escalation, deployment = deepcopy(running, former)
-    trial = Engine(catalog, mechanism, seed=engine.seed + engine.batches, parted=parted)
+    applicator = Applicator(catalog, parted.log)
+    applicator.parted = parted
+    trial = Engine(catalog, mechanism, seed=engine.seed + engine.batches, applicator=applicator)
     trial.escalation = escalation
     report = trial.run(changes.events)
     held, apart = dict(deployer.placed.held), dict(deployer.placed.apart)

@@ -78,9 +78,10 @@ class Deployer:
         started: list[Reconfiguration] = []
         moved = self.incomplete | self._moved
         self._moved, self.incomplete = {}, {}
-        for bundle in self._not_begun():
-            self.incomplete.update((o, None) for o in bundle if o in moved)
-            moved = {o: None for o in moved if o not in bundle}
+        self.placed.withheld.clear()
+        self.placed.withheld.update(o for bundle in self._not_begun() for o in bundle)
+        self.incomplete.update((o, None) for o in moved if o in self.placed.withheld)
+        moved = {o: None for o in moved if o not in self.placed.withheld}
         change = redeploy(self.placed, self.deployment, moved) if moved else DeploymentChange()
         if self.protocol.widening and change:
             change = self.protocol.widening(self.placed.plan, self.deployment, change)

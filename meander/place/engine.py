@@ -31,7 +31,6 @@ from meander.place.changelog import ChangeLog, Delta, Entry, deltas
 from meander.place.costspace.maintenance import follow
 from meander.place.difference import Difference
 from meander.place.mechanisms.base import Mechanism
-from meander.place.nova.queries.parted_queries import PartedQueries
 from meander.place.room import Room
 from meander.place.sharing import forget
 
@@ -156,7 +155,7 @@ class Engine:
         widening: Widening | None = None,
         worth_sharing: int = WORTH_SHARING,
         detour: float | None = None,
-        parted: PartedQueries | None = None,
+        applicator: Applicator | None = None,
     ) -> None:
         if control not in CONTROLS:
             raise unknown("concurrency control", control, CONTROLS)
@@ -165,10 +164,9 @@ class Engine:
             check_detour(detour)
             catalog.detour = detour
         self.catalog, self.mechanism = catalog, mechanism
-        self.log = ChangeLog() if parted is None else parted.log
-        self.parted = PartedQueries(catalog, self.log) if parted is None else parted
-        """The queries that Nova places, which are pinned for the mechanism."""
-        self.applicator = Applicator(catalog, self.log, self.parted)
+        self.applicator = Applicator(catalog, ChangeLog()) if applicator is None else applicator
+        self.log, self.parted = self.applicator.log, self.applicator.parted
+        """What is to be placed; and the queries that Nova places, which are pinned for the mechanism."""
         self.control = CONTROLS[control](catalog, seed)
         self.escalation = Escalation(catalog)
         self.amenders = by_cores() if amenders is None else amenders
@@ -176,8 +174,6 @@ class Engine:
         self.seed, self.widening, self.worth_sharing = seed, widening, worth_sharing
         self.listener: Callable[[Difference], None] | None = None
         """The consumer of placement changes. It gets every difference, whichever caller asked for the batch."""
-        self.on_added: Callable[[QueryAdded], None] = lambda event: None
-        """Told of every query that another mechanism than the usual one is to place, before it is placed."""
         self._asked_for = amenders is not None
         self._pool = ThreadPoolExecutor(self.amenders, "amender") if self.amenders > 1 else None
         self._batch = 0
@@ -204,11 +200,7 @@ class Engine:
         report = BatchReport(len(events))
         started = time.perf_counter()
         self.applicator.apply(events)
-        asked_for = [e for e in events if isinstance(e, QueryAdded) and e.mechanism]
-        for added in asked_for:
-            if not self.parted.takes(added) and added.query.id in self.catalog.plan.queries:
-                self.on_added(added)
-        if self.needs_cost_space or any(map(self.parted.takes, asked_for)):
+        if self.needs_cost_space or any(map(self.parted.takes, events)):
             follow(self.catalog, events, self.seed + self._batch)
         self.parted.follow(events)
         self.escalation.heed(events)
@@ -228,6 +220,7 @@ class Engine:
         self.log.waiting.extend(entries)
         if escalates and self.log.waiting and self.widening is None:
             self._escalate(report)
+        self.applicator.routes.heed()
         report.complete(self.catalog.difference())
         if self.listener is not None:
             self.listener(report.difference)

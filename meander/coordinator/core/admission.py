@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meander.coordinator.core.commands import Command
-from meander.model.errors import InputError, unknown
+from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
 from meander.place.admission import admit
 from meander.place.catalog import Catalog
@@ -66,34 +66,38 @@ def check(core: Core, command: Command, before: Sequence[ChangeEvent]) -> None:
 
 
 def choose_mechanisms(core: Core, command: Command) -> None:
-    """Lets queries for which no mechanism was asked be placed by the usual one, if that is Nova and it can; else the
-    reason is remembered."""
-    if core.usual != NOVA:
-        return
+    """Lets Nova place queries that are to begin with it. Where it is only the usual choice and cannot place one, the
+    reason is remembered, and the query begins as if nothing was named."""
     changes = command.changes
     events: list[ChangeEvent] = []
     values: list[dict[str, Any]] = []
     for event, value in zip(changes.events, changes.values, strict=True):
-        if isinstance(event, QueryAdded) and not event.mechanism:
-            reason = refusal(core.loop.engine.parted, event.query)
-            if reason is None:
-                event, value = replace(event, mechanism=NOVA), value | {"mechanism": NOVA}
-            else:
-                core.publisher.fallbacks[event.query.id] = f"Nova cannot place it: {reason}"
+        if isinstance(event, QueryAdded) and not event.mechanism and _is_for_nova(core, event):
+            event, value = replace(event, mechanism=NOVA), value | {"mechanism": NOVA}
         events.append(event)
         values.append(value)
     command.changes = replace(changes, events=tuple(events), values=tuple(values))
 
 
+def _is_for_nova(core: Core, event: QueryAdded) -> bool:
+    policy, query = core.adaptation.policy, event.query.id
+    if policy.of(query).first != NOVA:
+        return False
+    named = "first" in policy.changed.get(query, {}) or "first" in policy.of_queries.get(query, {})
+    reason = None if named else refusal(core.loop.engine.parted, event.query)
+    if reason is not None:
+        core.adaptation.first.refused[query] = f"Nova cannot place it: {reason}"
+    return reason is None
+
+
 def _check_mechanism(core: Core, event: QueryAdded) -> None:
-    """Raises when the mechanism that was asked for is not there, or cannot place the query."""
-    library = core.adaptation.chosen.library
+    """Raises when Nova is to place a query and cannot."""
     if event.mechanism == NOVA:
         core.loop.engine.parted.check(event.query)
-        return
-    if event.mechanism and event.mechanism not in library:
-        raise unknown("mechanism", event.mechanism, [*library, NOVA])
-    core.loop.engine.applicator.preparation.prepare(event.query)
+    elif event.mechanism:
+        raise InputError(f"mechanism {event.mechanism!r} cannot be named here, only {NOVA}; submit the query instead")
+    else:
+        core.loop.engine.applicator.preparation.prepare(event.query)
 
 
 def _fits(catalog: Catalog, events: Sequence[ChangeEvent]) -> bool:

@@ -164,6 +164,16 @@ UPDATE reconfigurations SET record = json_set(record, '$.status', 'aborted')
     WHERE json_extract(record, '$.status') = 'taken_back';
 """
 
+STEERING = """
+CREATE TABLE adaptation_settings (    -- what was set at run time
+    query TEXT NOT NULL,              -- empty: of all queries
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,              -- JSON, as users write it
+    PRIMARY KEY (query, name)
+) WITHOUT ROWID;
+ALTER TABLE mechanisms ADD COLUMN reason TEXT NOT NULL DEFAULT '';  -- why the query has it
+"""
+
 PARTED = """
 ALTER TABLE query_log ADD COLUMN parted INTEGER NOT NULL DEFAULT 0;  -- 1: its operators are those of a cut
 CREATE TABLE cuts (
@@ -172,7 +182,7 @@ CREATE TABLE cuts (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, PARTED)
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, STEERING, PARTED)
 """In order; the first is number 1."""
 
 

@@ -23,9 +23,9 @@ from meander.model.placement import mbps
 from meander.model.plan import Query
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.graph import Topology
+from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
-from meander.place.nova.queries.parted_queries import PartedQueries
 from meander.place.physical import Preparation
 from meander.place.room import Room
 from meander.place.sharing import add_query, forget, remove_query
@@ -42,7 +42,8 @@ class Recovered:
     """The catalog as it was before."""
 
     catalog: Catalog
-    parted: PartedQueries
+    applicator: Applicator
+    """With the queries that Nova places, as they were cut."""
     texts: dict[QueryId, str] = field(default_factory=dict)
     """The queries that run, as people wrote them."""
     since_ms: dict[QueryId, int] = field(default_factory=dict)
@@ -75,7 +76,7 @@ def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]
     """The catalog of the ledger; `running` are the operators that the host's store knows."""
     topology = ledger.topology.load() if ledger.topology.exists() else world.topology
     catalog = Catalog(topology, dict(world.streams), dict(world.sinks), detour=world.resilience.detour)
-    found = Recovered(catalog, PartedQueries(catalog, ChangeLog()))
+    found = Recovered(catalog, Applicator(catalog, ChangeLog()))
     found.catalog.rates_tps.update(ledger.rates())
     _restore_cuts(found, ledger, _follow_queries(found, ledger, set(running)), running)
     _restore_demands(found.catalog, ledger)
@@ -143,7 +144,7 @@ def _restore_cuts(
     plan.count_from(max([plan.next_operator, *(o + 1 for o in used)]))
     for name, query in parted.items():
         if name in cuts:  # or else it was accepted, and is added when the batch is applied
-            found.parted.restore(query, cuts[name])
+            found.applicator.parted.restore(query, cuts[name])
         else:
             del found.texts[name]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from meander.coordinator.loop import Applied, PlacementLoop
-from meander.coordinator.nova.retired import RetiredParts
+from meander.coordinator.retired_parts import RetiredParts
 from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
 from meander.place.nova.queries.wiring import JoinPart, Wiring

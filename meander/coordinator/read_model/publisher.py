@@ -75,10 +75,8 @@ class Publisher:
         self.traces: Traces = NoTraces()
         self.texts: dict[str, str] = {}
         """The queries there are, as people wrote them."""
-        self.fallbacks: dict[str, str] = {}
-        """The reasons why queries are not placed by the usual mechanism."""
-        self.mechanisms: dict[str, str] = {}
-        """The mechanism of each query, as the ledger has it."""
+        self.mechanisms: dict[str, tuple[str, str]] = {}
+        """The mechanism of each query and why it has it, as the ledger has them."""
         self.measured: Measured | None = None
         self.still: dict[QueryId, tuple[int, OperatorId]] = {}
         """Queries whose time stands still: for how long, and the source that they wait for."""
@@ -183,20 +181,16 @@ class Publisher:
             return
         records = [entry(d) for d in decided]
         records = [finite({**r, "from": r["mechanism"], "to": r.get("target")}) for r in records]
+        mechanisms = dict(self.adaptation.mechanisms())
         with self.ledger.transaction():
             self.ledger.add_decisions(records)
-            self.note_mechanisms()
+            if mechanisms != self.mechanisms:
+                self.ledger.queries.save_mechanisms(mechanisms)
+        self.mechanisms = mechanisms
         self.totals.decisions += len(records)
         for record in records:
             self.hub.publish("decision", record)
         self.queries({str(d.query) for d in decided})
-
-    def note_mechanisms(self) -> None:
-        """Writes down the mechanism of each query, within a transaction."""
-        mechanisms = dict(self.adaptation.mechanisms())
-        if mechanisms != self.mechanisms:
-            self.ledger.queries.save_mechanisms(mechanisms)
-        self.mechanisms = mechanisms
 
     # ---------------------------------------------------------------- queries
 
@@ -217,7 +211,6 @@ class Publisher:
     def gone(self, name: QueryId) -> None:
         """A query that was stopped is freed."""
         self.texts.pop(name, None)
-        self.fallbacks.pop(name, None)
         self.read_model.drop_query(name)
         self.hub.publish("query_removed", {"id": name})
 
@@ -237,13 +230,12 @@ class Publisher:
             "text": self.texts.get(name, ""),
             "status": condition.status.value,
             "mechanism": watched.mechanism if watched else self.adaptation.chosen.fallback,
+            "chosen": watched.why if watched else "",
             "demands": [_demand(demand, value) for demand, value in read],
             "operators": len(operators),
             "fragments": len({owner[o] for o in operators if o in owner}),
             **self._results(name, sink_bindings),
         }
-        if name in self.fallbacks:
-            found["mechanism_reason"] = self.fallbacks[name]
         return found if condition.reason is None else found | {"reason": condition.reason}
 
     def _results(self, name: str, sink_bindings: Sequence[str]) -> Json:

@@ -13,7 +13,7 @@ from meander.coordinator.dry_run import try_changes
 from meander.coordinator.ledger.departed import forgetting, restoring
 from meander.coordinator.problems import conflict
 from meander.coordinator.service.checks import can_go, has_query, is_held
-from meander.coordinator.service.submission import submission
+from meander.coordinator.service.submission import submission, with_settings
 from meander.coordinator.service.switching import switch
 from meander.lang.demands import parse_demands
 from meander.model.demands import check_consistent
@@ -79,10 +79,12 @@ class ChangeRequests:
                 )
 
     def submit(
-        self, text: str, name: str | None, key: Key | None = None, *, mechanism: str | None = None
+        self, text: str, name: str | None, key: Key | None = None, adaptation: Mapping[str, Any] | None = None
     ) -> Future[Answer]:
-        """Adds a query, placed by the usual mechanism or by this one."""
-        command = submission(self._reader, text, name or self._fresh_name(), mechanism or "")
+        """Adds a query, with adaptation settings of its own if there are some."""
+        command = submission(self._reader, text, name or self._fresh_name())
+        if adaptation:
+            return self._ask(with_settings(command, adaptation, key))
         command.key = key
         return self._ask(command)
 

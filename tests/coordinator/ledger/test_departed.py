@@ -16,11 +16,11 @@ from meander.coordinator.ledger.migrations import MIGRATIONS
 from meander.model.errors import InputError
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
-from meander.place.nova.queries.parted_queries import PartedQueries
 
 NODES = ("a", "b", "c", "d", "m")
 MOBILE = "m"
@@ -39,7 +39,7 @@ class Land:
     def _take_up(self, topology: Topology) -> None:
         self.topology = topology
         catalog, log = Catalog(topology, {}, {}), ChangeLog()
-        self._applicator = Applicator(catalog, log, PartedQueries(catalog, log))
+        self._applicator = Applicator(catalog, log)
 
     def restart(self) -> None:
         """Everything but the ledger is gone."""

@@ -97,7 +97,7 @@ class Schedule:
         kind = ServiceWorld if rng.random() < 0.4 else LoopWorld
         ground = Ground.drawn(rng)
         takes = {n: float(rng.choice([11.0, 25.0, 60.0])) for n in (*FOGS, "hub", "cloud")}
-        nodes = tuple(replace(n, capacity_tps=takes.get(n.name, 5.0)) for n in ground.nodes)
+        nodes = tuple(replace(n, capacity_tps=takes.get(n.name, 60.0)) for n in ground.nodes)
         return Schedule(kind(directory, replace(ground, nodes=nodes), setting), rng)._played(moments)
 
     def _played(self, moments: int) -> Schedule:

@@ -16,11 +16,11 @@ from meander.coordinator.membership.topology_projection import TopologyProjectio
 from meander.lang.topology.reader import load
 from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved
-from meander.model.topology.graph import Link, Topology
+from meander.model.topology.elements import Link
+from meander.model.topology.graph import Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
-from meander.place.nova.queries.parted_queries import PartedQueries
 from tests.site.fleet import write_world
 
 SITES = {"west": ["s0", "e0"], "east": ["s1", "e1"]}
@@ -35,7 +35,7 @@ class Land:
         found = load(path)
         self.topology, self.store = found.topology, store
         catalog, log = Catalog(self.topology, found.streams, found.sinks), ChangeLog()
-        self._applicator = Applicator(catalog, log, PartedQueries(catalog, log))
+        self._applicator = Applicator(catalog, log)
         self._reader = ChangeReader(found.streams, found.sinks)
         for site, nodes in SITES.items():
             store.claim(site, nodes)

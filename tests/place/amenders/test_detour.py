@@ -14,11 +14,12 @@ from meander.model.ids import OperatorId
 from meander.model.operators import Filter, Source
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms import mechanism
-from tests.place.test_engine import check_conserved, check_plan, faults
+from tests.place.test_engine import check_conserved, check_kept_latencies, check_plan, faults
 
 SCHEMA = Schema.of(ts="timestamp", id="bigint", speed="double")
 TEXTS = (
@@ -62,6 +63,7 @@ class Fog:
         assert faults(self.catalog) == []
         check_conserved(self.catalog)
         check_plan(self.catalog)
+        check_kept_latencies(self.engine)
         return report
 
     def add(self, text: str, name: str) -> BatchReport:

@@ -21,12 +21,11 @@ from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.nova.improvement.bandwidth import respect_links
-from meander.place.nova.improvement.links import LinkLoad, link_loads
 from meander.place.nova.place import place
 from meander.place.nova.queries.question import Pairs, numbered, pairs_of_query, parts_of, problem_of_sources
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.split import slots_of
-from meander.place.nova.queries.wiring import JoinPart, Running, Wiring
+from meander.place.nova.queries.wiring import JoinPart, Running, Wiring, record_of
 from meander.place.nova.running.reoptimise import Reoptimiser
 from meander.place.nova.running.restore import restored
 from meander.place.nova.settings import NovaSettings
@@ -70,7 +69,7 @@ class PartedQuery:
             problem = problem_of_sources(catalog, self.shape, producers, record["pairs"], fits=True)
             joins = restored(problem, self.settings, record["replicas"])
         self.reoptimiser = Reoptimiser(joins, keep=0)
-        self._row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
+        self.row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
         self.taken = np.zeros(problem.nodes)
         """The tuples per second that are booked at each node for this query."""
         if record is None:
@@ -102,7 +101,7 @@ class PartedQuery:
             for r in joins.replicas()
         ]
         pairs = joins.board.joins["ends"][rows].tolist()
-        return {"pairs": pairs, "replicas": replicas, "cut": self.wiring.record()}
+        return {"pairs": pairs, "replicas": replicas, "cut": record_of(self.wiring)}
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Adds the query to the plan as it was recorded."""
@@ -131,12 +130,6 @@ class PartedQuery:
         """Pairs of sources whose join fits nowhere at the moment; they stay where they were."""
         joins = self.reoptimiser.joins
         return [(int(a), int(b)) for a, b in joins.board.joins["ends"][joins.unplaced]]
-
-    @property
-    def exceeded(self) -> list[LinkLoad]:
-        """Links that would carry more than they can, the worst first: none, unless a join stays that fits nowhere."""
-        joins, topology = self.reoptimiser.joins, self.catalog.topology
-        return [load for load in link_loads(joins, topology, self._row_bytes) if load.exceeded]
 
     # ---------------------------------------------------------------- changing
 
@@ -214,7 +207,7 @@ class PartedQuery:
         """Takes parts off links that would carry too much."""
         arcs = self.catalog.topology.arcs
         if np.isfinite(arcs.bandwidth_mbps[: arcs.count]).any():
-            respect_links(self.reoptimiser.joins, self.catalog.topology, self._row_bytes)
+            respect_links(self.reoptimiser.joins, self.catalog.topology, self.row_bytes)
 
     def _move(self, events: Iterable[ChangeEvent]) -> None:
         """Coordinates that links changed, and nodes that are new."""

@@ -17,6 +17,7 @@ from meander.model.plan import Query
 from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.nova.improvement.links import LinkLoad, link_loads
 from meander.place.nova.queries.parted import PartedQuery
 from meander.place.nova.queries.question import pairs_of_query
 from meander.place.nova.queries.shape import shape_of
@@ -65,6 +66,13 @@ class PartedQueries:
     def retired(self) -> list[Running]:
         """The retired parts of all queries."""
         return [running for parted in self.by_name.values() for running in parted.wiring.retired]
+
+    def exceeded(self, name: QueryId) -> list[LinkLoad]:
+        """Links that a query would load with more than they carry, the worst first: none, unless a join stays that
+        fits nowhere."""
+        parted = self.by_name[name]
+        loads = link_loads(parted.reoptimiser.joins, self.catalog.topology, parted.row_bytes)
+        return [load for load in loads if load.exceeded]
 
     # ---------------------------------------------------------------- a batch
 

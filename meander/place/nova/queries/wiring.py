@@ -94,7 +94,7 @@ class Wiring:
         """Operators of the query's plan behind the merge, and their counterparts here."""
         self._flag = fresh(("marked",), (*shape.left.schema.names, *shape.right.schema.names))[0]
         self._fresh: list[OperatorId] = []
-        self._visited: dict[OperatorId, None] = {}
+        self.visited: dict[OperatorId, None] = {}
         """The operators of the present cut, in the order in which building it comes across them."""
         self._given: list[OperatorId] = []
         """The numbers of operators that are made again as they were, the next one last."""
@@ -127,18 +127,6 @@ class Wiring:
         self._write(f"query {query.id} added")
         sinks = tuple(self._rest[s] for s in query.plan.sinks)
         self.catalog.plan.add_query(RunningQuery(query, sinks))
-
-    def record(self) -> dict[str, Any]:
-        """The present cut as JSON values: enough to make the same operators again, with the same numbers."""
-        return {
-            "producers": [list(p) for p in self.producers],
-            "parts": [
-                [p.left, p.right, *p.left_slots, *p.right_slots, int(p.node), r.retired]
-                for r in self.parts
-                for p in [r.part]
-            ],
-            "operators": [int(o) for o in self._visited],
-        }
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Adds the query to the plan as it was recorded. Where its operators run is known to the caller."""
@@ -197,7 +185,7 @@ class Wiring:
 
     def _build(self) -> list[OperatorId]:
         """Adds missing operators, connects those that stay; returns those that have to move."""
-        self._visited = {}
+        self.visited = {}
         moved: list[OperatorId] = []
         ends = self._ends_of_sources({p.part.source(side) for p in self.parts for side in (LEFT, RIGHT)})
         needed: dict[tuple[int, int, NodeId], list[Slots]] = {}
@@ -335,8 +323,8 @@ class Wiring:
         return found
 
     def _visit(self, operator: OperatorId) -> None:
-        if operator not in self._visited:
-            self._visited[operator] = None
+        if operator not in self.visited:
+            self.visited[operator] = None
             if self._given:
                 assert self._given.pop() == operator, f"operator {operator} is not where it was"
 
@@ -377,6 +365,15 @@ class Wiring:
             for upstream in dict.fromkeys(record.inputs):
                 plan[upstream].users -= 1
             assert not set(record.readers) - gone, f"operator {operator} is still read"
+
+
+def record_of(wiring: Wiring) -> dict[str, Any]:
+    """The present cut as JSON values: enough to make the same operators again, with the same numbers."""
+    parts = [
+        [p.left, p.right, *p.left_slots, *p.right_slots, int(p.node), r.retired] for r in wiring.parts for p in [r.part]
+    ]
+    operators = [int(o) for o in wiring.visited]
+    return {"producers": [list(p) for p in wiring.producers], "parts": parts, "operators": operators}
 
 
 def joined_up(parts: Iterable[JoinPart]) -> list[JoinPart]:
