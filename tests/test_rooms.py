@@ -28,14 +28,11 @@ TABLES: dict[str, str] = {
 STANDS = "not split yet"
 AGENT = "an order and its answer are one step each; overlaps and copies are being worked on"
 LARGE_CLASSES: dict[str, str] = {
-    "meander/coordinator/membership/members.py: Membership": STANDS,
     "meander/reconfigure/agent/agent.py: Agent": AGENT,
     "meander/reconfigure/driver/driver.py: Driver": AGENT,
     "meander/run/store/views.py: Views": STANDS,
 }
 MANY_METHODS: dict[str, str] = {
-    "meander/coordinator/membership/members.py: Membership": STANDS,
-    "meander/coordinator/membership/store.py: MembershipStore": STANDS,
     "meander/lang/reader.py: Reader": STANDS,
     "meander/model/topology/graph.py: Topology": STANDS,
     "meander/run/channels/embedded.py: EmbeddedExchange": STANDS,

@@ -87,7 +87,7 @@ class Coordinator:
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
-        parts.measuring.sites = self.membership_service.membership.reports
+        parts.measuring.sites = self.membership_service.membership.roster.reports
         host = parts.host
         host.start()
         host.warm_up()
@@ -155,11 +155,11 @@ class Coordinator:
         reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker)
         members = Members(self.membership_service.membership)
         own_site = self._own_site = OwnSite(members, self.token, self.world, reached)
-        own_site.facts = self.membership_service.membership.facts
+        own_site.facts = self.membership_service.membership.roster.facts
         own_site.join(loop, host)
-        membership = self.membership_service.membership
-        self.service.inventories = lambda: own_site.inventories(membership.present())
-        self.service.resume_elsewhere = lambda name, operators: own_site.resume(membership.present(), name, operators)
+        present = self.membership_service.membership.roster.present
+        self.service.inventories = lambda: own_site.inventories(present())
+        self.service.resume_elsewhere = lambda name, operators: own_site.resume(present(), name, operators)
 
         def heard(site: str, state: MemberState) -> None:
             members.changed()

@@ -61,10 +61,10 @@ class Members:
 
     @property
     def epoch(self) -> Epoch:
-        return self._membership.epoch
+        return self._membership.leadership.epoch
 
     def owner(self, node: str) -> str | None:
-        return self._membership.owner(node)
+        return self._membership.roster.owner(node)
 
     def addresses(self) -> Mapping[str, str]:
         self._refresh()
