@@ -30,12 +30,9 @@ AGENT = "an order and its answer are one step each; overlaps and copies are bein
 LARGE_CLASSES: dict[str, str] = {
     "meander/reconfigure/agent/agent.py: Agent": AGENT,
     "meander/reconfigure/driver/driver.py: Driver": AGENT,
-    "meander/run/store/views.py: Views": STANDS,
 }
 MANY_METHODS: dict[str, str] = {
-    "meander/lang/reader.py: Reader": STANDS,
     "meander/model/topology/graph.py: Topology": STANDS,
-    "meander/run/channels/embedded.py: EmbeddedExchange": STANDS,
     "meander/run/host.py: Host": STANDS,
 }
 MANY_IMPORTS: dict[str, str] = {
