@@ -110,7 +110,7 @@ def assemble(
     hub: Hub,
     options: CoordinatorOptions,
     epoch: Epoch | None = None,
-    join: Callable[[PlacementLoop, Host], None] = lambda loop, host: None,
+    join: Callable[[PlacementLoop], None] = lambda loop: None,
 ) -> Assembly:
     """Puts everything together; the contents of the ledger and of the host's store are taken up, after `join` was
     called."""
@@ -130,7 +130,7 @@ def assemble(
         protocol=protocol(options.protocol),
         replicas=world.resilience.replicas,
     )
-    join(loop, host)
+    join(loop)
     knowledge = ledger_path.with_name(KNOWLEDGE)
     adaptation = _adaptation(loop, knowledge, options)
     sink_bindings = SinkBindings(loop, host, ledger, around, options.sink_of)

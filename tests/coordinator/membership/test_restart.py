@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from meander.api.coordinator import running
 from meander.coordinator.ledger.history import EventHistory
+from meander.coordinator.membership.fleet import MemberFleet
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.options import CoordinatorOptions
-from meander.coordinator.own_site import Members
 from meander.coordinator.security.certificates import make
 from meander.coordinator.security.tls import Tls
 from meander.membership.client import MembershipClient
@@ -62,7 +62,7 @@ def test_sites_stay_members_across_a_restart_and_the_newest_coordinator_is_the_o
         assert (client.membership.session, heard.joins) == (session, [session])
         assert second.membership_service.membership.roster.site("gateway")["state"] == "here"
         assert second.membership_service.membership.roster.site("gateway")["broker"] == "hub:9092"
-        told = ClientPool(Members(second.membership_service.membership), "key", home_broker="hub:9093").peers_of(
+        told = ClientPool(MemberFleet(second.membership_service.membership), "key", home_broker="hub:9093").peers_of(
             "another"
         )
         assert {site: peer.get("broker") for site, peer in told.items()} == {"gateway": "hub:9092"}

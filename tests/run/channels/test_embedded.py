@@ -19,7 +19,7 @@ from meander.run.store.commit import (
     RemoveChannel,
     Rewire,
     StateAppend,
-    fragment_writer,
+    transfer_writer,
 )
 from meander.run.store.store import Store, StoreOptions
 from tests.run.observe import SCHEMA, channel, observed, records, rows, state_rows
@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Store:
 
 def append(store: Store, version: int, batch_id: int, *appends: ChannelAppend) -> bool:
     return not store.commit(
-        Commit(fragment_writer(F, version), batch_id, versions={F: version}, appends=appends)
+        Commit(transfer_writer(F, f"version {version}"), batch_id, versions={F: version}, appends=appends)
     ).repeated
 
 
@@ -135,7 +135,7 @@ def test_the_same_batch_takes_effect_once_and_a_different_one_is_refused(store: 
     before = observed(store)
     assert not put(store, 4, ChannelAppend.one(A, rows(1)))
     assert not put(store, 3, ChannelAppend.one(A, rows(0)))
-    with pytest.raises(CommitConflictError, match=r"batch 4 of fragment 7 version 1 .* different content"):
+    with pytest.raises(CommitConflictError, match=r"batch 4 of fragment 7 transfer version 1 .* different content"):
         put(store, 4, ChannelAppend.one(A, rows(2)))
     assert observed(store) == before
     assert append(store, 2, 0, ChannelAppend.one(A, rows(9)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import ChannelAppend
-from meander.run.store.commit import Commit, CommitConflictError, StateAppend, fragment_writer, slot_writer
+from meander.run.store.commit import Commit, CommitConflictError, StateAppend, slot_writer, transfer_writer
 from meander.run.store.commit_check import CommitCheck
 from meander.run.store.encoding import Numbers, prepare
 from meander.run.store.journal import DiskFullError, JournalCorruptError, JournalError
@@ -50,7 +50,7 @@ def test_versions_are_read_as_journals_had_them_at_first(tmp_path: Path) -> None
 
 def test_a_step_changes_positions_outputs_state_and_facts_together(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    store.commit(Commit(fragment_writer(F, 1), 0, versions={F: 1}, appends=(ChannelAppend.one(A, rows(1, 2, 3)),)))
+    store.commit(Commit(transfer_writer(F, "1"), 0, versions={F: 1}, appends=(ChannelAppend.one(A, rows(1, 2, 3)),)))
     outcome = store.commit(
         Commit(
             slot_writer(0),
