@@ -80,8 +80,9 @@ class CommitCheck:
         for fork in commit.forks:
             self._check_fork(fork)
         appended = {c for a in commit.appends for c in a.channels[a.lengths > 0].tolist()} if commit.remove else set()
-        for forgetful in commit.forget:
+        for forgetful in (*commit.forget, *commit.renew):
             self._known(forgetful)
+        self._check_realigned()
         for removal in commit.remove:
             self._known(removal.channel)
             channel = self._views.channels.by_id.get(removal.channel)
@@ -92,6 +93,23 @@ class CommitCheck:
                 raise InputError(
                     f"channel {removal.channel} still holds {waiting or 'new'} tuples; "
                     "consume them first, or remove it with discard"
+                )
+
+    def _check_realigned(self) -> None:
+        for realigned in self._commit.realign:
+            copy = self._views.channels[realigned.channel]
+            if not copy.head <= realigned.cut <= copy.tail or realigned.begin < realigned.cut:
+                raise CommitConflictError(
+                    f"channel {copy.channel} holds positions {copy.head} to {copy.tail}; it cannot be cut at "
+                    f"{realigned.cut} and go on at {realigned.begin}"
+                )
+        for renumbered in self._commit.renumber:
+            log = self._views.channels[renumbered.channel]
+            starts = {entry.first for entry in log.overlapping(log.head, log.tail)} | {log.head, log.tail}
+            if renumbered.first not in starts or not log.head <= renumbered.first <= renumbered.to:
+                raise CommitConflictError(
+                    f"channel {log.channel} holds positions {log.head} to {log.tail}; its records cannot be numbered "
+                    f"from {renumbered.to} on where {renumbered.first} is"
                 )
 
     def _check_fork(self, fork: Fork) -> None:

@@ -63,7 +63,8 @@ class Rig:
     def begin(self) -> None:
         self.store = Store.open(self.path / "store", clock=self.clock)
         for one in self.sink_bindings:
-            self.store.commit(Commit(add=(ChannelSpec(one.channel, SCHEMA),)))
+            if one.channel not in self.store.exchange.channels():
+                self.store.commit(Commit(add=(ChannelSpec(one.channel, SCHEMA),)))
         self.delivery = Delivery(
             self.store,
             self.sink_bindings,
