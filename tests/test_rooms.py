@@ -40,7 +40,6 @@ MANY_IMPORTS: dict[str, str] = {
     "meander/coordinator/assembly.py": STANDS,
     "meander/coordinator/ledger/recovery.py": STANDS,
     "meander/coordinator/loop.py": STANDS,
-    "meander/coordinator/own_site.py": STANDS,
     "meander/coordinator/read_model/publisher.py": STANDS,
     "meander/coordinator/service/service.py": STANDS,
     "meander/local/embedded.py": STANDS,
@@ -51,7 +50,6 @@ MANY_IMPORTS: dict[str, str] = {
     "meander/run/connectors/__init__.py": "the table of connectors: a module an entry",
     "meander/run/host.py": STANDS,
     "meander/run/step/step.py": STANDS,
-    "meander/site/site.py": STANDS,
 }
 
 
