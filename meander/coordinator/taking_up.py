@@ -26,10 +26,11 @@ def take_up(core: Core, recovered: Recovered) -> None:
     publisher.read_model.why.update(recovered.why)
     publisher.texts.update((str(q), text) for q, text in recovered.texts.items())
     for query, running in plan.queries.items():
-        name = mechanisms.get(query, core.adaptation.chosen.fallback)
+        name, why = mechanisms.get(query, (core.adaptation.chosen.fallback, ""))
         if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
             assign(engine, query, name)
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
+        core.adaptation.mapek.knowledge.queries[query].why = why
         publisher.read_model.show_query(query)
     publisher.mechanisms = dict(core.adaptation.mechanisms())
     core.batches.restore()
