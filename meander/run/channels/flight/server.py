@@ -18,11 +18,12 @@ import pyarrow.flight as flight
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
+from meander.run.channels.flight.alignment import CopyState, align
 from meander.run.channels.flight.client import FlightClient
 from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, is_proof, is_signed
 from meander.run.channels.flight.ranges import RANGES, ChannelRange, to_batch
 from meander.run.channels.flight.refusals import Refusals
-from meander.run.store.commit import Commit
+from meander.run.store.commit import Commit, CommitConflictError
 from meander.run.store.journal import JournalError
 from meander.run.store.store import Store
 
@@ -237,11 +238,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         problems = [ChannelRange.refusal(channel, reason) for channel, reason in refused.items()]
         positions = {c: first for c, (first, _) in pulls.items() if c not in refused and first >= 0}
         done = {c: processed for c, (_, processed) in pulls.items() if c not in refused}
+        problems += (told := self._alignments(wanted, done))
         self._forget(done)
         problems += self._publish(wanted, done, reader)
         if problems:
             yield to_batch(problems)
-        deadline = time.monotonic() + float(wanted.get("wait_ms", 0)) / 1000
+        wait_ms = 0.0 if told else float(wanted.get("wait_ms", 0))  # the copy has something to say to what it is told
+        deadline = time.monotonic() + wait_ms / 1000
         left = int(wanted.get("most_bytes", 4_000_000))
         while not context.is_cancelled():
             seen, sent = self._store.commits, False
@@ -252,6 +255,24 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if sent or left <= 0 or remaining <= 0:
                 return
             self._store.wait(seen, min(POLL_S, remaining))
+
+    def _alignments(self, wanted: Mapping[str, Any], done: dict[ChannelId, int]) -> list[ChannelRange]:
+        """The lineages of logs whose copies were last seen in another incarnation.
+
+        What such a reader has processed may be of records that are lost here, so it lets nothing be forgotten.
+        """
+        told: list[ChannelRange] = []
+        for text, (incarnation, tail, head) in wanted.get("incarnations", {}).items():
+            if (channel := ChannelId(int(text))) in done:
+                try:
+                    lineage = align(self._store, channel, CopyState(int(incarnation), int(tail), int(head)))
+                    if lineage is not None:
+                        chunk = self._store.exchange.read(channel, *[self._store.exchange.tail(channel)] * 2)
+                        told.append(ChannelRange.of(chunk, lineage))
+                        del done[channel]
+                except (InputError, CommitConflictError, JournalError) as error:
+                    _log.warning("a copy of channel %s cannot be compared with its log now: %s", channel, error)
+        return told
 
     def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], reader: str) -> list[ChannelRange]:
         """Accepts channels that are to go over a broker; returns the refusals."""
@@ -290,7 +311,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 end = exchange.tail(channel) if self._handler.is_given_away(channel) else exchange.end(channel)
                 if first >= end:
                     continue
-                found = ChannelRange.of(exchange.read(channel, first, min(end, first + MOST_RECORDS)))
+                chunk = exchange.read(channel, first, min(end, first + MOST_RECORDS))
+                found = ChannelRange.of(chunk, exchange.lineage(channel))
             except InputError as error:
                 facts = {"begins": exchange.start(channel)} if channel in exchange.channels() else {}
                 found = ChannelRange.refusal(channel, str(error), **facts)
