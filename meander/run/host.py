@@ -287,7 +287,7 @@ class Host:
                 return True
             if self._is_stuck():
                 return False
-            self.store.wait(self.store.commits, IDLE_S)
+            self.store.wait(self.store.changes, IDLE_S)
         return False
 
     def _is_stuck(self) -> bool:

@@ -205,7 +205,7 @@ class Slots:
         """
         deadline = time.monotonic() + LET_THROUGH_S
         while self.routing.is_about_to_change and not self._stopping.is_set():
-            seen, left = self.store.commits, deadline - time.monotonic()
+            seen, left = self.store.changes, deadline - time.monotonic()
             if left <= 0:
                 return
             self.store.wait(seen, min(left, 0.01))
@@ -213,7 +213,7 @@ class Slots:
     def _work_before(self, slot: Slot, deadline: float) -> bool:
         """Waits for work until the deadline; says whether there is some."""
         while not self._stopping.is_set():
-            seen = self.store.commits
+            seen = self.store.changes
             if time.monotonic() >= deadline:
                 return False
             if self.stepper.has_work(slot.number):
@@ -266,7 +266,7 @@ class Slots:
     def _wake_slots(self) -> None:
         """Wakes each slot whose fragments have something to read, until the host stops or cannot go on."""
         while not self._stopping.is_set() and self.ended is None:
-            seen, failed = self.store.commits, False
+            seen, failed = self.store.changes, False
             for slot in self.all:
                 try:
                     self._tend(slot)

@@ -37,7 +37,7 @@ class Pace:
         """Rests after a tick that began at a time of the monotonic clock and took something in."""
         deadline = began + self._longest_s
         while not self._stopping.is_set() and (left := deadline - time.monotonic()) > 0:
-            seen = self._store.commits
+            seen = self._store.changes
             if self._is_read(self._watched):
                 break
             self._store.wait(seen, left)

@@ -31,7 +31,8 @@ class Posted:
     """A source that rows are posted to, one event time each."""
 
     def __init__(self) -> None:
-        self._lock, self._rows, self._arrived = threading.Lock(), list[int](), lambda: None
+        self._lock, self._rows = threading.Lock(), list[int]()
+        self._arrived: Callable[[], None] = lambda: None
         self.in_poll: Callable[[], None] = lambda: None
 
     def announce(self, arrived: Callable[[], None]) -> None:
@@ -81,7 +82,7 @@ class Running:
         exchange = self.store.exchange
         while len(found) < rows:
             assert time.monotonic() < deadline, f"{len(found)} of {rows} rows came"
-            seen, consumed = self.store.commits, {}
+            seen, consumed = self.store.changes, {}
             for channel in self.channels:
                 start, end = exchange.start(channel), exchange.end(channel)
                 if end > start:
@@ -109,7 +110,13 @@ def test_what_is_announced_is_taken_in_without_waiting_for_the_interval(tmp_path
 def test_what_comes_while_a_source_is_being_asked_is_not_forgotten(tmp_path: Path) -> None:
     source = Posted()
     late = [2]
-    source.in_poll = lambda: [source.post(late.pop()) for _ in late[:1]]  # after the rows of this poll were taken
+
+    def one_more() -> None:
+        """After the rows of this poll were taken."""
+        if late:
+            source.post(late.pop())
+
+    source.in_poll = one_more
     running = Running(tmp_path, source)
     source.post(1)
     assert sorted(running.take(2)) == [1, 2]
@@ -134,9 +141,12 @@ def test_no_announcement_is_lost_when_threads_are_held_up_anywhere(
     for owner, name in ((threading.Event, "set"), (threading.Event, "clear"), (Store, "commit"), (Ingest, "tick")):
         monkeypatch.setattr(owner, name, held_up(getattr(owner, name)))
     running = Running(tmp_path, Posted())
-    senders = [
-        threading.Thread(target=lambda n=n: [running.source.post(n * 100 + k) for k in range(40)]) for n in (0, 1, 2)
-    ]
+
+    def send(sender: int) -> None:
+        for k in range(40):
+            running.source.post(sender * 100 + k)
+
+    senders = [threading.Thread(target=send, args=(n,)) for n in (0, 1, 2)]
     for sender in senders:
         sender.start()
     assert sorted(running.take(120)) == sorted(n * 100 + k for n in (0, 1, 2) for k in range(40))
