@@ -331,7 +331,7 @@ class PlacementLoop:
         outcomes: list[ReconfigurationOutcome] = []
         elsewhere = self.driver.depends_on_sites
         while any(not elsewhere(n) for n in self.deployer.under_way) and time.monotonic() < deadline:
-            seen = self.host.store.commits
+            seen = self.host.store.changes
             found = self.poll()
             outcomes += found
             if not found:
