@@ -42,6 +42,7 @@ from meander.run.slots import SLOTS_START_S, Slots, StepTotals
 from meander.run.step.compaction import Compaction, CompactionMetrics, CompactionOptions
 from meander.run.step.step import MOST_ROWS, Stepper
 from meander.run.store.commit import Commit
+from meander.run.store.journal import JournalError
 from meander.run.store.store import Store, StoreOptions, StoreStats
 
 _log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class HostOptions:
 
     directory: Path
     slots: int = 1
-    linger_ms: int = 5_000
+    linger_ms: int = 60_000
     """The time for which a micro-batch stays open for more work: Spark's own work around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
     ingest: IngestOptions = field(default_factory=IngestOptions)
@@ -143,6 +144,14 @@ class Host:
         """The stages of all fragments, each once, and the version of the routing table that they are of."""
         self._evict_at = time.monotonic() + EVICT_S
 
+    @staticmethod
+    def open(options: HostOptions, spark: SparkSession) -> Host:
+        """A host on its directory; one whose journal cannot be read is named, with the remedy."""
+        try:
+            return Host(options, spark)
+        except JournalError as error:
+            raise InputError(str(error)) from None
+
     @cached_property
     def spark(self) -> SparkSession:
         """Meander's own session; Spark is started only when something runs on it."""
@@ -177,6 +186,7 @@ class Host:
         if fresh:
             self.store.commit(Commit(add=fresh))
         self.routing.install(self.bindings.applied(installation.fragments))
+        self.store.nudge()
         self.take_in(installation.ingest)
 
     def warm_up(self) -> None:
@@ -277,7 +287,7 @@ class Host:
                 return True
             if self._is_stuck():
                 return False
-            self.store.wait(self.store.commits, IDLE_S)
+            self.store.wait(self.store.changes, IDLE_S)
         return False
 
     def _is_stuck(self) -> bool:

@@ -21,6 +21,7 @@ from meander.model.ids import FragmentId
 from meander.model.locks import reentrant_lock
 from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
+from meander.run.store.commit_check import CommitCheck, repeated
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Place
@@ -175,7 +176,7 @@ class Store:
         """
         prepared = prepare(commit)
         with self.lock:
-            last = self.views.repeated(prepared)
+            last = repeated(self.views, prepared)
             if last is not None:
                 self._repeated += 1
                 outcome = CommitResult(last.number, repeated=True)
@@ -205,10 +206,10 @@ class Store:
         """Raises what committing it would raise, apart from want of room; changes nothing."""
         prepared = prepare(commit)
         with self.lock:
-            self.views.check(prepared)
+            CommitCheck(self.views, prepared).envelope()
 
     def _write(self, prepared: Prepared) -> int:
-        envelope = self.views.check(prepared)
+        envelope = CommitCheck(self.views, prepared).envelope()
         envelope["now"] = self.now_ms()
         if self._told_incarnation != self.views.incarnation:
             envelope["incarnation"] = self.views.incarnation
@@ -321,12 +322,16 @@ class Store:
         """Commits since the store was opened."""
         return self._commits
 
-    def wait(self, seen_commits: int, timeout_s: float) -> int:
-        """Sleeps until there are more commits than `seen_commits`, or for the timeout; says how many there are."""
+    @property
+    def changes(self) -> int:
+        """Commits and nudges since the store was opened: whoever looked at this before anything else misses none."""
+        return self._commits + self._nudges
+
+    def wait(self, seen_changes: int, timeout_s: float) -> int:
+        """Sleeps until there are more changes than `seen_changes`, or for the timeout; says how many there are."""
         with self.changed:
-            nudges = self._nudges
-            self.changed.wait_for(lambda: self._commits > seen_commits or self._nudges != nudges, timeout_s)
-            return self._commits
+            self.changed.wait_for(lambda: self.changes > seen_changes, timeout_s)
+            return self.changes
 
     def nudge(self) -> None:
         """Wakes everybody who waits, for changes that are not commits."""
