@@ -11,7 +11,7 @@ import errno
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from meander.model.locks import lock
 from meander.run.store.files import SystemFiles
-from meander.run.store.framing import Frame, FrameFault, Place, Section, checksum, encode, later_frames, scan
+from meander.run.store.framing import Frame, FrameKind, Place, Section, checksum, encode
+from meander.run.store.recovery import Recovery, Segment
 
 LOCK_NAME = "lock"
 _SEGMENT_NAME = re.compile(r"journal-(\d{10})\.seg")
@@ -38,11 +39,6 @@ class Durability(Enum):
     """The end of the process (written to the operating system, and synced to the disk soon after)."""
     DISK = "disk"
     """A power failure (synced to the disk; commits that wait at the same time share one sync)."""
-
-
-class FrameKind(IntEnum):
-    SNAPSHOT = 1
-    COMMIT = 2
 
 
 class JournalError(Exception):
@@ -69,16 +65,6 @@ class Written:
     places: tuple[Place, ...]
 
 
-class _Segment:
-    """One file. Its map is made when bytes are read back and renewed when they lie behind the mapped end."""
-
-    __slots__ = ("mapped", "number", "path", "size")
-
-    def __init__(self, number: int, path: Path, size: int = 0) -> None:
-        self.number, self.path, self.size = number, path, size
-        self.mapped: pa.Buffer | None = None
-
-
 class Journal:
     """Appends, replays and deletes. Appends and rolls are serialised by the caller; `settle` may run beside them."""
 
@@ -100,12 +86,12 @@ class Journal:
             raise JournalInUseError(
                 f"{directory} is in use by another process; stop it, or give this one a directory of its own"
             )
-        self._segments: dict[int, _Segment] = {}
+        self._segments: dict[int, Segment] = {}
         for name, size in self._files.sizes(directory).items():
             if match := _SEGMENT_NAME.fullmatch(name):
                 number = int(match.group(1))
-                self._segments[number] = _Segment(number, directory / name, size)
-        self._active: _Segment | None = None
+                self._segments[number] = Segment(number, directory / name, size)
+        self._active: Segment | None = None
         self._descriptor = -1
         self._number = 0  # of the next record
         self._settled = 0  # all records below are on the disk
@@ -154,69 +140,22 @@ class Journal:
 
         What a power failure left behind the last whole record is cut when the end is reached.
         """
-        lost: list[_Segment] = []
-        for number in sorted(self._segments, reverse=True):
-            segment = self._segments[number]
-            frames = scan(self._files.map(segment.path), number)
-            first = next(frames, None)
-            if isinstance(first, Frame) and first.kind == FrameKind.SNAPSHOT and self._stands(segment, first):
-                yield first
-                yield from self._rest(segment, first, frames, lost)
-                return
-            if lost:  # a segment is begun only when the one before has a snapshot on the disk
-                reason = first.reason if isinstance(first, FrameFault) else "it should start with a snapshot"
-                raise self._corrupt(segment, 0, reason)
-            lost.append(segment)
-        for segment in lost:
-            if segment.number != 1:
-                raise self._corrupt(segment, 0, "it should start with a snapshot, and no older segment has one")
-            self._must_be_unsettled(segment, 0, 0, "it should start with a snapshot")
-        self._drop(lost)
-
-    def _stands(self, segment: _Segment, snapshot: Frame) -> bool:
-        """Whether everything is on the disk that a snapshot refers to: the records before it, to the last one."""
-        before = self._segments.get(segment.number - 1)
-        if snapshot.settled >= snapshot.number or before is None:  # which is deleted only when the snapshot is on disk
-            return True
-        content = self._files.map(segment.path)
-        if any(f.settled >= snapshot.number for f in later_frames(content, snapshot.start, segment.number)):
-            return True
-        last = -1
-        for frame in scan(self._files.map(before.path), before.number):
-            last = frame.number if isinstance(frame, Frame) else last
-        return last == snapshot.number - 1
-
-    def _rest(
-        self, segment: _Segment, first: Frame, frames: Iterator[Frame | FrameFault], lost: list[_Segment]
-    ) -> Iterator[Frame]:
-        last, self.frames_in_segment, self.snapshot_bytes = first, 0, first.end
-        reason = "it ends"
-        for frame in frames:
-            if isinstance(frame, FrameFault):
-                reason = frame.reason
-                self._must_be_unsettled(segment, frame.start, last.number + 1, reason)
-                break
-            last = frame
-            self.frames_in_segment += 1
-            yield frame
-        for later in lost:
-            self._must_be_unsettled(later, 0, last.number + 1, reason)
-        self._drop(lost)  # before others get the numbers of the records in them
+        found = Recovery(self._segments, self._files, self._corrupt)
+        yield from found.frames()
+        self._drop(found.lost)  # before others get the numbers of the records in them
+        if found.active is None:
+            return
+        first, last, segment = found.first, found.last, found.active
         self._descriptor = self._files.open(segment.path)
         if last.end < segment.size:
             self._files.truncate(self._descriptor, last.end)
             segment.size, segment.mapped = last.end, None  # what was mapped is not what will be there
         self._active, self._number, self._snapshot_number = segment, last.number + 1, first.number
+        self.frames_in_segment, self.snapshot_bytes = last.number - first.number, first.end
         self._sync_found()
         self._settled = self._number
 
-    def _must_be_unsettled(self, segment: _Segment, start: int, number: int, reason: str) -> None:
-        """Refuses to cut at a record that was on the disk once: that is damage, nothing that a power failure left."""
-        for later in later_frames(self._files.map(segment.path), start - 1, segment.number):
-            if later.settled > number:
-                raise self._corrupt(segment, start, f"{reason}, yet record {later.number} follows it")
-
-    def _drop(self, lost: list[_Segment]) -> None:
+    def _drop(self, lost: list[Segment]) -> None:
         for segment in lost:
             self._files.unlink(segment.path)
             del self._segments[segment.number]
@@ -235,7 +174,7 @@ class Journal:
         self._sync(self._descriptor)
         self._files.sync_directory(self.directory)
 
-    def _corrupt(self, segment: _Segment, offset: int, reason: str) -> JournalCorruptError:
+    def _corrupt(self, segment: Segment, offset: int, reason: str) -> JournalCorruptError:
         return JournalCorruptError(
             f"{segment.path.name} is damaged at byte {offset}: {reason}. Nothing was changed. Restore {self.directory} "
             "from a copy, or move it away to start empty and let sources replay"
@@ -264,7 +203,7 @@ class Journal:
         if self._active and self._settled <= self._snapshot_number:
             self.sync()
         number = max(self._segments, default=0) + 1
-        segment = _Segment(number, self.directory / f"journal-{number:010d}.seg")
+        segment = Segment(number, self.directory / f"journal-{number:010d}.seg")
         written, descriptor = self._begin(segment, header, sections)
         self._has_new_name = True
         if self._descriptor >= 0:
@@ -275,7 +214,7 @@ class Journal:
         self.frames_in_segment, self.snapshot_bytes = 0, segment.size
         return written
 
-    def _begin(self, segment: _Segment, header: bytes, sections: Sequence[Section]) -> tuple[Written, int]:
+    def _begin(self, segment: Segment, header: bytes, sections: Sequence[Section]) -> tuple[Written, int]:
         descriptor = -1
         try:
             descriptor = self._files.create(segment.path)
@@ -292,7 +231,7 @@ class Journal:
             raise self._refused(problem) if isinstance(problem, OSError) else problem from problem
 
     def _write(
-        self, kind: FrameKind, segment: _Segment, descriptor: int, header: bytes, sections: Sequence[Section]
+        self, kind: FrameKind, segment: Segment, descriptor: int, header: bytes, sections: Sequence[Section]
     ) -> tuple[Written, int]:
         start = segment.size
         buffers, offsets, size = encode(self._number, self._settled, kind, header, sections)
@@ -319,7 +258,7 @@ class Journal:
             if count:
                 buffers[0] = memoryview(buffers[0])[count:]
 
-    def _take_back(self, descriptor: int, size: int, segment: _Segment) -> None:
+    def _take_back(self, descriptor: int, size: int, segment: Segment) -> None:
         try:
             self._files.truncate(descriptor, size)
         except OSError as problem:

@@ -24,9 +24,9 @@ from meander.run.store.commit import Commit, CommitResult, Writer
 from meander.run.store.commit_check import CommitCheck, repeated
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
-from meander.run.store.framing import Place
+from meander.run.store.framing import FrameKind, Place
 from meander.run.store.incarnations import next_number
-from meander.run.store.journal import Durability, FrameKind, Journal, JournalError
+from meander.run.store.journal import Durability, Journal, JournalError
 from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError
 from meander.run.store.snapshot import SnapshotDraft, load, program
