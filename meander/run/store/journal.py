@@ -65,6 +65,16 @@ class Written:
     places: tuple[Place, ...]
 
 
+def refusal_of(problem: OSError, directory: Path) -> JournalError:
+    """Why something could not be written, and what to do."""
+    if is_full(problem):
+        return DiskFullError(
+            f"no room for the next record in {directory} ({problem.strerror}). Nothing was lost; "
+            "free some space there and it goes on"
+        )
+    return JournalError(f"cannot write to {directory}: {problem.strerror}. Nothing was lost; check the disk")
+
+
 class Journal:
     """Appends, replays and deletes. Appends and rolls are serialised by the caller; `settle` may run beside them."""
 
@@ -265,12 +275,7 @@ class Journal:
             self._break(f"a partial record in {segment.path.name} could not be cut off ({problem.strerror})")
 
     def _refused(self, problem: OSError) -> JournalError:
-        if is_full(problem):
-            return DiskFullError(
-                f"no room for the next record in {self.directory} ({problem.strerror}). Nothing was lost; "
-                "free some space there and it goes on"
-            )
-        return JournalError(f"cannot write to {self.directory}: {problem.strerror}. Nothing was lost; check the disk")
+        return refusal_of(problem, self.directory)
 
     # Durability
 
