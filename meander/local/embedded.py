@@ -180,7 +180,7 @@ def run_embedded(
         host.warm_up()
         host.wait_for_slots()
         host.deliver((*plan.sink_bindings, *plan.late), around, sinks)
-        host.feed(streams.values(), around, recordings)
+        host.feeding.begin(streams.values(), around, recordings)
         with StatusFile(base, host.status) as shown:
             started = time.monotonic()
             while (elapsed := time.monotonic() - started) < seconds and (status := host.status()).alive:

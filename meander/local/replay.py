@@ -294,7 +294,7 @@ class _Run:
         for binding in self.loop.sink_bindings():
             self._add(binding)
         self.host.deliver(self.sink_bindings.values(), self.around, self.sinks)
-        self.host.feed(self.loop.catalog.streams.values(), self.around, self.recordings)
+        self.host.feeding.begin(self.loop.catalog.streams.values(), self.around, self.recordings)
         self.started = time.perf_counter()
         while time.perf_counter() - self.started < WARM_UP_S and not self.host.totals.steps:
             self._carry_on("warm-up", time.perf_counter() + POLL_S)

@@ -52,7 +52,7 @@ class SiteStreams:
             if self._host.ingest is None:
                 self._fed = self._streams
                 sources = {name: source_for(s, self._around) for name, s in self._streams.items()}
-                self._host.feed(self._streams.values(), self._around, sources)
+                self._host.feeding.begin(self._streams.values(), self._around, sources)
         self.deliver()
 
     def deliver(self) -> None:

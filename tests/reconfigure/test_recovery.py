@@ -285,10 +285,10 @@ def run_host(directory: Path) -> None:
     host.install(plan.installation)
     host.start()
     host.deliver(plan.sink_bindings, around)
-    host.feed([plan.catalog.streams[name] for name in ("cars", "rain")], around)
+    host.feeding.begin([plan.catalog.streams[name] for name in ("cars", "rain")], around)
     say("running")
-    assert host.ingest is not None
-    while not host.ingest.ended:
+    assert host.feeding.ingest is not None
+    while not host.feeding.ingest.ended:
         status = host.status()
         assert status.alive, status.problems
         assert not status.paused, status.problems

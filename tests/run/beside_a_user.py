@@ -129,9 +129,9 @@ def run(spark: SparkSession, plan: LocalPlan, folder: Path) -> dict[str, Any]:
         host.start()
         host.warm_up()
         host.deliver(plan.sink_bindings, around, sinks)
-        host.feed(streams.values(), around, recordings)
+        host.feeding.begin(streams.values(), around, recordings)
         until = time.monotonic() + 150
-        while time.monotonic() < until and (host.ingest is None or host.ingest.metrics().rows < 400):
+        while time.monotonic() < until and (host.feeding.ingest is None or host.feeding.ingest.metrics().rows < 400):
             time.sleep(0.2)
         drained = host.drain(end_streams=True)
         status = host.status()

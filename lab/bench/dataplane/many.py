@@ -137,7 +137,7 @@ class QueryFleet:
         self.host.warm_up()
         self.host.start()
         self.host.deliver(plan.sink_bindings, around, {o.name: self.sink for o in plan.sink_bindings})
-        self.host.feed(file.streams.values(), around)
+        self.host.feeding.begin(file.streams.values(), around)
 
     def run(self, seconds: float) -> RateOutcome:
         deadline = time.monotonic() + START_S

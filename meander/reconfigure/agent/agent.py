@@ -156,7 +156,7 @@ class Agent:
                     continue
                 try:
                     change = self._begun(part)
-                    is_prepared = self.host.is_prepared(change.installation.fragments)
+                    is_prepared = self.host.plans.are_ready(change.installation.fragments)
                     is_ahead = not self.mover.goes_ahead(change)
                 except JournalError:
                     raise

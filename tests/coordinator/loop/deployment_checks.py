@@ -220,7 +220,7 @@ def _store_channels(world: LoopWorld) -> Iterator[str]:
     known, wanted = set(exchange.channels()), {*inner, *ingest, *results}
     if known != wanted:
         yield f"channels too many {sorted(known - wanted)}, missing {sorted(wanted - known)}"
-    fed = {c: key for key, channels in host.ingest_channels.items() for c in channels}
+    fed = {c: key for key, channels in host.feeding.channels.items() for c in channels}
     if fed != {c: (s.stream, s.node) for c, s in ingest.items()}:
         yield f"fed are {fed}, but sources are {ingest}"
     for number in known & inner.keys():

@@ -135,7 +135,7 @@ def a_record_of_another_route(world: LoopWorld) -> None:
 
 
 def a_source_that_nobody_feeds(world: LoopWorld) -> None:
-    world.host.stop_feeding({ChannelId(c) for channels in world.host.ingest_channels.values() for c in channels})
+    world.host.feeding.drop({ChannelId(c) for channels in world.host.feeding.channels.values() for c in channels})
 
 
 def a_reason_that_is_not_true(world: LoopWorld) -> None:
