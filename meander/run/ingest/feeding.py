@@ -1,4 +1,4 @@
-"""The feeding of a host: by which channels each stream's tuples enter, and the ingest that brings them once it began."""
+"""The feeding of a host: the channels by which each stream's tuples enter, and the ingest that brings them."""
 
 from __future__ import annotations
 
