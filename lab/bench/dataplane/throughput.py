@@ -107,7 +107,7 @@ class ThroughputHost:
         assert ingest is not None
         per_stream = size // len(kind.streams)
         ingest.options = IngestOptions(most_rows=per_stream)
-        self.host.stepper.most_rows = size + len(kind.streams)  # with a watermark behind each part
+        self.host.stepper.reader.most_rows = size + len(kind.streams)  # with a watermark behind each part
         wanted = ingest.metrics().rows + len(batches) * per_stream * len(kind.streams)
         folders = self.folders[kind.name]
         started = time.perf_counter()
