@@ -22,7 +22,7 @@ from meander.demo.fleet import Surveyed, TrainFleet, trains_in
 from meander.demo.incidents import Incident, Incidents
 from meander.demo.line import topology
 from meander.demo.queries import QUERIES, SAMPLES
-from meander.local.embedded import MOST_CHECKED_ROWS, check_results
+from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.streams import Stream

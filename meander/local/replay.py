@@ -18,7 +18,7 @@ from meander.adapt.steering import DEFAULTS, AdaptationPolicy
 from meander.coordinator.adaptation.adaptation import Adaptation, per_query
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols import protocol
-from meander.local.embedded import MOST_CHECKED_ROWS, check_results
+from meander.local.recorded_run import RecordedRun
 from meander.local.setting import Setting, batches_of
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
@@ -30,12 +30,11 @@ from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
 from meander.reconfigure.state import state_strategy
-from meander.run.connectors import check_connectors, sink_for, source_for
-from meander.run.connectors.base import SinkBinding, Surroundings
+from meander.run.connectors import check_connectors
+from meander.run.connectors.base import Surroundings
 from meander.run.delivery.latency import LatencyHistogram, Percentiles
 from meander.run.host import Host, HostOptions, HostStatus
 from meander.run.oracle.comparison import Comparison
-from meander.run.oracle.recording import RecordedSink, Recording
 
 PHASES = ("before", "during", "after")
 POLL_S = 0.01
@@ -238,9 +237,7 @@ class _Run:
         self.options, self.progress = options, progress
         self.host = loop.host
         streams = loop.catalog.streams
-        self.recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in streams.items()}
-        self.sinks: dict[str, RecordedSink] = {}
-        self.sink_bindings: dict[str, SinkBinding] = {}
+        self.recorded = RecordedRun(streams, around)
         self.moments: list[dict[str, LatencyHistogram]] = []
         self.started = 0.0
         self.last_shown = 0.0
@@ -292,16 +289,12 @@ class _Run:
         self.host.warm_up()
         self.host.wait_for_slots()
         for binding in self.loop.sink_bindings():
-            self._add(binding)
-        self.host.deliver(self.sink_bindings.values(), self.around, self.sinks)
-        self.host.feeding.begin(self.loop.catalog.streams.values(), self.around, self.recordings)
+            self.recorded.add(binding)
+        self.host.deliver(self.recorded.sink_bindings.values(), self.around, self.recorded.sinks)
+        self.host.feeding.begin(self.loop.catalog.streams.values(), self.around, self.recorded.sources)
         self.started = time.perf_counter()
         while time.perf_counter() - self.started < WARM_UP_S and not self.host.totals.steps:
             self._carry_on("warm-up", time.perf_counter() + POLL_S)
-
-    def _add(self, binding: SinkBinding) -> None:
-        self.sink_bindings[binding.name] = binding
-        self.sinks[binding.name] = RecordedSink(sink_for(binding, self.around))
 
     def _phase(self, name: str, seconds: float) -> None:
         """Lets time pass; lateness from before is carried on."""
@@ -339,9 +332,8 @@ class _Run:
             self.adaptation.note(events, wall_clock_ms())
         if self.host.delivery is not None and any(isinstance(e, QueryAdded) for e in events):
             for binding in self.loop.sink_bindings():
-                if binding.name not in self.sink_bindings:
-                    self._add(binding)
-                    self.host.delivery.add(binding, self.sinks[binding.name])
+                if binding.name not in self.recorded.sink_bindings:
+                    self.host.delivery.add(binding, self.recorded.add(binding))
         return applied
 
     def _carry_on(self, phase: str, until: float) -> None:
@@ -389,8 +381,8 @@ class _Run:
                 touched.add(event.query.id)
             elif isinstance(event, QueryRemoved):
                 touched.add(event.query)
-        whole = [o for o in self.sink_bindings.values() if o.query not in touched]
-        return check_results(self.spark, self.loop.catalog, whole, self.recordings, self.sinks)
+        whole = [o for o in self.recorded.sink_bindings.values() if o.query not in touched]
+        return self.recorded.check(self.spark, self.loop.catalog, whole)
 
 
 def _changed(due: float, protocol_name: str, applied: Applied) -> Changed:

@@ -15,7 +15,7 @@ from lab.bench.dataplane.latency import Stopwatch
 from lab.bench.report import Figure
 from meander.lang import sql
 from meander.lang.topology.reader import TopologyFile
-from meander.local.embedded import plan_queries
+from meander.local.plan import plan_queries
 from meander.local.process_memory import resident_mb
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
