@@ -32,7 +32,6 @@ LARGE_CLASSES: dict[str, str] = {
     "meander/reconfigure/driver/driver.py: Driver": AGENT,
 }
 MANY_METHODS: dict[str, str] = {
-    "meander/model/topology/graph.py: Topology": STANDS,
 }
 MANY_IMPORTS: dict[str, str] = {
     "meander/api/coordinator.py": STANDS,

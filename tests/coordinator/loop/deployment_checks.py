@@ -164,7 +164,7 @@ def _channel(world: LoopWorld, channel: Channel) -> Iterator[str]:
     elif path is None:
         if not channel.is_cut:
             yield f"{what} has no path, but is not cut"
-        if fitting or (all(map(topology.is_alive, ends)) and topology.search(*ends) is not None):
+        if fitting or (all(map(topology.is_alive, ends)) and topology.adjacency.search(*ends) is not None):
             yield f"{what} is cut, but there is a path from {topology.name(ends[0])} to {topology.name(ends[1])}"
     elif channel.is_cut:
         yield f"{what} is cut, but has path {path.nodes}"

@@ -96,7 +96,7 @@ def _all_routes(world: LoopWorld, route: Route, goal: NodeId) -> Iterator[Route]
     if route.nodes[-1] == goal:
         yield route
         return
-    for arc in topology.arcs_from(route.nodes[-1]):
+    for arc in topology.adjacency.leaving(route.nodes[-1]):
         tip = NodeId(int(topology.arcs.tip[arc]))
         if tip not in route.nodes:
             yield from _all_routes(world, Route((*route.nodes, tip), (*route.arcs, arc), 0.0), goal)
