@@ -31,8 +31,7 @@ LARGE_CLASSES: dict[str, str] = {
     "meander/reconfigure/agent/agent.py: Agent": AGENT,
     "meander/reconfigure/driver/driver.py: Driver": AGENT,
 }
-MANY_METHODS: dict[str, str] = {
-}
+MANY_METHODS: dict[str, str] = {}
 MANY_IMPORTS: dict[str, str] = {
     "meander/api/coordinator.py": STANDS,
     "meander/coordinator/assembly.py": STANDS,
