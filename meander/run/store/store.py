@@ -97,7 +97,8 @@ class Store:
         self.views = Views(schemas, self.payloads)
         self.exchange = EmbeddedExchange(self)
         self.state = StateTables(self)
-        self._syncer = Syncer(self.sync, options.sync_interval_s if options.durability is Durability.PROCESS else None)
+        pause_s = options.sync_interval_s if options.durability is Durability.PROCESS else None
+        self.syncer = Syncer(journal, self._delete_emptied, pause_s)
         self._roll_after_bytes = 0
         self._nudges = 0
         self._commits = self._repeated = self._refused = self._snapshots = 0
@@ -187,21 +188,6 @@ class Store:
             self._tidy()
         return outcome
 
-    def settle(self) -> None:
-        """Returns when all that can be seen survives what `durability` promises: before others are told of it."""
-        self._journal.settle(self._journal.next_number - 1)
-
-    def sync(self) -> None:
-        """Returns when all that can be seen is on the disk, whatever `durability` promises."""
-        self._journal.sync()
-        with self.lock:
-            self._delete_emptied()
-
-    @property
-    def settled(self) -> int:
-        """All records with a lower number are on the disk."""
-        return self._journal.settled
-
     def check(self, commit: Commit) -> None:
         """Raises what committing it would raise, apart from want of room; changes nothing."""
         prepared = prepare(commit)
@@ -222,7 +208,7 @@ class Store:
         self.views.apply(written.number, envelope, prepared.content, numbers, places, prepared.tables, prepared.records)
         self._told_incarnation = self.views.incarnation
         self._commits += 1
-        self._syncer.wake()
+        self.syncer.wake()
         self.changed.notify_all()
         return written.number
 
@@ -250,10 +236,10 @@ class Store:
     def _delete_emptied(self) -> None:
         emptied = self.payloads.emptied
         if emptied:
-            settled = self._journal.settled
-            for segment in [s for s, record in emptied.items() if record < settled]:
-                del emptied[segment]
-                self._journal.delete(segment)
+            with self.lock:
+                for segment in [s for s, record in emptied.items() if record < self._journal.settled]:
+                    del emptied[segment]
+                    self._journal.delete(segment)
 
     def snapshot(self) -> None:
         """Begins a new segment with all that is known, and deletes the segments that nothing needs any more."""
@@ -371,7 +357,7 @@ class Store:
 
     def close(self) -> None:
         """Gives the directory back, with everything on the disk; what was read stays readable."""
-        self._syncer.stop()
+        self.syncer.stop()
         with self.lock:
             try:
                 self._journal.sync()

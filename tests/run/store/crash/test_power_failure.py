@@ -79,7 +79,7 @@ class Life:
 
     def _notice_settled(self) -> None:
         if self.store is not None:
-            on_disk = self.store.settled
+            on_disk = self.store.syncer.settled
             self.settled = max([self.settled, *(state for state, end in self._ends if end <= on_disk)])
 
     def _step(self) -> None:
@@ -88,7 +88,7 @@ class Life:
             case 0:
                 self.store.snapshot()
             case 1 | 2:
-                self.store.sync()
+                self.store.syncer.sync()
                 self.settled = len(self.states) - 1
             case 3:
                 self._compact()
@@ -103,7 +103,7 @@ class Life:
         result = self.store.commit(commit)
         self._ends.append((state, result.number + 1))
         if self.options.durability is Durability.DISK:
-            assert result.number < self.store.settled
+            assert result.number < self.store.syncer.settled
             self.settled = state
 
     def _compact(self) -> None:
@@ -126,7 +126,7 @@ def found_after(life: Life, disk: LyingDisk, first: int, last: int) -> Model:
     # And goes on: what it writes now is there after the next failure, whatever comes back of what was lost.
     alive = DeliveryRecord("alive")
     store.commit(Commit(records=(alive,)))
-    store.sync()
+    store.syncer.sync()
     after = observed(store)
     assert after == shown | {"records": shown["records"] | {("delivery", "alive"): alive}}
     again = Store.open(DIRECTORY, life.options, files=disk.crash(life.rng))

@@ -133,7 +133,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def only_needed_segments_are_kept(self) -> None:
-        self.store.sync()  # which others are, is known on the disk only then
+        self.store.syncer.sync()  # which others are, is known on the disk only then
         stats = self.store.stats()
         assert stats.disk_bytes >= stats.live_bytes or stats.live_bytes == 0
         assert stats.segments <= 2 + len({p.place.segment for p in self.store.payloads.by_number.values()})
