@@ -79,6 +79,16 @@ class _Segment:
         self.mapped: pa.Buffer | None = None
 
 
+def refusal_of(problem: OSError, directory: Path) -> JournalError:
+    """Why something could not be written, and what to do."""
+    if is_full(problem):
+        return DiskFullError(
+            f"no room for the next record in {directory} ({problem.strerror}). Nothing was lost; "
+            "free some space there and it goes on"
+        )
+    return JournalError(f"cannot write to {directory}: {problem.strerror}. Nothing was lost; check the disk")
+
+
 class Journal:
     """Appends, replays and deletes. Appends and rolls are serialised by the caller; `settle` may run beside them."""
 
@@ -140,6 +150,11 @@ class Journal:
     def settled(self) -> int:
         """All records below this number survive what `durability` promises."""
         return self._number if self.durability is Durability.PROCESS else self._settled
+
+    @property
+    def extents(self) -> dict[int, int]:
+        """How far each segment is written, oldest first."""
+        return {number: self._segments[number].size for number in sorted(self._segments)}
 
     def size_of(self, segment: int) -> int:
         return self._segments[segment].size
@@ -293,12 +308,7 @@ class Journal:
             self._break(f"a partial record in {segment.path.name} could not be cut off ({problem.strerror})")
 
     def _refused(self, problem: OSError) -> JournalError:
-        if is_full(problem):
-            return DiskFullError(
-                f"no room for the next record in {self.directory} ({problem.strerror}). Nothing was lost; "
-                "free some space there and it goes on"
-            )
-        return JournalError(f"cannot write to {self.directory}: {problem.strerror}. Nothing was lost; check the disk")
+        return refusal_of(problem, self.directory)
 
     # Durability
 

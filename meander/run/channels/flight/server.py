@@ -35,6 +35,8 @@ BATCH_BYTES = 1_000_000
 """Ranges that together are smaller travel as one batch."""
 LEAST_BLOCK_BYTES = 4_096
 POLL_S = 0.25
+SEGMENTS = pa.schema([pa.field("head", pa.string()), pa.field("data", pa.large_binary())])
+"""What a replica lacks: a head as JSON, and bytes of a segment."""
 CHUNK = pa.schema([pa.field("chunk", pa.large_binary())])
 BLOCK = CHUNK.append(pa.field("left", pa.int64()))
 """A piece of a chunk, and how many bytes of the chunk follow it. A relay passes on what it has whole, so with small
@@ -79,6 +81,11 @@ class RequestHandler(Protocol):
 
         Its chunks, its tables' numbers here, and the number of this export.
         """
+
+    def replica(
+        self, keeper: str, asked: Mapping[str, Any], left: int, wait_s: float
+    ) -> Iterator[tuple[Mapping[str, Any], bytes]]:
+        """What the replica of a store lacks: heads, each with bytes of a segment."""
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         """Carries an order of the coordinator's out; gives the answer."""
@@ -164,6 +171,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
         if "state" in wanted:
             return self._state(reader, via, wanted)
+        if "replica" in wanted:
+            return flight.GeneratorStream(SEGMENTS, self._segments(reader, via, wanted))
         return flight.GeneratorStream(RANGES, self._ranges(reader, via, wanted, context))
 
     def _passed_through(self, route: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
@@ -194,6 +203,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                         yield _piece(schema, chunk[at : at + block], max(0, len(chunk) - at - block))
 
         return flight.GeneratorStream(schema, pieces())
+
+    def _segments(self, keeper: str, via: str, wanted: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        left, wait_s = int(wanted.get("most_bytes", 4_000_000)), float(wanted.get("wait_ms", 0)) / 1000
+        try:
+            for head, data in self._handler.replica(keeper, wanted["replica"], left, wait_s):
+                columns = [pa.array([json.dumps(head)], pa.string()), pa.array([data], pa.large_binary())]
+                yield pa.RecordBatch.from_arrays(columns, schema=SEGMENTS)
+        except InputError as error:
+            raise self._refused(via, str(error)) from None
 
     def _ranges(self, reader: str, via: str, wanted: Mapping[str, Any], context: Any) -> Iterator[pa.RecordBatch]:
         pulls = {ChannelId(int(c)): (int(first), int(done)) for c, (first, done) in wanted["pull"].items()}
@@ -260,6 +278,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 break
             try:
                 end = exchange.tail(channel) if self._handler.is_given_away(channel) else exchange.end(channel)
+                end = self._store.released(channel, end)
                 if first >= end:
                     continue
                 found = ChannelRange.of(exchange.read(channel, first, min(end, first + MOST_RECORDS)))
