@@ -29,7 +29,10 @@ from meander.model.plain import from_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.agent.request_handler import AgentRequestHandler
+from meander.reconfigure.replicas.replicas import Replicas
+from meander.reconfigure.replicas.stand_in import KeeperAddress
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.channels.flight.proof import key_of
 from meander.run.channels.flight.server import FlightServer
@@ -95,6 +98,8 @@ class Site(MembershipListener):
         self._client: MembershipClient | None = None
         self._contacts: PeerDirectory | None = None
         self._outlets: SiteSinkBindings | None = None
+        self._replication: Replication | None = None
+        self._replicas: Replicas | None = None
         self._backlog = Backlog()
         self._streams: dict[str, Stream] = {}
         self._fed: dict[str, Stream] | None = None
@@ -130,6 +135,16 @@ class Site(MembershipListener):
             kafka = KafkaExchange(broker, options.name, key, contacts.contact)
         agent = self._agent = Agent(host)
         agent.connect(contacts.asker, kafka)
+        replication = self._replication = Replication(host.store)
+        replicas = self._replicas = Replicas(
+            options.name,
+            host.store,
+            options.directory / "replicas",
+            contacts.asker,
+            lambda: host.spark,
+            lambda: KeeperAddress.beside(options.listen, self.address, self._certificates(), authority),
+        )
+        host.troubles += [replication.problems, replicas.problems]
         self._outlets = SiteSinkBindings(host, agent.changing)
         host.troubles.append(self._stale)
         fence = Fence(options.directory / "fence.json")
@@ -141,7 +156,10 @@ class Site(MembershipListener):
             world=self._take_world,
             changed=self._deliver,
             facts=self._facts,
+            replication=replication,
+            orders=replicas.orders,
         )
+        desk.serve_kept = replicas.serve
         take_up(host)
         agent.recover()  # before any slot runs: what had stopped at a marker must not read on
         host.start()
@@ -150,6 +168,7 @@ class Site(MembershipListener):
             self._learn_world(told)
         self._door = FlightServer(host.store, desk, key, self._location(), self._certificates())
         agent.refresh()
+        replicas.recover()
         self._ticker.start()
         nodes, ours = tuple(options.nodes), version("meander")
         description = Description(options.name, nodes, self.address, instance, ours, options.broker)
@@ -176,6 +195,10 @@ class Site(MembershipListener):
             client.leave() if drain else client.stop()
         if self._door is not None:
             self._door.shutdown()
+        if self._replication is not None:
+            self._replication.stop()
+        if self._replicas is not None:
+            self._replicas.stop()
         if self._agent is not None:
             self._agent.stop()
         if self._contacts is not None:
@@ -304,6 +327,8 @@ class Site(MembershipListener):
         """The facts about this process."""
         status, pulling = self.host.status(), self.agent.pulling
         assert pulling is not None
+        assert self._replication is not None
+        assert self._replicas is not None
         return {
             "healthy": status.healthy,
             "problems": list(status.problems)[:10],
@@ -317,6 +342,8 @@ class Site(MembershipListener):
             "results": {
                 name: task.rows for name, task in (status.delivery.sink_bindings if status.delivery else {}).items()
             },
+            "replication": {name: found.as_json() for name, found in self._replication.status().items()},
+            "replicas": self._replicas.status(),
             "pulled_records": pulling.metrics.records,
             "pulled_damaged": pulling.metrics.damaged,
             "pulls_nothing": {way[-1]: reason for way, reason in list(pulling.problems.items())},
