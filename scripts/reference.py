@@ -128,7 +128,7 @@ def _commands(command: click.Command, name: str) -> Iterator[str]:
     if subcommands is not None:
         if name != "meander":
             yield from (f"## `{name}`", "", _plain(command.help), "", *_options(command))
-        for child in subcommands.values():
+        for child in [command.load(each) for each in subcommands] if name == "meander" else subcommands.values():
             yield from _commands(child, f"{name} {child.name}")
         return
     usage = " ".join(command.collect_usage_pieces(context))

@@ -13,13 +13,12 @@ from lab.bench import BENCHES, bench
 from lab.bench.report import Figure, Report
 from lab.testbed.signals import in_order
 
+commands = typer.Typer()
+
 MISSED = 1
 
 
-def register(app: typer.Typer) -> None:
-    app.command(name="bench", rich_help_panel="Experiments")(run)
-
-
+@commands.command("bench")
 def run(
     name: Annotated[str, typer.Argument(help="; ".join(f"{b.name}: {b.about}" for b in BENCHES), show_default=False)],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, within a minute.")] = False,

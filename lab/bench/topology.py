@@ -18,7 +18,8 @@ from lab.bench.report import Figure, Report
 from meander.local.process_memory import peak_resident_mb, resident_mb
 from meander.local.topologies import TopologyShape, iot_lab
 from meander.model.ids import NodeId
-from meander.model.topology.graph import Link, NodeKind, Topology
+from meander.model.topology.elements import Link, NodeKind
+from meander.model.topology.graph import Topology
 
 SIZES = (1_000, 100_000, 1_000_000)
 MOST_SECONDS = 5.0

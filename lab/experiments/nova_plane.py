@@ -28,7 +28,8 @@ from meander.model.operators import WindowJoin
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.catalog import Catalog
 from meander.place.costspace.space import CostSpace
 from meander.place.engine import Engine

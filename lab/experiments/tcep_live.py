@@ -30,7 +30,7 @@ from meander.model.events import QueryAdded
 from meander.model.ids import QueryId
 from meander.model.plan import Query
 from meander.model.streams import Stream
-from meander.model.topology.graph import NodeKind
+from meander.model.topology.elements import NodeKind
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism

@@ -19,7 +19,7 @@ from meander.adapt.foresight import CatalogForesight, Forecast
 from meander.model.demands import Metric
 from meander.model.events import QueryAdded
 from meander.model.ids import QueryId
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import MECHANISMS, mechanism

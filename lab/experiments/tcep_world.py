@@ -22,7 +22,7 @@ from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.model.operators import STATEFUL
 from meander.model.plan import Query
-from meander.model.topology.graph import Link, NodeKind
+from meander.model.topology.elements import Link, NodeKind
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms.base import Mechanism

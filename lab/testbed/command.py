@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from meander.lang.topology.reader import TopologyFile
     from meander.model.topology.graph import Topology
 
-PANEL = "Experiments"
 FAILED = 1
 READY_S = 600.0
 group = typer.Typer(
@@ -32,10 +31,6 @@ group = typer.Typer(
 Mode = Annotated[
     str, typer.Option(help="namespaces, processes, or auto: namespaces where they can be made, else processes.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="testbed", rich_help_panel=PANEL)
 
 
 @group.command()

@@ -22,7 +22,8 @@ from meander.model.operators import Operator, Sink, Source, Union
 from meander.model.plan import Query, QueryPlan
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 
 CLOUD = "cloud"
 MANY_SLOTS = 65_535

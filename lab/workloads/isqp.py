@@ -21,7 +21,8 @@ from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import Filter, Map, Operator, Sink, Source, Union
 from meander.model.plan import Query, QueryPlan
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import UNLIMITED, Link, Node, NodeKind, Topology
+from meander.model.topology.elements import UNLIMITED, Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.catalog import Catalog, SharingPolicy
 
 MANY_SLOTS = 65_535

@@ -27,7 +27,8 @@ from meander.model.ids import QueryId
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 
 SECTIONS, AVERAGES, SPEEDS = 2, 2, 4
 UNITS = 6

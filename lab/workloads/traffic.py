@@ -20,7 +20,8 @@ from meander.lang.topology.reader import TopologyFile
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.run.frames import arrow_schema
 
 Floats = NDArray[np.float64]

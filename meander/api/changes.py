@@ -10,8 +10,8 @@ from starlette.responses import Response
 from meander.api import models
 from meander.api.guards import KeyOf, ServiceOf, may_change
 from meander.api.responses import answered, shown
-from meander.coordinator.change_reader import LARGEST_TIME, LARGEST_WHOLE
 from meander.coordinator.ledger.history import NEWEST
+from meander.coordinator.values import LARGEST_TIME, LARGEST_WHOLE
 
 router = APIRouter()
 

@@ -15,11 +15,11 @@ from starlette.responses import Response
 from meander.api import site_models as models
 from meander.api.guards import ServiceOf, may_change
 from meander.api.responses import shown
-from meander.coordinator.change_reader import LARGEST_TIME
 from meander.coordinator.membership import checks
 from meander.coordinator.membership.records import Heartbeat
 from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import AuditEntry, Pass
+from meander.coordinator.values import LARGEST_TIME
 from meander.membership.protocol import Description, Epoch
 from meander.model.clock import wall_clock_ms
 

@@ -21,10 +21,6 @@ def adapt() -> None:
     """Keeps `log` a command of its own although it is the only one."""
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="adapt", rich_help_panel="Queries")
-
-
 @group.command()
 def log(
     file: Annotated[

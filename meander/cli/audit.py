@@ -11,11 +11,10 @@ from meander.cli.client import HERE, Directory, Json, Token, Url, connect, show
 from meander.coordinator.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
 
-
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Coordinator")(audit)
+commands = typer.Typer()
 
 
+@commands.command()
 def audit(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many, of the newest.")] = 50,
     since: Annotated[int, typer.Option(min=0, help="Only those after this number.")] = 0,

@@ -9,11 +9,10 @@ import typer
 
 from meander.cli.client import Json, show
 
-
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Coordinator")(certificates)
+commands = typer.Typer()
 
 
+@commands.command()
 def certificates(
     names: Annotated[
         list[str],

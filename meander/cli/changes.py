@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from meander.cli.client import HERE, Directory, Json, Token, Url, connect, show
-from meander.lang.importers.imported import parse_json, read_text
 from meander.model.errors import InputError
+from meander.model.text_files import parse_json, read_text
 
-PANEL = "Coordinator"
+commands = typer.Typer()
+
 AT_ONCE = 1000
 
 Words = Annotated[
@@ -25,13 +26,6 @@ Words = Annotated[
         show_default=False,
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(plan)
-    app.command(rich_help_panel=PANEL)(events)
-    app.command(rich_help_panel=PANEL)(move)
-    app.command(rich_help_panel=PANEL)(resume)
 
 
 def read_events(words: list[str]) -> list[dict[str, Any]]:
@@ -65,6 +59,7 @@ def _value(text: str) -> Any:
     return found if isinstance(found, bool | int | float) else text
 
 
+@commands.command()
 def plan(
     event: Words, directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False
 ) -> None:
@@ -93,6 +88,7 @@ def tell(found: dict[str, Any]) -> None:
     )
 
 
+@commands.command()
 def events(
     event: Annotated[
         list[str] | None,
@@ -151,6 +147,7 @@ def _short(event: dict[str, Any]) -> str:
     return " ".join([str(event.get("event")), *rest])
 
 
+@commands.command()
 def move(
     operator: Annotated[int, typer.Argument(help="Its number, as `meander describe` shows it.", show_default=False)],
     node: Annotated[str | None, typer.Argument(help="The node it is to run on.", show_default=False)] = None,
@@ -176,6 +173,7 @@ def move(
         tell(found)
 
 
+@commands.command()
 def resume(
     name: Annotated[
         str | None,

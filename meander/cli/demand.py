@@ -1,26 +1,21 @@
-"""`meander demand`: read demands, and see which mechanism could meet them."""
+"""`meander demand`: read demands, see which mechanism could meet them, and change those of a running query."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
-from meander.lang.demands import parse_demands
-from meander.local.forecast_table import FORECAST, WINDOWED, Table, forecast
-from meander.local.setting import read_setting
-from meander.model.conditions import Fact
+from meander.cli.client import HERE, Directory, Json, QueryName, Token, Url, at, connect, show
+
+if TYPE_CHECKING:
+    from meander.local.forecast_table import Table
 
 group = typer.Typer(no_args_is_help=True, help="Read demands, and see which mechanism could meet them.")
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
-
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="demand", rich_help_panel="Queries")
 
 
 @group.command()
@@ -31,6 +26,9 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Show how demands are understood, or their mistakes."""
+    from meander.lang.demands import parse_demands
+    from meander.model.conditions import Fact
+
     demands = parse_demands(text)
     facts = {fact: float(v) for fact, v in ((Fact.HOUR, hour), (Fact.WEEKDAY, weekday)) if v is not None}
     applies = [demand.applies(facts) for demand in demands]
@@ -55,6 +53,9 @@ def try_(
     as_json: Json = False,
 ) -> None:
     """Ask every mechanism for a forecast of each query, and name demands that none can meet."""
+    from meander.local.forecast_table import forecast
+    from meander.local.setting import read_setting
+
     tables = forecast(read_setting(topology, queries, None), seed)
     if as_json:
         typer.echo(json.dumps([table.as_json() for table in tables], indent=2, ensure_ascii=False))
@@ -66,6 +67,8 @@ def try_(
 
 
 def _print(table: Table) -> None:
+    from meander.local.forecast_table import FORECAST, WINDOWED
+
     demands = table.query.demands
     typer.echo(f"query {table.query.id}: {', '.join(map(str, demands)) or 'demands nothing'}")
     grid = Grid(box=None, pad_edge=False)
@@ -81,3 +84,22 @@ def _print(table: Table) -> None:
     left = [d.core for d in demands if d.metric in WINDOWED]
     if left:
         typer.echo(f"only running shows: {', '.join(left)}")
+
+
+@group.command("set")
+def set_demands(
+    query: QueryName,
+    demands: Annotated[
+        list[str] | None, typer.Argument(help="Demands such as 'latency < 1 s'; none takes them all back.")
+    ] = None,
+    directory: Directory = HERE,
+    url: Url = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Change the demands of a running query."""
+    found = connect(directory, url, token).send("PUT", at(query, "demands"), {"demands": demands or []})
+    if as_json:
+        show(found)
+        return
+    typer.echo(f"query {found['id']} demands {', '.join(d['text'] for d in found['demands']) or 'nothing'}")

@@ -15,6 +15,8 @@ from rich.table import Table
 
 from meander.model.units import duration_ms
 
+commands = typer.Typer()
+
 if TYPE_CHECKING:
     from meander.demo.demo import DemoReport
 
@@ -22,10 +24,7 @@ FAILED = 1
 EVER = "ever"
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Coordinator")(demo)
-
-
+@commands.command()
 def demo(
     duration: Annotated[
         str, typer.Option("--for", help="How long to run, such as 60s; `ever` runs until Ctrl-C.")

@@ -6,13 +6,12 @@ import typer
 
 from meander.cli.client import HERE, Directory, Json, Token, Url, connect, show
 
+commands = typer.Typer()
+
 NOT_THE_SAME = 1
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Coordinator")(doctor)
-
-
+@commands.command()
 def doctor(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Compare the running fragments, here and at all sites, with the catalog.
 

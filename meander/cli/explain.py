@@ -22,15 +22,14 @@ from meander.place.forecast import RouteForecast, forecast
 from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.mechanisms.base import Mechanism
 
+commands = typer.Typer()
+
 _SUFFIXES = (".sql", ".py")
 MOST_ROUTES = 8
 """Routes that the text shows; JSON has all."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Queries")(explain)
-
-
+@commands.command()
 def explain(
     query: Annotated[str, typer.Argument(help="A .sql or .py file, or the SQL text itself.", show_default=False)],
     topology: Annotated[

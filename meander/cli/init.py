@@ -10,13 +10,10 @@ import typer
 from meander.cli.client import HERE, Json, show
 from meander.coordinator.directory import create
 
-PANEL = "Coordinator"
+commands = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(init)
-
-
+@commands.command()
 def init(
     directory: Annotated[Path, typer.Argument(help="Where to make it.")] = HERE,
     topology: Annotated[Path, typer.Option("--topology", "-t", help="Topology file with streams and sinks.")] = Path(

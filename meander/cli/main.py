@@ -1,4 +1,4 @@
-"""The command line. Each group is a module beside this file, which puts them together and turns errors into exit codes.
+"""The command line. Each group is a module beside this file, which turns errors into exit codes.
 
 Exit codes: 0 done, 1 a failure, 2 something the user can correct (bad input or usage).
 """
@@ -6,67 +6,15 @@ Exit codes: 0 done, 1 a failure, 2 something the user can correct (bad input or 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 
-from meander.cli import (
-    adapt,
-    audit,
-    certificates,
-    changes,
-    demand,
-    demand_set,
-    demo,
-    doctor,
-    explain,
-    init,
-    laboratory,
-    node,
-    nova,
-    place,
-    queries,
-    replay,
-    run,
-    site,
-    site_members,
-    status,
-    top,
-    topology,
-    up,
-)
+from meander.cli.commands import CommandTable
 from meander.model.errors import InputError, OutsideError
 
 USER_ERROR, OUTSIDE_ERROR = 2, 1
-
-COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
-    demo.register,
-    explain.register,
-    place.register,
-    nova.register,
-    demand.register,
-    demand_set.register,
-    adapt.register,
-    status.register,
-    run.register,
-    replay.register,
-    init.register,
-    up.register,
-    queries.register,
-    changes.register,
-    node.register,
-    top.register,
-    doctor.register,
-    site.register,
-    site_members.register,
-    certificates.register,
-    audit.register,
-    topology.register,
-    laboratory.register,
-)
-"""Every command group, in the order in which help shows them."""
 
 
 class App(typer.Typer):
@@ -82,6 +30,7 @@ class App(typer.Typer):
 
 app = App(
     name="meander",
+    cls=CommandTable,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -104,7 +53,3 @@ def main(
 
     Write a query in SQL or Python and a topology in YAML, then see the effect with `meander explain`.
     """
-
-
-for _register in COMMANDS:
-    _register(app)

@@ -11,14 +11,9 @@ from rich.table import Table
 from meander.cli.changes import tell
 from meander.cli.client import HERE, Directory, Json, Token, Url, connect, show
 
-PANEL = "Coordinator"
 group = typer.Typer(no_args_is_help=True, help="Remove nodes, and bring them back as they were.")
 Names = Annotated[list[str], typer.Argument(metavar="NODE...", help="Names of nodes.", show_default=False)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
-
-
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="node", rich_help_panel=PANEL)
 
 
 @group.command("list")

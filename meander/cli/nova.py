@@ -67,10 +67,6 @@ WARM_UP = 70
 """Events on a copy before any is timed, so that compiled code is loaded."""
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="nova", rich_help_panel="Queries")
-
-
 @group.command()
 def place(
     latency: LatencyFile = None,

@@ -29,16 +29,15 @@ from meander.place.amenders.control import CONTROLS
 from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms import MECHANISMS, mechanism
 
+commands = typer.Typer()
+
 FAILURE = 1
 DETOUR_HELP = "Operators follow when data would be this many times as long on its way as after a fresh placement."
 EVERY = 20
 """Without a terminal, a line of progress after this many batches."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Queries")(place)
-
-
+@commands.command()
 def place(
     topology: Annotated[
         Path,

@@ -12,23 +12,17 @@ from rich.table import Table
 
 from meander.cli.client import HERE, Directory, Json, QueryName, ServiceClient, Token, Url, at, connect, show
 from meander.coordinator.condition.condition import Status
-from meander.lang.importers.imported import read_text
 from meander.model.errors import InputError
+from meander.model.text_files import read_text
 from meander.model.units import duration_ms
 
-PANEL = "Coordinator"
+commands = typer.Typer()
+
 SHARES = ("p50", "p95", "p99")
 FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(submit)
-    app.command("list", rich_help_panel=PANEL)(list_queries)
-    app.command(rich_help_panel=PANEL)(describe)
-    app.command(rich_help_panel=PANEL)(stop)
-    app.command(rich_help_panel=PANEL)(switch)
-
-
+@commands.command()
 def submit(
     query: Annotated[
         str, typer.Argument(help="A .sql file, `-` for standard input, or the SQL itself.", show_default=False)
@@ -81,6 +75,7 @@ def _because(found: dict[str, Any]) -> str:
     return f" ({found['reason']})" if found.get("reason") else ""
 
 
+@commands.command("list")
 def list_queries(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """List queries with their conditions."""
     found = connect(directory, url, token).get("/queries")
@@ -123,6 +118,7 @@ def _mark(met: bool | None) -> str:
     return "?" if met is None else "+" if met else "-"
 
 
+@commands.command()
 def describe(
     query: QueryName, directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False
 ) -> None:
@@ -151,6 +147,7 @@ def describe(
         typer.echo(f"  {row}")
 
 
+@commands.command()
 def stop(
     query: QueryName, directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False
 ) -> None:
@@ -162,6 +159,7 @@ def stop(
         typer.echo(f"query {found['id']} is stopping")
 
 
+@commands.command()
 def switch(
     query: QueryName,
     mechanism: Annotated[str, typer.Argument(help="The mechanism that places it from now on.", show_default=False)],

@@ -21,14 +21,13 @@ from meander.model.resilience import check_detour
 from meander.model.units import duration_ms
 from meander.place.mechanisms import mechanism as find_mechanism
 
+commands = typer.Typer()
+
 FAILED = 1
 EVERY_S = 5.0
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Queries")(replay)
-
-
+@commands.command()
 def replay(
     topology: Annotated[Path, typer.Option("--topology", "-t", help="Topology file, or a folder of topology changes.")],
     queries: Annotated[

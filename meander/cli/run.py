@@ -21,13 +21,12 @@ from meander.model.errors import InputError
 from meander.model.plan import Query
 from meander.model.units import duration_ms
 
+commands = typer.Typer()
+
 FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Queries")(run)
-
-
+@commands.command()
 def run(
     topology: Annotated[Path, typer.Option("--topology", "-t", help="Topology file with streams and sinks.")],
     query: Annotated[list[Path], typer.Option("--query", "-q", help="A .sql or .py file; may be given several times.")],

@@ -13,17 +13,14 @@ from meander.membership.addresses import is_everywhere
 from meander.model.errors import InputError
 from meander.run.channels.kafka.address import addresses, client_settings
 
-PANEL = "Coordinator"
-site = typer.Typer(help="Run the nodes of a site, or make the tokens that let sites join.", invoke_without_command=True)
+group = typer.Typer(
+    help="Run the nodes of a site, or make the tokens that let sites join.", invoke_without_command=True
+)
 WATCH_S = 0.5
 MASTERS = ("local", "spark://", "yarn", "k8s://")
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(site, name="site", rich_help_panel=PANEL)
-
-
-@site.callback()
+@group.callback()
 def run(
     context: typer.Context,
     join: Annotated[str | None, typer.Option(help="The coordinator, such as https://hub:8420.")] = None,

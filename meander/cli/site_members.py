@@ -13,19 +13,16 @@ from rich.console import Console
 from rich.table import Table
 
 from meander.cli.client import HERE, Directory, Json, ServiceClient, Token, Url, connect, show
-from meander.cli.site import site
-from meander.coordinator.change_reader import check_name
+from meander.cli.site import group
 from meander.coordinator.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
+from meander.coordinator.values import check_name
 from meander.model.clock import wall_clock_ms
 
 tokens = typer.Typer(no_args_is_help=True, help="Make, list and revoke the tokens that let sites join.")
+group.add_typer(tokens, name="token")
 SiteName = Annotated[str, typer.Argument(metavar="SITE", help="The site's name.", show_default=False)]
 OPERATOR = "operator"
-
-
-def register(app: typer.Typer) -> None:
-    site.add_typer(tokens, name="token")
 
 
 @tokens.command("create")
@@ -82,7 +79,7 @@ def revoke(name: SiteName, directory: Directory = HERE, url: Url = None, token: 
     typer.echo(f"the token of site {name} is good no more")
 
 
-@site.command("list")
+@group.command("list")
 def list_sites(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
     """Show the sites of a running coordinator: which are there, and with which nodes."""
     found = connect(directory, url, token).get("/sites")
@@ -104,7 +101,7 @@ def list_sites(directory: Directory = HERE, url: Url = None, token: Token = None
     _print(headings, rows)
 
 
-@site.command("release")
+@group.command("release")
 def release(name: SiteName, directory: Directory = HERE, url: Url = None, token: Token = None) -> None:
     """Take a site's nodes from it: it is not expected back, and another site may have them."""
     connect(directory, url, token).send("POST", f"/sites/{name}/release")

@@ -16,14 +16,13 @@ from meander.model.errors import InputError
 from meander.run.execution.stage_use import in_words
 from meander.run.reporting.status_file import SeenStatus, read_status
 
+commands = typer.Typer()
+
 SHOWN = 20
 NOTHING_RUNS = 1
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Queries")(status)
-
-
+@commands.command()
 def status(
     where: Annotated[
         Path | None,

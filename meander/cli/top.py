@@ -15,14 +15,12 @@ from meander.cli.client import HERE, Directory, Json, ServiceClient, Token, Url,
 from meander.cli.queries import query_reasons, query_table
 from meander.model.units import duration_ms
 
-PANEL = "Coordinator"
+commands = typer.Typer()
+
 SHOWN = 8
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(top)
-
-
+@commands.command()
 def top(
     duration: Annotated[str | None, typer.Option("--for", help="Stop after a time such as 30s.")] = None,
     directory: Directory = HERE,

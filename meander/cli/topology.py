@@ -22,7 +22,8 @@ from meander.model.errors import InputError
 from meander.model.ids import NodeId
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import UNLIMITED, NodeKind, Topology
+from meander.model.topology.elements import UNLIMITED, NodeKind
+from meander.model.topology.graph import Topology
 
 File = Annotated[Path, typer.Argument(help="Topology file (YAML).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -41,10 +42,6 @@ class GeneratedKind(StrEnum):
     FULL = "full"
     IOT_LAB = "iot-lab"
     CLUSTERS = "clusters"
-
-
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="topology", rich_help_panel="Topologies")
 
 
 @group.command()

@@ -19,17 +19,15 @@ from meander.model.errors import InputError
 from meander.model.units import duration_ms
 from meander.run.channels.kafka.address import addresses, client_settings
 
-PANEL = "Coordinator"
+commands = typer.Typer()
+
 STEPPED_DOWN = 3
 """Exit code when another coordinator has taken over: not to be started again by itself."""
 POLL_S = 0.5
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(up)
-
-
+@commands.command()
 def up(
     directory: Directory = HERE,
     topology: Annotated[

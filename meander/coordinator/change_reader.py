@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from meander.coordinator.ledger.recovery import planned
+from meander.coordinator.values import check_name, check_text, check_value
 from meander.lang.event_file import dump_events, read_events
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded
@@ -18,11 +17,6 @@ from meander.model.plan import Query
 from meander.model.streams import SinkTarget, Stream
 
 MOST_EVENTS = 2_000
-LONGEST_NAME = 200
-LONGEST_TEXT = 100_000
-TEXTS = ("sql", "when")
-LARGEST_WHOLE = 2**31 - 1
-LARGEST_TIME = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,40 +82,3 @@ def _checked(value: Mapping[str, Any], number: int) -> dict[str, Any]:
         except InputError as error:
             raise error.at(where) from None
     return dict(value)
-
-
-def check_value(key: str, value: Any) -> None:
-    """Numbers that fit, and texts that can be written down."""
-    match value:
-        case bool() | None:
-            return
-        case int():
-            if abs(value) > (LARGEST_TIME if key.endswith("_ms") else LARGEST_WHOLE):
-                raise InputError(f"{key} is too large: {value}")
-        case float():
-            if not math.isfinite(value):
-                raise InputError(f"{key} must be a finite number; leave it out for no limit")
-        case str():
-            check_text(value, key) if key in TEXTS else check_name(value, key)
-        case list():
-            for entry in value:
-                check_value(key, entry)
-        case Mapping():
-            for inner, entry in value.items():
-                check_value(str(inner), entry)
-
-
-def check_name(text: str, what: str) -> None:
-    if not text or len(text) > LONGEST_NAME:
-        raise InputError(f"{what} must have 1 to {LONGEST_NAME} characters, not {len(text)}")
-    if any(unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") for c in text):
-        raise InputError(f"{what} contains characters that cannot be shown: {text!r}")
-    if "/" in text and what == "the query's name":
-        raise InputError(f"{what} must not contain a slash: {text!r}")
-
-
-def check_text(text: str, what: str) -> None:
-    if len(text) > LONGEST_TEXT:
-        raise InputError(f"{what} has {len(text):,} characters; {LONGEST_TEXT:,} are allowed")
-    if any(unicodedata.category(c) == "Cs" or c == "\0" for c in text):
-        raise InputError(f"{what} contains characters that are no text")

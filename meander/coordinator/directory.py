@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from meander.coordinator.security.tokens import Tokens
-from meander.lang.topology.reader import load
 from meander.model.errors import InputError, unknown
 from meander.place.amenders.count import check_amenders
 from meander.run.process import is_running
@@ -124,6 +123,8 @@ def create(directory: Path, topology: Path) -> CoordinatorDirectory:
     home = CoordinatorDirectory(directory)
     if home.exists:
         raise InputError("a coordinator has its directory here already; choose another, or remove it", str(directory))
+    from meander.lang.topology.reader import load  # clients know the directory without reading topologies
+
     load(topology)
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,8 @@ import numpy as np
 from meander.deploy.fragments import Deployment
 from meander.model.events import ChangeEvent, NodeRemoved
 from meander.model.ids import FragmentId, NodeId
-from meander.model.topology.graph import NodeKind, Topology
+from meander.model.topology.elements import NodeKind
+from meander.model.topology.graph import Topology
 
 
 def copies_of(

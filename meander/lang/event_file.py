@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from meander.lang.demands import parse_clauses
-from meander.lang.importers.imported import parse_json, read_text
 from meander.lang.topology.reader import DEFAULT_SLOTS
 from meander.lang.topology.writer import write_whole
 from meander.model.demands import Demand, Metric, check_consistent
@@ -36,7 +35,8 @@ from meander.model.events import (
 )
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
-from meander.model.topology.graph import Link, Node, NodeKind
+from meander.model.text_files import parse_json, read_text
+from meander.model.topology.elements import Link, Node, NodeKind
 
 Planner = Callable[[QueryId, str], Query]
 """Makes a query of its name and its SQL."""

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.lang.importers.imported import read_text
 from meander.lang.importers.rtt_matrix import import_rtt_matrix
 from meander.lang.topology.reader import load
 from meander.local.join_draws import SOURCES, capacities, rates
 from meander.model.errors import InputError, unknown
 from meander.model.ids import NodeId
-from meander.model.topology.graph import NodeKind, Topology
+from meander.model.text_files import read_text
+from meander.model.topology.elements import NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.costspace.build import build
 from meander.place.costspace.large import embed_many
 from meander.place.costspace.mds import MOST_NODES, embed

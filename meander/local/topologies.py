@@ -17,7 +17,8 @@ from scipy.spatial import cKDTree
 
 from meander.lang.topology.reader import DEFAULT_SLOTS
 from meander.model.errors import InputError
-from meander.model.topology.graph import UNLIMITED, NodeKind, Topology
+from meander.model.topology.elements import UNLIMITED, NodeKind
+from meander.model.topology.graph import Topology
 from meander.model.topology.names import NumberedNames
 
 Ints = NDArray[np.int32]

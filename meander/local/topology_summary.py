@@ -11,7 +11,8 @@ from scipy.sparse.csgraph import connected_components
 
 from meander.lang.topology.writer import one_per_link
 from meander.model.ids import NodeId
-from meander.model.topology.graph import NodeKind, Topology
+from meander.model.topology.elements import NodeKind
+from meander.model.topology.graph import Topology
 
 MEASURED_DIAMETER = 20_000
 SWEEPS = 4

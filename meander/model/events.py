@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from meander.model.demands import Demand
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
-from meander.model.topology.graph import Link, Node
+from meander.model.topology.elements import Link, Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from meander.model.ids import NodeId, OperatorId
 from meander.model.operators import Source
 from meander.model.placement import Edge, mbps
 from meander.model.plan import Query
-from meander.model.topology.graph import UNLIMITED
+from meander.model.topology.elements import UNLIMITED
 from meander.place.admission import admit
 from meander.place.amenders.detour import Routes, followers
 from meander.place.amenders.eviction import leaving

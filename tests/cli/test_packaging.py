@@ -67,7 +67,7 @@ def test_nobody_is_told_to_install_somebody_elses_library() -> None:
 def test_what_is_started_is_a_command_with_options_that_it_has(name: str) -> None:
     arguments = started()[name]
     root: Any = typer.main.get_command(app)
-    command = root.commands[arguments[0]]
+    command = root.load(arguments[0])
     known = {option for parameter in command.params for option in parameter.opts}
     given = [a.split("=")[0] for a in arguments[1:] if a.startswith("--")]
     assert given

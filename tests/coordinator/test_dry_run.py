@@ -12,7 +12,7 @@ from meander.coordinator.dry_run import try_changes
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved, PlacementChanged, QueryAdded
 from meander.model.ids import QueryId
 from meander.model.operators import Map, Union
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.run.failures import Cause
 from meander.run.fragments.routing import Pause
 from tests.coordinator.loop.ground import Ground, query, text

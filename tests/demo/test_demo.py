@@ -9,7 +9,7 @@ from meander.demo.line import STATIONS, base, curve, first_bases, topology
 from meander.demo.queries import QUERIES, SAMPLES
 from meander.lang.sql.script import sql
 from meander.lang.topology.reader import TopologyFile, read
-from meander.model.topology.graph import NodeKind
+from meander.model.topology.elements import NodeKind
 
 
 @pytest.fixture(scope="module")

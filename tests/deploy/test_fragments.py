@@ -13,7 +13,7 @@ from meander.deploy.fragments import Channel, Deployment, Placed, deploy, redepl
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, QueryRemoved
 from meander.model.ids import FragmentId, OperatorId, QueryId
 from meander.model.operators import Sink, Source
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism

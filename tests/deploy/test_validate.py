@@ -15,7 +15,7 @@ from meander.deploy.fragments import Deployment, DeploymentChange, Placed, deplo
 from meander.deploy.validate import validate
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved, QueryAdded, QueryRemoved
 from meander.model.ids import FragmentId, QueryId
-from meander.model.topology.graph import Link, Node, NodeKind
+from meander.model.topology.elements import Link, Node, NodeKind
 from meander.model.topology.path_cache import Path
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine

@@ -26,7 +26,7 @@ from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import Sink, Source
 from meander.model.plan import Query, QueryPlan
 from meander.model.schema import Schema
-from meander.model.topology.graph import Link, Node, NodeKind
+from meander.model.topology.elements import Link, Node, NodeKind
 
 NAME = st.text(min_size=1, max_size=5).filter(lambda name: name.isprintable())
 AMOUNT = st.floats(0, allow_nan=False, allow_infinity=False)

@@ -13,7 +13,8 @@ from meander.lang.importers import IMPORTERS, Imported, importer
 from meander.lang.topology.reader import read
 from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved
-from meander.model.topology.graph import Link, NodeKind, Topology
+from meander.model.topology.elements import Link, NodeKind
+from meander.model.topology.graph import Topology
 from tests.lang.topology.dumped import dump
 
 DATA = Path(os.environ.get("MEANDER_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))

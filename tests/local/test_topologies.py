@@ -11,7 +11,8 @@ from meander.lang.topology.reader import TopologyFile, read
 from meander.local.topologies import TopologyShape, clusters, full, iot_lab, ring, star, tree
 from meander.local.topology_summary import summarise
 from meander.model.errors import InputError
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from tests.lang.topology.dumped import dump
 
 

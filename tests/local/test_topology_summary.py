@@ -1,7 +1,8 @@
 """The summary of a topology counts what is there."""
 
 from meander.local.topology_summary import summarise
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 
 
 def test_a_summary_of_two_parts_and_a_lonely_node() -> None:

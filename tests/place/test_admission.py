@@ -19,7 +19,7 @@ from meander.model.events import (
 )
 from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import Sink
-from meander.model.topology.graph import Link, Node, NodeKind
+from meander.model.topology.elements import Link, Node, NodeKind
 from tests.place.amenders.test_amendment import Diamond
 
 NEW = Node("new", NodeKind.EDGE, 1)

@@ -15,7 +15,7 @@ from meander.model.events import (
 )
 from meander.model.ids import QueryId
 from meander.model.operators import Filter, Sink, Source
-from meander.model.topology.graph import Link, Node, NodeKind
+from meander.model.topology.elements import Link, Node, NodeKind
 from tests.place.amenders.test_amendment import Diamond
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
 from meander.model.operators import Filter, Sink
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.place.catalog import Catalog
 from meander.place.difference import Difference
 from meander.place.engine import Engine

@@ -24,7 +24,7 @@ from meander.model.events import (
 from meander.model.global_plan import OperatorState
 from meander.model.ids import OperatorId, QueryId
 from meander.model.placement import mbps, violations
-from meander.model.topology.graph import Link, Node
+from meander.model.topology.elements import Link, Node
 from meander.place.catalog import Catalog
 from meander.place.costspace.build import build
 from meander.place.engine import BatchReport, Engine, Result

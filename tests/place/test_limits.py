@@ -11,7 +11,8 @@ from meander.model.operators import Filter, Map, WindowJoin
 from meander.model.placement import mbps
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.catalog import Catalog
 from meander.place.costspace.build import build
 from meander.place.engine import BatchReport, Engine

@@ -21,7 +21,8 @@ from meander.model.operators import (
 from meander.model.plan import Query, QueryPlan, topological_order
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.model.windows import Tumbling
 from meander.place.catalog import Catalog
 

@@ -24,7 +24,8 @@ from meander.model.events import (
 )
 from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import Sink, Source
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism

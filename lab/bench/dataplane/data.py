@@ -17,7 +17,8 @@ from meander.local.embedded import LocalPlan, plan_queries
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Node, NodeKind, Topology
+from meander.model.topology.elements import Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.run.frames import arrow_schema
 
 NODE = "here"

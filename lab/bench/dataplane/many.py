@@ -19,7 +19,8 @@ from meander.local.embedded import plan_queries
 from meander.local.process_memory import resident_mb
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.run.connectors.base import Surroundings
 from meander.run.host import Host, HostOptions
 

@@ -21,7 +21,7 @@ from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded
 from meander.model.ids import NodeId, QueryId
 from meander.model.plan import Query
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, NodeKind
+from meander.model.topology.elements import Link, NodeKind
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from meander.coordinator.ledger.values import full, limited
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 
 
 class AwayLinks:

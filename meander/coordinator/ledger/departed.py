@@ -15,7 +15,8 @@ from meander.coordinator.problems import conflict, not_found
 from meander.model.errors import InputError, unknown
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
-from meander.model.topology.graph import Link, Node, Topology
+from meander.model.topology.elements import Link, Node
+from meander.model.topology.graph import Topology
 
 Ends = tuple[str, str]
 

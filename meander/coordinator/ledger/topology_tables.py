@@ -10,7 +10,8 @@ import numpy as np
 from meander.coordinator.ledger.values import full, limited
 from meander.model.errors import InputError
 from meander.model.ids import NodeId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 
 
 class TopologyTables:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from meander.coordinator.change_reader import check_name
 from meander.coordinator.membership.records import MemberSite, MemberState
 from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import Pass
+from meander.coordinator.values import check_name
 from meander.membership.protocol import CLOCK_MS, PROTOCOL, Code, Description
 
 

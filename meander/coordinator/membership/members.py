@@ -18,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from meander.coordinator.change_reader import check_name
 from meander.coordinator.core.commands import ANSWER_S
 from meander.coordinator.core.core import Core
 from meander.coordinator.epochs import SteppedDownError
@@ -28,6 +27,7 @@ from meander.coordinator.membership.records import Heartbeat, MemberSite, Member
 from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import AuditEntry, MemberRow, MembershipStore, Pass
 from meander.coordinator.problems import not_found
+from meander.coordinator.values import check_name
 from meander.membership.fence import refusal
 from meander.membership.protocol import HEARTBEAT_MS, PROTOCOL, SESSION_TIMEOUT_MS, Code, Description, Epoch, Peer
 from meander.model.errors import InputError, unknown

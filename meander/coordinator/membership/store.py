@@ -24,7 +24,7 @@ from meander.coordinator.problems import conflict, not_found
 from meander.membership.protocol import Epoch
 from meander.model.errors import InputError, unknown
 from meander.model.locks import lock, reentrant_lock
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 
 ANONYMOUS = "anonymous"
 """The name in the audit log of requests without a valid token."""

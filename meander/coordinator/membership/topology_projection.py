@@ -15,7 +15,8 @@ from meander.coordinator.membership.store import MembershipStore
 from meander.model.errors import InputError, unknown
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
-from meander.model.topology.graph import Link, Node, Topology
+from meander.model.topology.elements import Link, Node
+from meander.model.topology.graph import Topology
 
 Value = Mapping[str, Any] | ChangeEvent
 Ends = tuple[str, str]

@@ -17,7 +17,7 @@ from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.read_model.measuring import Measured
 from meander.model.ids import FragmentId, NodeId, OperatorId, QueryId
 from meander.model.operators import describe, kind_of
-from meander.model.topology.graph import Link, NodeKind
+from meander.model.topology.elements import Link, NodeKind
 
 Json = dict[str, Any]
 Pair = tuple[NodeId, NodeId]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from meander.coordinator.change_reader import ChangeReader, Changes, check_name
+from meander.coordinator.change_reader import ChangeReader, Changes
 from meander.coordinator.core.commands import Command, CommandKind, Response
 from meander.coordinator.core.core import Core
 from meander.coordinator.problems import conflict
+from meander.coordinator.values import check_name
 from meander.model.events import QueryAdded
 from meander.model.plan import Query
 

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meander.lang.importers.imported import Imported, read_json
+from meander.lang.importers.imported import Imported
 from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile
 from meander.model.errors import InputError, unknown
 from meander.model.events import LinkAdded, LinkRemoved
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.text_files import read_json
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 
 FIXED, UPDATES, GROUPS = "fixed_topology.json", "topology_updates.json", "source_groups.json"
 CLOUD = "cloud"

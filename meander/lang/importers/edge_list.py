@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from meander.lang.importers.imported import Imported, read_text
+from meander.lang.importers.imported import Imported
 from meander.lang.topology.reader import DEFAULT_LATENCY_MS, DEFAULT_SLOTS, TopologyFile
 from meander.lang.topology.yaml_fields import number
 from meander.model.errors import InputError
-from meander.model.topology.graph import UNLIMITED, NodeKind, Topology
+from meander.model.text_files import read_text
+from meander.model.topology.elements import UNLIMITED, NodeKind
+from meander.model.topology.graph import Topology
 
 COLUMNS = ("source", "target", "latency_ms", "bandwidth_mbps")
 

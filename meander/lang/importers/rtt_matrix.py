@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
-from meander.lang.importers.imported import Imported, read_text
+from meander.lang.importers.imported import Imported
 from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile
 from meander.model.errors import InputError
-from meander.model.topology.graph import NodeKind, Topology
+from meander.model.text_files import read_text
+from meander.model.topology.elements import NodeKind
+from meander.model.topology.graph import Topology
 
 KEY = "rtt_ms"
 TOLERANCE = 1e-6

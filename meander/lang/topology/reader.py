@@ -20,7 +20,8 @@ from meander.lang.topology.yaml_lines import Document, YamlItem, YamlRow, parse
 from meander.model.errors import InputError, unknown
 from meander.model.resilience import Resilience, check_detour
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import UNLIMITED, NodeKind, Topology
+from meander.model.topology.elements import UNLIMITED, NodeKind
+from meander.model.topology.graph import Topology
 from meander.model.units import duration_ms, size_bytes
 
 DEFAULT_SLOTS: Mapping[NodeKind, int] = MappingProxyType({NodeKind.SENSOR: 4, NodeKind.EDGE: 16, NodeKind.CLOUD: 256})

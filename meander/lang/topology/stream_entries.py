@@ -10,7 +10,7 @@ from meander.lang.topology.yaml_lines import YamlItem, YamlRow
 from meander.model.errors import InputError, unknown
 from meander.model.schema import DataType, Field, Kind, Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import NodeKind
+from meander.model.topology.elements import NodeKind
 
 DEFAULT_RATE_TPS = 100.0
 STREAM_KEYS = frozenset({"name", "schema", "event_time", "nodes", "rate_tps", "options"})

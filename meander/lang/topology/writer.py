@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from meander.model.errors import InputError
 from meander.model.ids import NodeId
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import NodeKind, Topology
+from meander.model.topology.elements import NodeKind
+from meander.model.topology.graph import Topology
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _RESERVED = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n", "all", "inf", "nan", "unlimited"})

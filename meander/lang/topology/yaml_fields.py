@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from meander.lang.topology.yaml_lines import YamlItem, YamlRow, is_null
 from meander.model.errors import InputError, unknown
-from meander.model.topology.graph import UNLIMITED
+from meander.model.topology.elements import UNLIMITED
 
 LARGEST_INT = 2**31 - 1
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

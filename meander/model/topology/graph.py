@@ -8,8 +8,6 @@ kept by a `PathCache` until a change touches them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -18,60 +16,13 @@ from numpy.typing import NDArray
 
 from meander.model.errors import InputError, unknown
 from meander.model.ids import NodeId
+from meander.model.topology.elements import UNLIMITED, Link, Node, NodeKind
 from meander.model.topology.kernels import NONE, distances_from, find_arc, shortest_path, thread_lists
 from meander.model.topology.names import NodeNames
 from meander.model.topology.path_cache import Path, PathCache
 
-UNLIMITED = float("inf")
 NOTHING_USED = np.zeros(0, dtype=np.float64)
 NO_ARCS = np.zeros(0, dtype=np.int64)
-
-
-class NodeKind(IntEnum):
-    """The layer a node belongs to."""
-
-    SENSOR = 0
-    EDGE = 1
-    CLOUD = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node as people describe it. Slots bound the operators it holds, `capacity_tps` the tuples it can take in."""
-
-    name: str
-    kind: NodeKind
-    slots: int
-    capacity_tps: float = UNLIMITED
-    memory_mb: float = UNLIMITED
-    lon: float | None = None
-    lat: float | None = None
-    mobile: bool = False
-
-    def __post_init__(self) -> None:
-        for what, value in (("slots", self.slots), ("capacity_tps", self.capacity_tps), ("memory_mb", self.memory_mb)):
-            if not value >= 0:
-                raise InputError(f"node {self.name!r}: {what} must not be negative, but is {value}")
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A connection as people describe it, one way or both ways."""
-
-    source: str
-    target: str
-    latency_ms: float = 1.0
-    bandwidth_mbps: float = UNLIMITED
-    directed: bool = False
-
-    def __post_init__(self) -> None:
-        for what, value in (("latency_ms", self.latency_ms), ("bandwidth_mbps", self.bandwidth_mbps)):
-            if not value >= 0:
-                raise InputError(
-                    f"link {self.source!r} to {self.target!r}: {what} must not be negative, but is {value}"
-                )
-        if self.source == self.target:
-            raise InputError(f"link {self.source!r} to {self.target!r} leads nowhere; its two ends must differ")
 
 
 class NodeColumns:

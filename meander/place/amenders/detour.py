@@ -15,7 +15,7 @@ from itertools import islice
 from meander.model.global_plan import OperatorState, PlanOperator
 from meander.model.ids import NodeId, OperatorId
 from meander.model.placement import Edge, mbps
-from meander.model.topology.graph import UNLIMITED
+from meander.model.topology.elements import UNLIMITED
 from meander.model.topology.path_cache import Path
 from meander.place.catalog import Catalog
 from meander.place.room import Room

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from meander.model.demands import Metric
 from meander.model.ids import NodeId
-from meander.model.topology.graph import NodeKind
+from meander.model.topology.elements import NodeKind
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.bottom_up import route_to_sink
 from meander.place.mechanisms.messages import Message

@@ -19,7 +19,7 @@ from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved
 from meander.model.ids import QueryId
 from meander.model.operators import Source, WindowAggregate
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.bottom_up import BottomUp
 from meander.place.problem import Problem, Proposal

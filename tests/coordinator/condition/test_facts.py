@@ -10,7 +10,7 @@ from meander.coordinator.condition.facts import facts_of
 from meander.model.events import QueryAdded
 from meander.model.ids import FragmentId, OperatorId, QueryId
 from meander.model.operators import Map
-from meander.model.topology.graph import NodeKind
+from meander.model.topology.elements import NodeKind
 from meander.run.failures import Cause
 from meander.run.fragments.routing import Pause
 from tests.coordinator.loop.ground import Ground, query, text

@@ -16,7 +16,8 @@ from meander.coordinator.ledger.migrations import MIGRATIONS
 from meander.model.errors import InputError
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog

@@ -13,7 +13,8 @@ from meander.coordinator.ledger.ledger import Ledger, Placing
 from meander.coordinator.ledger.migrations import MIGRATIONS
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, NodeId, OperatorId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 
 
 def small() -> Topology:

@@ -25,7 +25,8 @@ from meander.model.operators import Source
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import UNLIMITED, Link, Node, NodeKind, Topology
+from meander.model.topology.elements import UNLIMITED, Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.run.frames import arrow_schema
 from tests.run import reference
 

@@ -26,7 +26,8 @@ from meander.model.events import (
     RateChanged,
 )
 from meander.model.ids import OperatorId, QueryId
-from meander.model.topology.graph import Link, Node, Topology
+from meander.model.topology.elements import Link, Node
+from meander.model.topology.graph import Topology
 from tests.coordinator.loop.ground import BODIES, FOGS, INTO, MOVABLE, SENSORS, STREAMS, query, text
 from tests.coordinator.loop.world import LoopWorld
 

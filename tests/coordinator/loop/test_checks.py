@@ -12,7 +12,7 @@ from meander.deploy.fragments import DeploymentChange
 from meander.model.events import LinkAdded, LinkRemoved, QueryAdded
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.operators import Filter
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.model.topology.path_cache import Path as Route
 from meander.run.store.commit import Commit, RemoveChannel, Rewire
 from meander.run.store.records.deployment import ChannelRecord

@@ -26,7 +26,7 @@ from meander.model.events import (
 )
 from meander.model.ids import OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.reconfigure.agent.failover import GONE
 from tests.coordinator.loop.catalog_checks import catalog_faults
 from tests.coordinator.loop.deployment_checks import deployment_faults, host_faults, step_faults

@@ -22,7 +22,7 @@ from meander.coordinator.membership.store import AuditEntry, MembershipStore
 from meander.membership.fence import Fence, FencedError
 from meander.membership.protocol import PROTOCOL, Code, Epoch
 from meander.model.errors import InputError
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from meander.coordinator.membership.topology_projection import TopologyProjectio
 from meander.lang.topology.reader import load
 from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved
-from meander.model.topology.graph import Link, Topology
+from meander.model.topology.elements import Link
+from meander.model.topology.graph import Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog

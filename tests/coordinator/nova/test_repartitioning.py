@@ -21,7 +21,7 @@ from meander.model.events import (
     RateChanged,
 )
 from meander.model.ids import QueryId
-from meander.model.topology.graph import Link, Node, NodeKind
+from meander.model.topology.elements import Link, Node, NodeKind
 from meander.place.nova.settings import NovaSettings
 from meander.run.execution.prepared import PreparedRunner
 from tests.coordinator.nova.repartitioned import JOINS, OTHER, PartedPlane, query

@@ -11,7 +11,7 @@ from meander.local.dry_run import LocalDryRun
 from meander.local.setting import batches_of
 from meander.model.errors import InputError
 from meander.model.operators import Map, Source, WindowJoin
-from meander.model.topology.graph import NodeKind
+from meander.model.topology.elements import NodeKind
 
 SMALL = DeviceShape(queries=3, sources=4, changes=6, fogs=4)
 

@@ -11,7 +11,8 @@ from meander.model.errors import InputError
 from meander.model.resilience import Resilience
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import UNLIMITED, Link, Node, NodeKind, Topology
+from meander.model.topology.elements import UNLIMITED, Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from tests.lang.topology.dumped import dump
 
 BAD = sorted((Path(__file__).parents[1] / "bad_topologies").glob("*.yaml"))

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from meander.model.errors import InputError, unknown
 from meander.model.ids import NodeId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.model.topology.names import NodeNames, NumberedNames
 
 GROUPS = st.dictionaries(st.sampled_from(["cloud", "edge", "sensor", "edge-node"]), st.integers(0, 12), max_size=4)

@@ -24,7 +24,8 @@ from meander.model.operators import Filter, Sink
 from meander.model.placement import mbps
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine, Result
 from meander.place.mechanisms import mechanism

@@ -12,7 +12,8 @@ import pytest
 from meander.model.errors import InputError
 from meander.model.events import QueryAdded, QueryRemoved
 from meander.model.ids import NodeId, OperatorId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.amenders.amendment import AmendmentDraft
 from meander.place.amenders.control import CONTROLS, MOST_ATTEMPTS, Control, Effort, Locks, charge, still_fits
 from meander.place.catalog import Catalog

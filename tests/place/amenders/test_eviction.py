@@ -14,7 +14,8 @@ from meander.model.ids import OperatorId
 from meander.model.operators import Filter, Map, Source
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.amenders.eviction import leaving
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meander.model.events import LinkAdded, LinkRemoved, NodeRemoved, QueryAdded
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
 from tests.place.worlds import query, world

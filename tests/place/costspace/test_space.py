@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from meander.model.errors import InputError
 from meander.model.ids import NodeId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.costspace import mds
 from meander.place.costspace.build import build, linked_nodes, pick_landmarks, place_node
 from meander.place.costspace.space import CostSpace

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from meander.model.ids import NodeId, OperatorId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.costspace.build import build
 from meander.place.costspace.vivaldi import Vivaldi
 from meander.place.problem import Flow, Need, Problem

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 
 from meander.model.errors import InputError
 from meander.model.ids import OperatorId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.mechanisms import MECHANISMS, Mechanism, mechanism
 from meander.place.problem import Flow, Need, Problem, Proposal
 from tests.place.mechanisms.problems import Sizes, again, chain, line, names, problem_of, problems, used

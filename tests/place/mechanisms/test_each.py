@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from meander.model.ids import OperatorId
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.costspace.build import build
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.messages import Message

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.model.ids import NodeId, OperatorId
-from meander.model.topology.graph import Link, Node, NodeKind
+from meander.model.topology.elements import Link, Node, NodeKind
 from meander.model.topology.path_cache import Path
 from meander.place.mechanisms.exact import Assignment, assign
 from meander.place.mechanisms.global_optimal import GlobalOptimal

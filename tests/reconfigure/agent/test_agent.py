@@ -17,7 +17,7 @@ from meander.coordinator import loop
 from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, NodeRemoved, PlacementChanged
 from meander.model.operators import STATEFUL, WindowAggregate
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.reconfigure.agent.failover import GONE
 from meander.reconfigure.agent.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import OperatorId
 from meander.model.operators import STATEFUL
-from meander.model.topology.graph import Link
+from meander.model.topology.elements import Link
 from meander.reconfigure.state.replay import StateReplay
 from meander.run.execution.prepared import PreparedRunner
 from tests.reconfigure.moving import EDGES, MovingPlane

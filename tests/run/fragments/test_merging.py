@@ -8,8 +8,9 @@ from meander.lang import sql
 from meander.model.events import QueryAdded
 from meander.model.operators import Filter, Map, Union, WindowAggregate
 from meander.model.streams import Stream
-from meander.model.topology.graph import Link, NodeKind, Topology
-from meander.model.topology.graph import Node as Place
+from meander.model.topology.elements import Link, NodeKind
+from meander.model.topology.elements import Node as Place
+from meander.model.topology.graph import Topology
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism

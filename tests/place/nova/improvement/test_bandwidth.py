@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.model.topology.graph import Link, Node, NodeKind, Topology
+from meander.model.topology.elements import Link, Node, NodeKind
+from meander.model.topology.graph import Topology
 from meander.place.nova.improvement.bandwidth import respect_links
 from meander.place.nova.improvement.links import LinkTraffic, link_loads
 from meander.place.nova.place import place

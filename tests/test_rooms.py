@@ -1,0 +1,155 @@
+"""The bounds of rooms: how large a class is, how many of our own modules a module imports, how many lie side by side.
+
+A bound that is passed says that something hidden wants a name and a module of its own. Where keeping it would make the
+code worse, the exception is listed here with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PRODUCT = ROOT / "meander"
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+MOST_LINES, MOST_METHODS, MOST_IMPORTS, MOST_MODULES, MOST_ENTRIES = 300, 20, 18, 20, 30
+"""Of a class; of a class; of a module; of a package; of a package that is a table."""
+
+TABLES: dict[str, str] = {
+    "meander/cli": "a file a group of commands",
+    "meander/place/mechanisms": "a file a mechanism",
+    "meander/run/connectors": "a file a connector",
+}
+"""Packages with one file for each entry."""
+
+STANDS = "not split yet"
+AGENT = "an order and its answer are one step each; overlaps and copies are being worked on"
+LARGE_CLASSES: dict[str, str] = {
+    "meander/coordinator/membership/members.py: Membership": STANDS,
+    "meander/reconfigure/agent/agent.py: Agent": AGENT,
+    "meander/reconfigure/driver/driver.py: Driver": AGENT,
+    "meander/run/store/views.py: Views": STANDS,
+}
+MANY_METHODS: dict[str, str] = {
+    "meander/coordinator/membership/members.py: Membership": STANDS,
+    "meander/coordinator/membership/store.py: MembershipStore": STANDS,
+    "meander/lang/reader.py: Reader": STANDS,
+    "meander/model/topology/graph.py: Topology": STANDS,
+    "meander/run/channels/embedded.py: EmbeddedExchange": STANDS,
+    "meander/run/host.py: Host": STANDS,
+}
+MANY_IMPORTS: dict[str, str] = {
+    "meander/api/coordinator.py": STANDS,
+    "meander/coordinator/assembly.py": STANDS,
+    "meander/coordinator/ledger/recovery.py": STANDS,
+    "meander/coordinator/loop.py": STANDS,
+    "meander/coordinator/own_site.py": STANDS,
+    "meander/coordinator/read_model/publisher.py": STANDS,
+    "meander/coordinator/service/service.py": STANDS,
+    "meander/local/embedded.py": STANDS,
+    "meander/local/replay.py": STANDS,
+    "meander/reconfigure/agent/agent.py": AGENT,
+    "meander/reconfigure/agent/overlap.py": AGENT,
+    "meander/reconfigure/driver/driver.py": AGENT,
+    "meander/run/connectors/__init__.py": "the table of connectors: a module an entry",
+    "meander/run/host.py": STANDS,
+    "meander/run/step/step.py": STANDS,
+    "meander/site/site.py": STANDS,
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PRODUCT.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def classes(name: str, tree: ast.Module) -> Iterator[tuple[str, ast.ClassDef]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield f"{name}: {node.name}", node
+
+
+def public_methods(node: ast.ClassDef) -> set[str]:
+    """By name: a property and its setter are one."""
+    return {each.name for each in node.body if isinstance(each, FUNCTION) and not each.name.startswith("_")}
+
+
+def imported(tree: ast.Module, ours: set[str]) -> set[str]:
+    """Our own modules that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names if each.name in ours}
+        elif isinstance(node, ast.ImportFrom) and node.module in ours:
+            inner = {f"{node.module}.{each.name}" for each in node.names} & ours
+            found |= inner or {node.module}
+    return found
+
+
+def module_names(paths: Iterator[str]) -> set[str]:
+    return {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths}
+
+
+def over(found: Mapping[str, int], bound: int) -> dict[str, int]:
+    return {name: n for name, n in found.items() if n > bound}
+
+
+def class_lines() -> dict[str, int]:
+    each = ((name, node) for path, tree in modules() for name, node in classes(path, tree))
+    return {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in each}
+
+
+def class_methods() -> dict[str, int]:
+    return {name: len(public_methods(node)) for path, tree in modules() for name, node in classes(path, tree)}
+
+
+def module_imports() -> dict[str, int]:
+    all_of_them = dict(modules())
+    ours = module_names(iter(all_of_them))
+    return {name: len(imported(tree, ours)) for name, tree in all_of_them.items()}
+
+
+def package_sizes() -> Counter[str]:
+    return Counter(Path(name).parent.as_posix() for name, _ in modules() if not name.endswith("__init__.py"))
+
+
+def check(found: dict[str, int], excepted: Mapping[str, str], remedy: str) -> None:
+    new = {name: n for name, n in found.items() if name not in excepted}
+    assert not new, remedy + "\n" + "\n".join(f"{name}: {n}" for name, n in new.items())
+    assert sorted(excepted) == sorted(found), "exceptions that are none any more; delete them"
+
+
+def test_classes_are_small() -> None:
+    found = over(class_lines(), MOST_LINES)
+    check(found, LARGE_CLASSES, f"classes of more than {MOST_LINES} lines; find the noun that is hidden in them:")
+
+
+def test_classes_have_few_public_methods() -> None:
+    found = over(class_methods(), MOST_METHODS)
+    check(found, MANY_METHODS, f"classes with more than {MOST_METHODS} public methods; which of them go together?")
+
+
+def test_modules_import_few_of_ours() -> None:
+    found = over(module_imports(), MOST_IMPORTS)
+    check(
+        found, MANY_IMPORTS, f"modules that import more than {MOST_IMPORTS} of ours; which step has a name of its own?"
+    )
+
+
+def test_rooms_have_few_modules_side_by_side() -> None:
+    sizes = package_sizes()
+    crowded = {name: n for name, n in sizes.items() if n > (MOST_ENTRIES if name in TABLES else MOST_MODULES)}
+    assert not crowded, "rooms with too many modules side by side; which of them go together?"
+    assert {name for name in TABLES if sizes[name] <= MOST_MODULES} == set(), "no longer a large table"
+
+
+def test_what_counts_as_imported_and_as_public() -> None:
+    text = "import meander.a\nfrom meander import b\nfrom meander.c import D\ndef f():\n    from meander.d import E\n"
+    ours = {"meander", "meander.a", "meander.b", "meander.c", "meander.d"}
+    assert imported(ast.parse(text), ours) == ours - {"meander"}
+    (node,) = ast.parse("class A:\n def a(self): ...\n async def b(self): ...\n def _c(self): ...\n x = 1\n").body
+    assert isinstance(node, ast.ClassDef)
+    assert public_methods(node) == {"a", "b"}
