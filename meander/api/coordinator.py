@@ -32,6 +32,7 @@ from meander.coordinator.membership.service import MembershipService
 from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.own_site import ListenOptions, Members, OwnSite
 from meander.coordinator.read_model.hub import Hub
+from meander.coordinator.replicas.service import ReplicaService
 from meander.coordinator.security.tokens import Tokens
 from meander.coordinator.service.changes import body_of
 from meander.coordinator.service.service import Service
@@ -75,6 +76,7 @@ class Coordinator:
         self._parts: Assembly | None = None
         self._host: Host | None = None
         self._own_site: OwnSite | None = None
+        self._replicas: ReplicaService | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -100,6 +102,8 @@ class Coordinator:
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, EventHistory(self.home.ledger))
+        if self._replicas is not None:
+            self._replicas.ready(parts.core)
         self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
 
@@ -127,6 +131,8 @@ class Coordinator:
         """Stops at once; tuples that were taken in go on at the next start."""
         self.service.stopping()
         self.membership_service.stop()
+        if self._replicas is not None:
+            self._replicas.stop()
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
@@ -152,12 +158,17 @@ class Coordinator:
         listen = options.rpc_listen or f"{options.host}:0"
         authority = None if options.ca is None else options.ca.read_bytes()
         broker = (options.broker, options.broker_settings)
-        reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker)
+        kept = self.home.directory / "replicas"
+        reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker, kept)
         members = Members(self.membership_service.membership)
         own_site = self._own_site = OwnSite(members, self.token, self.world, reached)
         own_site.facts = self.membership_service.membership.facts
         own_site.join(loop, host)
         membership = self.membership_service.membership
+        replicas = self._replicas = ReplicaService(
+            host, loop.driver, membership, members, own_site, self.world.resilience
+        )
+        self.service.has_replicas(replicas)
         self.service.inventories = lambda: own_site.inventories(membership.present())
         self.service.resume_elsewhere = lambda name, operators: own_site.resume(membership.present(), name, operators)
 
@@ -165,6 +176,7 @@ class Coordinator:
             members.changed()
             if state is MemberState.HERE:
                 own_site.joined(site)
+                replicas.joined(site)
 
         self.membership_service.membership.watchers.append(heard)
 

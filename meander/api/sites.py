@@ -90,16 +90,23 @@ def leave(service: ServiceOf, given: PassOf, site: str, session: Annotated[str, 
     return shown(service.sites.leave(given, site, session))
 
 
+@site_router.post("/sites/{site}/restore", responses={200: {"model": models.RestoreAnswer}}, response_class=Response)
+def restore(service: ServiceOf, given: PassOf, site: str, body: models.RestoreRequest) -> Response:
+    """A site that starts asks where it gets its store from, if not from its disk. Needs the site's own token."""
+    checks.check_own(given, site)
+    return shown({"restore": service.replicas.restore(site, body.instance)})
+
+
 @router.get("/sites", responses={200: {"model": list[models.SiteShown]}}, response_class=Response)
 def sites(service: ServiceOf) -> Response:
     """All sites, also those that have a token and were never here."""
-    return shown(service.sites.shown())
+    return shown([{**each, "replicas": service.replicas.shown(each["site"])} for each in service.sites.shown()])
 
 
 @router.get("/sites/{site}", responses={200: {"model": models.SiteShown}}, response_class=Response)
 def site(service: ServiceOf, site: str) -> Response:
     """One site, with its last measures."""
-    return shown(service.sites.site(site))
+    return shown({**service.sites.site(site), "replicas": service.replicas.shown(site)})
 
 
 @router.post(
@@ -112,6 +119,17 @@ def release(service: ServiceOf, site: str) -> Response:
     """Take a site's nodes from it: it is not expected back, and another site may have them."""
     service.sites.release(site, OPERATOR)
     return shown(service.sites.site(site))
+
+
+@router.post(
+    "/sites/{site}/forget",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": models.ForgetAnswer}},
+    response_class=Response,
+)
+def forget(service: ServiceOf, site: str) -> Response:
+    """Give up a site whose directory is lost for good: what ran there goes on elsewhere, or can be stopped."""
+    return shown(service.replicas.forget(site, OPERATOR))
 
 
 @router.get(

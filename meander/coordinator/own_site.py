@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from meander.coordinator.loop import PlacementLoop
@@ -24,6 +25,8 @@ from meander.reconfigure.agent.request_handler import AgentRequestHandler
 from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.driver.fleet import ClientPool, Fleet
 from meander.reconfigure.driver.outbox import Outbox
+from meander.reconfigure.replicas.replicas import Replicas
+from meander.reconfigure.replicas.stand_in import KeeperAddress
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.flight.proof import HOME, key_of
 from meander.run.channels.flight.server import FlightServer
@@ -56,6 +59,7 @@ class Members:
         self._lock = lock("fleet addresses")
         self._until = 0.0
         self._addresses: dict[str, str] = {}
+        self._stand_ins: dict[str, str] = {}
         self._brokers: dict[str, str] = {}
         self._keys: dict[str, str] = {}
 
@@ -78,6 +82,13 @@ class Members:
         self._refresh()
         return self._keys.get(site)
 
+    def put(self, site: str, address: str | None) -> None:
+        """A replica stands in for a site at an address, or no longer does."""
+        with self._lock:
+            found = {name: at for name, at in self._stand_ins.items() if name != site}
+            self._stand_ins = found if address is None else {**found, site: address}
+        self.changed()
+
     def changed(self) -> None:
         """Drops the cached entries: a site came or went."""
         self._until = 0.0
@@ -89,7 +100,7 @@ class Members:
             store = self._membership.store
             self._keys = store.keys()
             rows = [row for row in store.sites() if row.name in self._keys]
-            self._addresses = {row.name: row.address for row in rows if row.address}
+            self._addresses = {row.name: row.address for row in rows if row.address} | self._stand_ins
             self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S
 
@@ -105,6 +116,8 @@ class ListenOptions:
     broker: str = ""
     """The Kafka broker that it shares with sites that use the same one."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
+    replicas: Path | None = None
+    """Where replicas of sites are kept; beside the host's store if not given."""
 
 
 class OwnSite:
@@ -122,6 +135,7 @@ class OwnSite:
         self._rpc_server: FlightServer | None = None
         self._driver: Driver | None = None
         self.outbox: Outbox | None = None
+        self.replicas: Replicas | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         """The last facts about themselves of the sites that are there."""
 
@@ -140,11 +154,27 @@ class OwnSite:
         driver.connect(self.outbox)
         loop.quarantine.remote = self._remote
         handler = AgentRequestHandler(HOME, driver.agent, peers)
+        kept = self._options.replicas or host.options.directory / "replicas"
+        replicas = self.replicas = Replicas(HOME, host.store, kept, peers.asker, lambda: host.spark, self._beside)
+        handler.serve_kept = replicas.serve
+        host.troubles.append(replicas.problems)
         scheme = "grpc+tls" if self._options.certificate else "grpc"
         pairs = [self._options.certificate] if self._options.certificate else []
-        self._server = FlightServer(host.store, handler, self._key, f"{scheme}://{self._options.listen}", pairs)
-        shown = self._options.address or f"{self._here()}:{self._server.port}"
+        server = self._rpc_server = FlightServer(
+            host.store, handler, self._key, f"{scheme}://{self._options.listen}", pairs
+        )
+        shown = self._options.address or f"{self._here()}:{server.port}"
         self._clients.home_address = shown if "://" in shown else f"{scheme}://{shown}"
+
+    @property
+    def clients(self) -> ClientPool:
+        return self._clients
+
+    def _beside(self) -> KeeperAddress:
+        """Where the replicas of sites listen that stand in for them here."""
+        options, shown = self._options, self._clients.home_address or ""
+        pairs = [options.certificate] if options.certificate else []
+        return KeeperAddress.beside(options.listen, shown, pairs, options.authority)
 
     def _remote(self) -> Remote:
         """The pauses and backlogs that sites report of their fragments."""
@@ -168,6 +198,8 @@ class OwnSite:
             self._driver.close()
         if self._rpc_server is not None:
             self._rpc_server.shutdown()
+        if self.replicas is not None:
+            self.replicas.stop()
         if self._driver is not None:
             self._driver.agent.stop()
         if self._peers is not None:

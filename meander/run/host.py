@@ -69,6 +69,8 @@ class HostOptions:
     """The policy by which fragments change slots by themselves; None when they do not."""
     idle_timeout_ms: int | None = None
     """The time for which event time waits for an input that is cut off; None for as long as that takes."""
+    label: str = ""
+    """Tells a host apart from others in the same process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,13 @@ class Host:
         self.stepper = Stepper(self.store, self.routing, runner, options.most_rows, options.idle_timeout_ms)
         self.compaction = Compaction(self.store, self.routing, self.stepper.runner, options.compaction)
         self.pool = Slots(
-            options.directory, options.slots, self.stepper, lambda: self.spark, options.linger_ms, self._evict_unused
+            options.directory,
+            options.slots,
+            self.stepper,
+            lambda: self.spark,
+            options.linger_ms,
+            self._evict_unused,
+            options.label,
         )
         self.slots = self.pool.all
         self.rebinder: Rebinder | None = None

@@ -49,6 +49,7 @@ from meander.run.session import own_session, start_session
 from meander.run.store.commit import Commit
 from meander.run.store.journal import JournalError
 from meander.run.store.records.decisions import StreamsAndSinksRecord
+from meander.site.restoring import restore
 from meander.site.sink_bindings import SiteSinkBindings
 
 _log = logging.getLogger(__name__)
@@ -118,6 +119,9 @@ class Site(MembershipListener):
         options = self.options
         rebinding = rebinding_by(options.rebinding, options.slots)
         options.directory.mkdir(parents=True, exist_ok=True)
+        authority = None if options.ca is None else options.ca.read_bytes()
+        client = CoordinatorClient(options.join, options.token, options.ca)
+        restore(options.directory, options.name, self._instance(), client, authority)
         instance = self._instance()
         if self._spark is None:
             extra = dict(options.spark) | ({"spark.master": options.master} if options.master else {})
@@ -127,7 +131,6 @@ class Site(MembershipListener):
             host = self._host = Host(found, self._spark)
         except JournalError as error:
             raise InputError(str(error)) from None
-        authority = None if options.ca is None else options.ca.read_bytes()
         contacts = self._contacts = PeerDirectory(host.store, options.name, authority)
         key, kafka = key_of(options.token), None
         if options.broker:
@@ -172,9 +175,7 @@ class Site(MembershipListener):
         self._ticker.start()
         nodes, ours = tuple(options.nodes), version("meander")
         description = Description(options.name, nodes, self.address, instance, ours, options.broker)
-        self._client = MembershipClient(
-            CoordinatorClient(options.join, options.token, options.ca), description, fence, self
-        )
+        self._client = MembershipClient(client, description, fence, self)
         self._client.start()
         threading.Thread(target=host.warm_up, name="warming up", daemon=True).start()
         _log.info("site %s listens at %s", options.name, self.address)

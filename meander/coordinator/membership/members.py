@@ -64,6 +64,8 @@ class Membership:
         )
         self.watchers: list[Callable[[str, MemberState], None]] = []
         """Called after the state of a site changed, from whichever thread changed it."""
+        self.admission: Callable[[Description], None] = lambda said: None
+        """Raises for sites that may not join now."""
         self.stepped_down: str | None = None
         self._events, self._wall_ms, self._monotonic, self._on_step_down = events, wall_ms, monotonic, on_step_down
         self._lock = reentrant_lock("members")
@@ -117,6 +119,7 @@ class Membership:
             self._check_may_act(given, said.site, seen)
             checks.check_nodes(given, said)
             checks.check_clock(said.site, behind_ms)
+            self.admission(said)
             site, arriving = self._claim(self._ready_core(), said, behind_ms)
             try:
                 self._wait(arriving)
@@ -222,6 +225,11 @@ class Membership:
     def owner(self, node: str) -> str | None:
         """The site that a node belongs to, wherever it is now."""
         return self._claims.get(node)
+
+    @property
+    def claims(self) -> Mapping[str, str]:
+        """Sites by node."""
+        return self._claims
 
     def peer(self, node: str) -> Peer | None:
         """The site that runs a node's fragments, if it is there."""

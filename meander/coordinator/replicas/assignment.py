@@ -9,7 +9,8 @@ import numpy as np
 
 from meander.deploy.fragments import Deployment
 from meander.model.ids import FragmentId, NodeId
-from meander.model.topology.graph import NodeKind, Topology
+from meander.model.topology.elements import NodeKind
+from meander.model.topology.graph import Topology
 from meander.run.channels.flight.proof import HOME
 from meander.run.store.records.replicas import KeepersRecord
 

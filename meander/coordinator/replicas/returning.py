@@ -12,7 +12,6 @@ from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.membership.protocol import Code
 from meander.model.errors import InputError
 from meander.run.channels.flight.client import AwayError
-from meander.run.channels.flight.proof import HOME
 from meander.run.store.journal import JournalError
 from meander.run.store.records.replicas import KeepersRecord
 
@@ -78,7 +77,8 @@ class Returning:
             return
         if record.keepers:
             raise SiteRefusedError(
-                Code.INPUT, f"this is not the directory of site {site!r}; start it again, and it gets that from a replica"
+                Code.INPUT,
+                f"this is not the directory of site {site!r}; start it again, and it gets that from a replica",
             )
         if supervisor.around.runs(site):
             raise SiteRefusedError(

@@ -1,9 +1,9 @@
 """The supervisor of replicas: who keeps them, and what becomes of a site that dies.
 
-It looks about twice a second. Sites that are there get as many keepers as the topology file says; a keeper that is away
-is dropped, so that nobody waits for it. A site that is away for too long goes on as a replica, at one of its keepers,
-under its own name; its operators leave it by the changes that its nodes' absence brings anyhow. When the site comes back
-it gets its store from there.
+It looks about twice a second. Sites that are there get as many keepers as the topology file says; a keeper that is
+away is dropped, so that nobody waits for it. A site that is away for too long goes on as a replica, at one of its
+keepers, under its own name; its operators leave it by the changes that its nodes' absence brings anyhow. When the site
+comes back it gets its store from there.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class ReplicaSupervisor:
             candidates = Candidates(site, liked.get(site, ()), present)
             found = self.ledger.save(assigned(record, candidates, self.count))
             if len(found.keepers) < self.count:
-                self.problems[site] = f"site {site} has {len(found.keepers)} of {self.count} replicas: more sites are needed"
+                self.problems[site] = f"site {site} has {len(found.keepers)} of {self.count} replicas; add a site"
             else:
                 self.problems.pop(site, None)
 

@@ -1,10 +1,10 @@
 """Replication of a host's store: replicas at other sites follow its journal, and nothing leaves before they have it.
 
 A replica is a mirror of the journal, pulled by the site that keeps it. A keeper that has had everything once is in
-sync: from then on tuples go to readers at other sites and into sinks, senders elsewhere forget what was processed here, and
-messages to the coordinator are answered, only up to what all keepers in sync have. So whatever anybody has seen of this
-host is in each of its replicas, and a replica can go on in its place without any of its tuples coming twice. Steps do
-not wait; what is taken in does, when replicas are further behind than they may be.
+sync: from then on tuples go to readers at other sites and into sinks, senders elsewhere forget what was processed here,
+and messages to the coordinator are answered, only up to what all keepers in sync have. So whatever anybody has seen of
+this host is in each of its replicas, and a replica can go on in its place without any of its tuples coming twice. Steps
+do not wait; what is taken in does, when replicas are further behind than they may be.
 """
 
 from __future__ import annotations

@@ -18,9 +18,11 @@ from pyspark.sql import SparkSession
 from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
 from meander.reconfigure.replicas.following import Following
+from meander.reconfigure.replicas.rebuilding import EmptySite
 from meander.reconfigure.replicas.stand_in import KeeperAddress, StandIn
 from meander.run.channels.flight.client import FlightClient
 from meander.run.execution.runner import Runner
+from meander.run.host import Host, HostOptions
 from meander.run.store.commit import Commit
 from meander.run.store.mirror import Mirror
 from meander.run.store.records.record import forget_all
@@ -127,7 +129,7 @@ class Replicas:
             if site in self.stand_ins:
                 return self.stand_ins[site].address
             record = self._store.record(ReplicaRecord, site)
-            if record is None or record.term != term:
+            if record is None or (record.term != term and not record.stands_in):
                 raise InputError(f"{self.me} keeps no such replica of {site}")
             self._let_go(site)
             try:
@@ -138,6 +140,20 @@ class Replicas:
             found = ReplicaRecord(site, term, record.route, stands_in=True, key_of_site=key)
             self._store.commit(Commit(records=(found,)))
             return self._run(found)
+
+    def begin_anew(self, site: str, key: str, empty: EmptySite) -> None:
+        """Runs a site of which nothing is left, as others know it."""
+        with self._lock:
+            self._let_go(site)
+            directory = self._directory / site
+            shutil.rmtree(directory, ignore_errors=True)
+            host = Host(HostOptions(directory, label=site), self._spark(), self._runner)
+            try:
+                empty.begin(host)
+            finally:
+                host.stop()
+            record = ReplicaRecord(site, 0, (), stands_in=True, key_of_site=key)
+            self._store.commit(Commit(records=(record,)))
 
     def _check(self, site: str, term: int, *, was_here: bool) -> None:
         """Raises unless the replica has everything that anybody has seen of the site."""

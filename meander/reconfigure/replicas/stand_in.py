@@ -67,7 +67,7 @@ class StandIn:
         runner: Runner | None = None,
     ) -> None:
         self.site = site
-        host = self.host = Host(HostOptions(directory), spark, runner)
+        host = self.host = Host(HostOptions(directory, label=site), spark, runner)
         try:
             self._peers = PeerDirectory(host.store, site, at.authority)
             self.agent = Agent(host)
