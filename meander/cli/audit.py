@@ -32,7 +32,7 @@ def audit(
         entries = connect(directory, url, token).get("/audit", limit=limit, since=since)
     else:
         store = MembershipStore(home.ledger)
-        entries = store.audit(limit, since)
+        entries = store.audit.newest(limit, since)
         store.close()
     if as_json:
         show(entries)

@@ -116,7 +116,7 @@ def _wait(coordinator: Any, ending: Ending, seconds: float | None) -> str | None
     ended = ending.told
     while not ended.is_set() and (until is None or time.monotonic() < until):
         if coordinator.stepped_down.is_set():
-            return str(coordinator.membership_service.membership.stepped_down)
+            return str(coordinator.membership_service.membership.leadership.stepped_down)
         if coordinator.parts.host.ended is not None:
             ending.give_up(coordinator.parts.host.ended)
         ended.wait(POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic())))

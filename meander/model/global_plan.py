@@ -126,6 +126,8 @@ class GlobalPlan:
         """The operators of running fragments, by id and version: kept for their hosts."""
         self._by_pin: dict[OperatorId, ByPin] = {}
         """Readers by pin, as far as they were asked for since readers or pins last changed."""
+        self.shape = 0
+        """The number of changes of operators, readers and pins so far."""
         self._next_operator = 1
         self._next_plan = 1
 
@@ -151,6 +153,7 @@ class GlobalPlan:
     def readers_changed(self) -> None:
         """Has to be called when readers or pins of operators were changed from outside."""
         self._by_pin.clear()
+        self.shape += 1
 
     def query(self, query: QueryId) -> RunningQuery:
         running = self.queries.get(query)
@@ -211,7 +214,7 @@ class GlobalPlan:
         """Adds an operator below which everything is present already, and joins the shared plans it touches."""
         operators, own = self.operators, record.id
         operators[own] = record
-        self._by_pin.clear()
+        self.readers_changed()
         touched = set()
         for upstream in record.inputs:
             below = operators[upstream]
@@ -249,7 +252,7 @@ class GlobalPlan:
     def drop_operators(self, gone: Iterable[OperatorId]) -> None:
         """Takes operators out of the plan, and notes where that may have split it."""
         removed = set(gone)
-        self._by_pin.clear()
+        self.readers_changed()
         left: dict[SharedPlanId, dict[OperatorId, None]] = {}
         for operator in removed:
             record = self.operators[operator]

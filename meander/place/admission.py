@@ -110,14 +110,15 @@ class _Foresight:
             raise unknown("query", name, ({*self.catalog.plan.queries, *fresh}) - gone, "queries")
 
     def _has_node(self, name: str) -> bool:
-        there = self.nodes.get(name)
+        there = self.nodes.get(name) if self.nodes else None
         return self._id(name) is not None if there is None else there
 
     def _id(self, name: str) -> NodeId | None:
         """The id of a node that is there before the batch."""
-        if name not in self._ids:
-            self._ids[name] = self.catalog.topology.find(name)
-        return self._ids[name]
+        known = self._ids.get(name)
+        if known is None:
+            known = self._ids[name] = self.catalog.topology.find(name)
+        return known
 
     def _need_node(self, name: str) -> None:
         if not self._has_node(name):

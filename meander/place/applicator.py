@@ -7,7 +7,7 @@ base station to another, within a batch is seen where it ends up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from meander.model.events import (
@@ -30,8 +30,9 @@ from meander.model.placement import Edge, mbps
 from meander.model.plan import Query
 from meander.model.topology.elements import UNLIMITED
 from meander.place.admission import admit
-from meander.place.amenders.detour import Routes, followers
+from meander.place.amenders.detour import followers
 from meander.place.amenders.eviction import leaving
+from meander.place.amenders.routes import Routes
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.physical import Preparation
@@ -52,8 +53,12 @@ class Applicator:
     joined: dict[NodeId, str] = field(default_factory=dict)
     """Nodes that got a link in this batch, and which."""
     preparation: Preparation = field(init=False)
+    admitted: Callable[[Query, Sequence[OperatorId]], None] = lambda query, operators: None
+    """Told of each query that came, with the operators that came with it, before they are placed."""
+    routes: Routes = field(init=False)
 
     def __post_init__(self) -> None:
+        self.routes = Routes(self.catalog)
         self.preparation = Preparation(self.catalog.streams, self.catalog.sinks)
 
     def apply(self, events: Sequence[ChangeEvent]) -> None:
@@ -63,6 +68,7 @@ class Applicator:
         for event in events:
             if isinstance(event, QueryAdded):
                 changed = add_query(self.catalog, prepared[event.query.id])
+                self.admitted(event.query, changed)
                 self.log.write(changed, (), f"query {event.query.id} added")
             else:
                 self._apply(event)
@@ -139,7 +145,8 @@ class Applicator:
         move."""
         if not self.broken and not self.joined:
             return
-        routes = Routes(self.catalog)
+        routes = self.routes
+        routes.renew(o for entry in (*self.log.entries, *self.log.waiting) for o in entry.operators)
         self._shorten(routes)
         broken, self.broken = self.broken, {}
         reroute: dict[str, list[Edge]] = {}
@@ -147,17 +154,18 @@ class Applicator:
             if not self._stays(edge):
                 continue  # one end is being placed or removed anyway, and takes its edges along
             if routes.latency_ms(edge) == UNLIMITED:
-                movable = [o for o in reversed(edge) if self.catalog.plan[o].pin is None]
-                self._invalidate(movable[:1] or edge[1:], cause)
-                routes.forget()
+                movable = [o for o in reversed(edge) if self.catalog.plan[o].pin is None][:1] or edge[1:]
+                self._invalidate(movable, cause)
+                routes.forget(movable)
                 continue
             reroute.setdefault(self._follows(routes, edge, cause), []).append(edge)
         for cause, edges in reroute.items():
             self.log.write((), [e for e in edges if self._stays(e)], cause)
 
     def _stays(self, edge: Edge) -> bool:
-        plan = self.catalog.plan
-        return all(o in plan.operators and plan[o].state is OperatorState.PLACED for o in edge)
+        upstream, reader = map(self.catalog.plan.operators.get, edge)
+        placed = OperatorState.PLACED
+        return upstream is not None and reader is not None and upstream.state is placed is reader.state
 
     def _follows(self, routes: Routes, edge: Edge, cause: str) -> str:
         """Makes operators move if a route over the edge is too long; says why the edge takes another route."""
@@ -170,7 +178,7 @@ class Applicator:
             if moving:
                 why = f"{cause}; {worst.described(detour, stays=False)}"
                 self._invalidate(moving, why, optional=True)
-                routes.forget()
+                routes.forget(moving)
                 return why
         longest = max(over, key=lambda w: w.through_ms - w.fresh_ms)
         return f"{cause}; {longest.described(detour, stays=True)}" if longest.ratio > 1.005 else cause
@@ -179,6 +187,7 @@ class Applicator:
         """A device that got another link may reach its readers much faster: such edges are routed anew."""
         joined, self.joined = self.joined, {}
         catalog, detour = self.catalog, self.catalog.detour
+        released: list[Edge] = []
         for node, cause in joined.items():
             there = catalog.on_node.get(node, ())
             if len(there) > MOST_JUDGED:
@@ -190,8 +199,9 @@ class Applicator:
                     continue
                 if any(w.excess_ms(detour) > 0 for w in routes.over(edge)):
                     catalog.release_route(edge)
+                    released.append(edge)
                     self.broken.setdefault(edge, cause)
-        routes.forget()
+        routes.forget((), released)
 
     # ---------------------------------------------------------------- load
 

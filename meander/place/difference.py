@@ -8,7 +8,7 @@ catalog again; everything else is like it already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meander.model.global_plan import GlobalPlan
@@ -57,6 +57,11 @@ class Recorder:
     def route(self, edge: Edge, path: Path | None) -> None:
         """An edge is about to get another route, or to lose the one that it has."""
         self._routes.setdefault(edge, path)
+
+    @property
+    def touched(self) -> tuple[Iterable[OperatorId], Iterable[Edge]]:
+        """Operators and edges that were touched since the last difference was taken."""
+        return self._nodes, self._routes
 
     def take(self, plan: GlobalPlan, placement: Placement) -> Difference:
         """The difference to the present state; the next one begins here."""

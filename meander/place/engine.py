@@ -212,6 +212,7 @@ class Engine:
         self.log.waiting.extend(entries)
         if escalates and self.log.waiting and self.widening is None:
             self._escalate(report)
+        self.applicator.routes.heed()
         report.complete(self.catalog.difference())
         if self.listener is not None:
             self.listener(report.difference)

@@ -12,7 +12,7 @@ from meander.model.events import QueryAdded
 from meander.model.ids import OperatorId
 from meander.model.operators import Source
 from meander.model.plan import Query
-from meander.place.amenders.detour import SLACK_MS, Route, Routes, limit_ms
+from meander.place.amenders.routes import SLACK_MS, Route, Routes, limit_ms
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms.base import Mechanism

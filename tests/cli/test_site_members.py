@@ -63,7 +63,7 @@ def test_what_makes_no_sense_changes_nothing(home: Path, arguments: tuple[str, .
     with pytest.raises(InputError, match=reason):
         CliRunner().invoke(app, ("site", *arguments, "-d", str(home)), catch_exceptions=False)
     book = MembershipStore(home / "ledger.db")
-    assert (book.passes(), book.audit(10)) == ([], [])
+    assert (book.passes(), book.audit.newest(10)) == ([], [])
     book.close()
 
 

@@ -25,6 +25,7 @@ from meander.model.global_plan import OperatorState
 from meander.model.ids import OperatorId, QueryId
 from meander.model.placement import mbps, violations
 from meander.model.topology.elements import Link, Node
+from meander.place.amenders.routes import Routes
 from meander.place.catalog import Catalog
 from meander.place.costspace.build import build
 from meander.place.engine import BatchReport, Engine, Result
@@ -82,6 +83,17 @@ def check_plan(catalog: Catalog) -> None:
         assert plan.plans[plan.plan_of(start)] == component
         seen |= component
     assert set(catalog.running.values()) <= set(plan.operators)
+
+
+def check_kept_latencies(engine: Engine) -> None:
+    """Latencies kept from batch to batch are those that would be found now."""
+    kept, log = engine.applicator.routes, engine.log
+    kept.renew(o for entry in log.waiting for o in entry.operators)
+    for operator in engine.catalog.plan.operators:
+        if operator in engine.catalog.placement.nodes:
+            for known, down in ((kept._above, False), (kept._below, True)):
+                if operator in known:
+                    assert known[operator] == Routes(engine.catalog)._latencies(operator, {}, down=down)
 
 
 class ChangingWorld(RuleBasedStateMachine):
@@ -224,6 +236,7 @@ class ChangingWorld(RuleBasedStateMachine):
         assert faults(self.catalog) == []
         check_conserved(self.catalog)
         check_plan(self.catalog)
+        check_kept_latencies(self.engine)
 
     @invariant()
     def everything_unplaced_is_waiting(self) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 from meander.coordinator.core.commands import ANSWER_S, Answer, CoreTask
 from meander.coordinator.core.core import Core
+from meander.coordinator.membership.fleet import MemberFleet
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.store import MemberRow
-from meander.coordinator.own_site import Members, OwnSite
+from meander.coordinator.own_site import OwnSite
 from meander.coordinator.replicas.assignment import senders_to, towards_cloud
 from meander.coordinator.replicas.giving_up import GivingUp
 from meander.coordinator.replicas.ledger import ReplicaLedger
@@ -23,21 +24,20 @@ from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.resilience import Resilience
 from meander.reconfigure.driver.driver import Driver
-from meander.run.host import Host
 
 
 class ReplicaService:
     """Implements `Surroundings`."""
 
     def __init__(
-        self, host: Host, driver: Driver, membership: Membership, members: Members, own: OwnSite, settings: Resilience
+        self, driver: Driver, membership: Membership, members: MemberFleet, own: OwnSite, settings: Resilience
     ) -> None:
         assert own.replicas is not None
         self._driver, self._membership, self._members, self._own = driver, membership, members, own
         self._core: Core | None = None
         orders = ReplicaOrders(own.clients, own.replicas.orders)
         self.supervisor = ReplicaSupervisor(
-            ReplicaLedger(host.store), orders, members, self, settings, wall_ms=wall_clock_ms
+            ReplicaLedger(driver.host.store), orders, members, self, settings, wall_ms=wall_clock_ms
         )
         self._returning = Returning(
             self.supervisor, lambda keeper, site: home_or_peer(own.clients.peers_of(site), keeper)
@@ -96,7 +96,7 @@ class ReplicaService:
             return {}
 
         def found(core: Core) -> Answer:
-            loop, owner = core.loop, self._membership.claims
+            loop, owner = core.loop, self._membership.roster.claims
             liked: dict[str, list[str]] = {}
             for site in sites:
                 if senders:

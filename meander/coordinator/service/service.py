@@ -107,8 +107,8 @@ class Service:
 
     @property
     def core(self) -> Core:
-        if self._sites is not None and self._sites.stepped_down is not None:
-            raise ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, self._sites.stepped_down)
+        if self._sites is not None and self._sites.leadership.stepped_down is not None:
+            raise ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, self._sites.leadership.stepped_down)
         if self._core is None or self._stopping:
             what = "stopping" if self._stopping else "starting"
             raise ServiceRefusedError(
@@ -132,6 +132,10 @@ class Service:
         if self._replicas is None or self._stopping:
             raise SiteRefusedError(Code.UNAVAILABLE, "the coordinator is starting or stopping; try again in a moment")
         return self._replicas
+
+    def replicas_of(self, site: str) -> Mapping[str, Any] | None:
+        """The replicas of a site, if it has any."""
+        return None if self._replicas is None else self._replicas.shown(site)
 
     @property
     def history(self) -> EventHistory:
@@ -171,9 +175,9 @@ class Service:
             problems += views.measured.status.problems if views.measured else ()
             problems += core.recent_failures()
             queries = conditions(views.queries.values())
-        if sites is not None and sites.stepped_down is not None:
-            problems.append(sites.stepped_down)
-        troubles = sites.troubles() if sites is not None and core is not None else {}
+        if sites is not None and sites.leadership.stepped_down is not None:
+            problems.append(sites.leadership.stepped_down)
+        troubles = sites.roster.troubles() if sites is not None and core is not None else {}
         if self._replicas is not None:
             lacking = self._replicas.problems()
             troubles = {s: (*troubles.get(s, ()), *lacking.get(s, ())) for s in sorted({*troubles, *lacking})}
@@ -189,7 +193,7 @@ class Service:
 
     def absent_owner(self, node: str) -> str | None:
         """The site that a node belongs to, where that site is away."""
-        return self._sites.absent_owner(node) if self._sites is not None else None
+        return self._sites.roster.absent_owner(node) if self._sites is not None else None
 
     # ---------------------------------------------------------------- here and at all sites
 

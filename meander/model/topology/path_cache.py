@@ -58,6 +58,29 @@ class PathCache:
         """A copy of a topology finds its paths anew."""
         return PathCache()
 
+    def path(self, start: NodeId, goal: NodeId, topology: Topology) -> Path | None:
+        """The cheapest live path, remembered or found now."""
+        known, path = self.get(start, goal, topology)
+        if known:
+            return path
+        if topology.nodes.out_degree[start] == 1 and start != goal:
+            return self.put(start, goal, self._path_of_leaf(start, goal, topology))
+        return self.put(start, goal, topology.search(start, goal))
+
+    def _path_of_leaf(self, start: NodeId, goal: NodeId, topology: Topology) -> Path | None:
+        """The cheapest path of a node with one outgoing arc, such as most devices: the arc, and the path from there."""
+        nodes, arcs = topology.nodes, topology.arcs
+        arc = int(nodes.out_head[start])
+        tip, latency_ms = NodeId(int(arcs.tip[arc])), float(arcs.latency_ms[arc])
+        if tip == goal:
+            return Path((start, goal), (arc,), latency_ms)
+        if nodes.out_degree[tip] == 1:  # leaves that may lead to each other
+            return topology.search(start, goal)
+        onward = self.path(tip, goal, topology)
+        if onward is None:
+            return None
+        return Path((start, *onward.nodes), (arc, *onward.arcs), latency_ms + onward.latency_ms)
+
     def get(self, start: NodeId, goal: NodeId, topology: Topology) -> tuple[bool, Path | None]:
         """Whether the answer is known, and the answer."""
         entry = self._entries.get((start, goal))
@@ -90,6 +113,8 @@ class PathCache:
             self._forgotten += KEPT_ADDITIONS
 
     def drop_arc(self, arc: int) -> None:
+        if arc not in self._users:
+            return
         with self._lock:
             for pair in tuple(self._users.get(arc, ())):
                 self._drop(pair)

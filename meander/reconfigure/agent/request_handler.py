@@ -17,7 +17,7 @@ from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import MESSAGES, Effect
 from meander.run.channels.flight.client import FlightClient
-from meander.run.channels.flight.server import Chunks, PullRequest
+from meander.run.channels.flight.server import PullRequest, StateAnswer, StateRequest
 from meander.run.reporting.inventory import take_inventory
 from meander.run.resuming import resume
 
@@ -35,23 +35,22 @@ class AgentRequestHandler:
         name: str,
         agent: Agent,
         peers: PeerDirectory,
+        replication: Replication,
         fence: Fence | None = None,
         *,
         world: Callable[[Mapping[str, Any]], None] = lambda told: None,
         changed: Callable[[], None] = lambda: None,
         facts: Callable[[], dict[str, Any]] = dict,
-        replication: Replication | None = None,
         orders: Mapping[str, Order] | None = None,
+        serve_kept: Serve | None = None,
     ) -> None:
         """`world` is told of streams and sinks, `changed` after an effect; `facts` are told with every `hello`.
 
-        `orders` are more orders than those about this host.
+        `orders` are more orders than those about this host; `serve_kept` gives other sites back what is kept of them.
         """
         self.name, self.agent, self.peers, self.access = name, agent, peers, Access(agent)
         self._fence, self._world, self._changed, self._facts = fence, world, changed, facts
-        self._replication = replication
-        self.serve_kept: Serve | None = None
-        """Gives what is kept here of other sites, to those that get it back."""
+        self._replication, self._serve_kept = replication, serve_kept
         self._orders: dict[str, Order] = {
             "hello": lambda told: {"site": name, "changes": list(agent.changes), **self._facts()},
             "peers": lambda told: peers.learn(told["peers"]),
@@ -61,10 +60,9 @@ class AgentRequestHandler:
                 agent.host, told.get("name"), [OperatorId(o) for o in told.get("operators", ())]
             ),
             "positions": lambda told: positions_of(agent.host.store, told["channels"]),
+            "replicate": replication.configure,
             **(orders or {}),
         }
-        if replication is not None:
-            self._orders["replicate"] = replication.configure
 
     # ---------------------------------------------------------------- for other hosts
 
@@ -78,8 +76,8 @@ class AgentRequestHandler:
     def is_given_away(self, channel: ChannelId) -> bool:
         return self.access.is_given_away(channel)
 
-    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:
-        return self.access.state(reader, via, number, handover)
+    def state(self, reader: str, via: str, asked: StateRequest) -> StateAnswer:
+        return self.access.state(reader, via, asked)
 
     def asker(self, site: str) -> FlightClient:
         return self.peers.asker(site)
@@ -88,11 +86,9 @@ class AgentRequestHandler:
         self, keeper: str, asked: Mapping[str, Any], left: int, wait_s: float
     ) -> Iterator[tuple[Mapping[str, Any], bytes]]:
         if asked.get("site", self.name) != self.name:
-            if self.serve_kept is None:
+            if self._serve_kept is None:
                 raise InputError("nothing of other sites is kept here")
-            return self.serve_kept(keeper, asked, left, wait_s)
-        if self._replication is None:
-            raise InputError(f"there are no replicas of {self.name}")
+            return self._serve_kept(keeper, asked, left, wait_s)
         return self._replication.serve(keeper, asked, left, wait_s)
 
     # ---------------------------------------------------------------- for the coordinator
@@ -118,8 +114,7 @@ class AgentRequestHandler:
     def _told(self, action: str, body: Mapping[str, Any]) -> Any:
         message = decode(MESSAGES[action], body)
         answer = self.agent.take(message)
-        if self._replication is not None:  # what the coordinator knows of this host must not be lost with it
-            self._replication.wait(REPLICATED_S)
+        self._replication.wait(REPLICATED_S)  # what the coordinator knows of this host must not be lost with it
         if isinstance(message, Effect):
             self._changed()
         return encode(answer)

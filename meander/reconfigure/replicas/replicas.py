@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
+from meander.reconfigure.agent.endpoint import ListenOptions
 from meander.reconfigure.replicas.following import Following
 from meander.reconfigure.replicas.rebuilding import EmptySite
-from meander.reconfigure.replicas.stand_in import KeeperAddress, StandIn
+from meander.reconfigure.replicas.stand_in import StandIn
 from meander.run.channels.flight.client import FlightClient
 from meander.run.execution.runner import Runner
 from meander.run.host import Host, HostOptions
@@ -39,16 +38,16 @@ class Replicas:
     def __init__(
         self,
         me: str,
-        store: Store,
+        host: Host,
         directory: Path,
         client_of: Callable[[str], FlightClient],
-        spark: Callable[[], SparkSession],
-        address: Callable[[], KeeperAddress],
+        network: ListenOptions,
         runner: Runner | None = None,
     ) -> None:
-        """`address` is asked for when something is to run here."""
-        self.me, self._store, self._directory, self._client_of = me, store, directory, client_of
-        self._spark, self._address, self._runner = spark, address, runner
+        """`host` is the keeper's own."""
+        self.me, self._store, self._directory, self._client_of = me, host.store, directory, client_of
+        self._host, self._network, self._runner = host, network, runner
+        host.troubles.append(self.problems)
         self._following: dict[str, Following] = {}
         self.stand_ins: dict[str, StandIn] = {}
         self._lock = reentrant_lock("replicas")
@@ -147,7 +146,7 @@ class Replicas:
             self._let_go(site)
             directory = self._directory / site
             shutil.rmtree(directory, ignore_errors=True)
-            host = Host(HostOptions(directory, label=site), self._spark(), self._runner)
+            host = Host(HostOptions(directory, label=site), self._host.spark, self._runner)
             try:
                 empty.begin(host)
             finally:
@@ -172,9 +171,8 @@ class Replicas:
 
     def _run(self, record: ReplicaRecord) -> str:
         directory, key = self._directory / record.site, record.key_of_site
-        running = StandIn(record.site, self.me, directory, key, self._address(), self._spark(), self._runner)
+        running = StandIn(record.site, self.me, directory, key, self._network, self._host.spark, self._runner)
         self.stand_ins[record.site] = running
-        running.start()
         return running.address
 
     def stand_down(self, site: str) -> None:

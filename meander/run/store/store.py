@@ -21,9 +21,11 @@ from meander.model.ids import ChannelId, FragmentId
 from meander.model.locks import reentrant_lock
 from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
+from meander.run.store.commit_check import CommitCheck, repeated
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Place
+from meander.run.store.incarnations import next_number
 from meander.run.store.journal import Durability, FrameKind, Journal, JournalError
 from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError
@@ -101,6 +103,8 @@ class Store:
         """How much of a channel that ends somewhere may leave this host: what its replicas have, if it has some."""
         self.processed: Callable[[ChannelId, int], int] = lambda channel, head: head
         """How far a sender elsewhere may forget what was processed here up to a position."""
+        self._told_incarnation = 0
+        """The newest one that the journal has."""
 
     @staticmethod
     def open(
@@ -129,6 +133,7 @@ class Store:
                 f"{problem}; Meander {self.views.program} wrote {self._journal.directory}, and this is {program()}: "
                 "open it with that one or a newer one"
             ) from problem
+        self.views.begin(next_number(self.views.incarnation))
         if not self._journal.active_segment:
             self.snapshot()
         elif self.views.program != program():
@@ -171,7 +176,7 @@ class Store:
         """
         prepared = prepare(commit)
         with self.lock:
-            last = self.views.repeated(prepared)
+            last = repeated(self.views, prepared)
             if last is not None:
                 self._repeated += 1
                 outcome = CommitResult(last.number, repeated=True)
@@ -186,11 +191,13 @@ class Store:
         """Raises what committing it would raise, apart from want of room; changes nothing."""
         prepared = prepare(commit)
         with self.lock:
-            self.views.check(prepared)
+            CommitCheck(self.views, prepared).envelope()
 
     def _write(self, prepared: Prepared) -> int:
-        envelope = self.views.check(prepared)
+        envelope = CommitCheck(self.views, prepared).envelope()
         envelope["now"] = self.now_ms()
+        if self._told_incarnation != self.views.incarnation:
+            envelope["incarnation"] = self.views.incarnation
         try:
             written = self._journal.append(prepared.header(envelope), prepared.sections)
         except JournalError:
@@ -198,6 +205,7 @@ class Store:
             raise
         numbers, places = Numbers(prepared.numbers), written.places[1:]
         self.views.apply(written.number, envelope, prepared.content, numbers, places, prepared.tables, prepared.records)
+        self._told_incarnation = self.views.incarnation
         self._commits += 1
         self.changed.notify_all()
         return written.number
@@ -235,6 +243,7 @@ class Store:
                 raise
             draft.adopt(written)
             self._roll_after_bytes, self._snapshot_problem = 0, None
+            self._told_incarnation = self.views.incarnation
             self.payloads.emptied.clear()
             for segment in self._journal.segments:
                 if segment != self._journal.active_segment and not self.payloads.is_live(segment):

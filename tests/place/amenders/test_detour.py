@@ -19,7 +19,7 @@ from meander.model.topology.graph import Topology
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms import mechanism
-from tests.place.test_engine import check_conserved, check_plan, faults
+from tests.place.test_engine import check_conserved, check_kept_latencies, check_plan, faults
 
 SCHEMA = Schema.of(ts="timestamp", id="bigint", speed="double")
 TEXTS = (
@@ -63,6 +63,7 @@ class Fog:
         assert faults(self.catalog) == []
         check_conserved(self.catalog)
         check_plan(self.catalog)
+        check_kept_latencies(self.engine)
         return report
 
     def add(self, text: str, name: str) -> BatchReport:

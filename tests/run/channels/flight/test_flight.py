@@ -29,6 +29,7 @@ from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, to_batch
 from meander.run.channels.flight.server import FlightServer
 from meander.run.store.commit import Commit, CommitResult, StateAppend
+from meander.run.store.incarnations import Lineage
 from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
@@ -55,7 +56,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def sender(tmp_path: Path) -> Iterator[Place]:
     found = place(tmp_path, "sender")
     for channel in (LOG, OTHER):
-        found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
+        found.store.commit(Commit(add=(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)),)))
         found.readers[channel] = {"reader"}
     yield found
     found.close()
@@ -65,7 +66,7 @@ def sender(tmp_path: Path) -> Iterator[Place]:
 def reader(tmp_path: Path, sender: Place) -> Iterator[Place]:
     found = place(tmp_path, "reader").knows(sender)
     for channel in (LOG, OTHER):
-        found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
+        found.store.commit(Commit(add=(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)),)))
         found.store.commit(Commit(records=(CopyRecord(channel, ("sender",)),)))
     yield found
     found.close()
@@ -175,8 +176,8 @@ def test_what_is_damaged_on_its_way_is_told_of_at_both_ends_and_comes_again(
     some_of_everything(sender.store)
     made, broken = ChannelRange.of, [True]
 
-    def damaging(chunk: Chunk) -> ChannelRange:
-        found = made(chunk)
+    def damaging(chunk: Chunk, lineage: Lineage = ()) -> ChannelRange:
+        found = made(chunk, lineage)
         if broken and found.body:
             broken.pop()
             body = bytearray(found.body)
@@ -411,7 +412,7 @@ def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) 
     table = pa.table({"t": [0, None], "a": [[1.0, None], None], "b": [b"\0", b""]}, schema=schema)
     channel = ChannelId(9)
     for each in (sender, reader):
-        each.store.exchange.add_channel(ChannelSpec(channel, schema))
+        each.store.commit(Commit(add=(ChannelSpec(channel, schema),)))
     sender.readers[channel] = {"reader"}
     sender.store.commit(Commit(appends=(ChannelAppend.one(channel, table),)))
     Pulling(reader.store, reader.asker).pull(("sender",), [channel])
