@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import Code
-from meander.reconfigure.replicas.following import Following
+from meander.reconfigure.replicas.pull import ReplicaPull
 from meander.run.channels.flight.client import FlightClient
 from meander.run.channels.flight.proof import PeerAddress
 
@@ -55,7 +55,7 @@ def restore(directory: Path, name: str, instance: str, client: CoordinatorClient
 def _fetch(directory: Path, name: str, told: Mapping[str, Any], authority: bytes | None) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     client = FlightClient(PeerAddress(str(told["address"]), str(told["proof"])), name, authority)
-    following = Following(name, 0, directory / "store", (str(told["keeper"]),), lambda site: client)
+    following = ReplicaPull(name, 0, directory / "store", (str(told["keeper"]),), lambda site: client)
     try:
         following.fetch()
     finally:

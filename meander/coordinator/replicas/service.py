@@ -14,10 +14,10 @@ from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.store import MemberRow
 from meander.coordinator.own_site import OwnSite
 from meander.coordinator.replicas.assignment import senders_to, towards_cloud
-from meander.coordinator.replicas.giving_up import GivingUp
+from meander.coordinator.replicas.forgetting import SiteForget
 from meander.coordinator.replicas.ledger import ReplicaLedger
 from meander.coordinator.replicas.orders import ReplicaOrders
-from meander.coordinator.replicas.returning import Returning, home_or_peer
+from meander.coordinator.replicas.restoring import SiteRestore, home_or_peer
 from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.membership.protocol import Description
 from meander.model.clock import wall_clock_ms
@@ -27,7 +27,7 @@ from meander.reconfigure.driver.driver import Driver
 
 
 class ReplicaService:
-    """Implements `Surroundings`."""
+    """Implements `CoordinatorFacts`."""
 
     def __init__(
         self, driver: Driver, membership: Membership, members: MemberFleet, own: OwnSite, settings: Resilience
@@ -39,10 +39,10 @@ class ReplicaService:
         self.supervisor = ReplicaSupervisor(
             ReplicaLedger(driver.host.store), orders, members, self, settings, wall_ms=wall_clock_ms
         )
-        self._returning = Returning(
+        self._returning = SiteRestore(
             self.supervisor, lambda keeper, site: home_or_peer(own.clients.peers_of(site), keeper)
         )
-        self.giving_up = GivingUp(self.supervisor, membership)
+        self.giving_up = SiteForget(self.supervisor, membership)
         membership.admission = self._check
 
     def ready(self, core: Core) -> None:

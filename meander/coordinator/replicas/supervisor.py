@@ -34,14 +34,14 @@ BASE_MS = 1_000
 """How long a base rests, where there are no replicas but upstream backup."""
 
 
-class Seats(Protocol):
+class StandInAddress(Protocol):
     """Where sites are reached that do not run at their own address."""
 
     def put(self, site: str, address: str | None) -> None:
         """A replica stands in for a site at an address, or no longer does."""
 
 
-class Surroundings(Protocol):
+class CoordinatorFacts(Protocol):
     """What the supervisor asks of the coordinator."""
 
     def sites(self) -> Sequence[MemberRow]:
@@ -67,8 +67,8 @@ class ReplicaSupervisor:
         self,
         ledger: ReplicaLedger,
         orders: ReplicaOrders,
-        seats: Seats,
-        around: Surroundings,
+        seats: StandInAddress,
+        around: CoordinatorFacts,
         settings: Resilience,
         wall_ms: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,

@@ -47,7 +47,7 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ReplicaOffer:
     """What a keeper is given with one answer: all that there was at one moment."""
 
     number: int
@@ -62,8 +62,8 @@ class Offer:
 class _Keeper:
     """One keeper as this host sees it; nothing of it outlives the process."""
 
-    offered: dict[str, Offer] = field(default_factory=dict)
-    has: Offer | None = None
+    offered: dict[str, ReplicaOffer] = field(default_factory=dict)
+    has: ReplicaOffer | None = None
     heard: float = 0.0
 
 
@@ -220,7 +220,7 @@ class Replication:
             found, at = checksum_of(self.store.written(last, at, length), found), at + length
         return longer if found == asked.get("checksum") else [*longer, last]
 
-    def _wait_for_more(self, has: Mapping[int, int], wait_s: float) -> Offer:
+    def _wait_for_more(self, has: Mapping[int, int], wait_s: float) -> ReplicaOffer:
         deadline = time.monotonic() + wait_s
         while True:
             seen = self.store.commits
@@ -230,13 +230,13 @@ class Replication:
                 return offer
             self.store.wait(seen, min(LOOK_S, remaining))
 
-    def _offer(self) -> Offer:
+    def _offer(self) -> ReplicaOffer:
         with self.store.lock:
             number, extents = self.store.extents()
             views = self.store.views.channels.by_id
             ends = {ChannelId(c): view.tail for c, view in views.items()}
             heads = {ChannelId(c): view.head for c, view in views.items()}
-            return Offer(number, extents, ends, heads, self._clock())
+            return ReplicaOffer(number, extents, ends, heads, self._clock())
 
     def _may_be_in_sync(self, site: str, keeper: _Keeper) -> None:
         """Notes that a keeper has had everything; that note is in its replica before anything counts on it."""
@@ -256,7 +256,7 @@ class Replication:
 
     # ---------------------------------------------------------------- looking
 
-    def _behind(self, has: Offer) -> tuple[int, float]:
+    def _behind(self, has: ReplicaOffer) -> tuple[int, float]:
         """The bytes that a replica lacks, and since when it lacks some."""
         number, extents = self.store.extents()
         if number <= has.number:

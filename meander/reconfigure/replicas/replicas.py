@@ -16,8 +16,8 @@ from typing import Any
 from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
 from meander.reconfigure.agent.endpoint import ListenOptions
-from meander.reconfigure.replicas.following import Following
-from meander.reconfigure.replicas.rebuilding import EmptySite
+from meander.reconfigure.replicas.lost_site import LostSite
+from meander.reconfigure.replicas.pull import ReplicaPull
 from meander.reconfigure.replicas.stand_in import StandIn
 from meander.run.channels.flight.client import FlightClient
 from meander.run.execution.runner import Runner
@@ -48,7 +48,7 @@ class Replicas:
         self.me, self._store, self._directory, self._client_of = me, host.store, directory, client_of
         self._host, self._network, self._runner = host, network, runner
         host.troubles.append(self.problems)
-        self._following: dict[str, Following] = {}
+        self._following: dict[str, ReplicaPull] = {}
         self.stand_ins: dict[str, StandIn] = {}
         self._lock = reentrant_lock("replicas")
         self._stopped = False
@@ -110,7 +110,7 @@ class Replicas:
 
     def _follow(self, record: ReplicaRecord) -> None:
         directory = self._directory / record.site / "store"
-        found = Following(record.site, record.term, directory, record.route, self._client_of)
+        found = ReplicaPull(record.site, record.term, directory, record.route, self._client_of)
         self._following[record.site] = found
         found.start()
 
@@ -140,7 +140,7 @@ class Replicas:
             self._store.commit(Commit(records=(found,)))
             return self._run(found)
 
-    def begin_anew(self, site: str, key: str, empty: EmptySite) -> None:
+    def begin_anew(self, site: str, key: str, empty: LostSite) -> None:
         """Runs a site of which nothing is left, as others know it."""
         with self._lock:
             self._let_go(site)

@@ -12,7 +12,7 @@ from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.model.errors import unknown
 
 
-class GivingUp:
+class SiteForget:
     """From any thread."""
 
     def __init__(self, supervisor: ReplicaSupervisor, membership: Membership) -> None:

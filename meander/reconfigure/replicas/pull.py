@@ -1,4 +1,4 @@
-"""Following another site's journal: one replica, pulled until it is told to stop, or until it is complete."""
+"""ReplicaPull another site's journal: one replica, pulled until it is told to stop, or until it is complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_BYTES = 16_000_000
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-class Following:
+class ReplicaPull:
     """One replica. `pull` is one request; `start` pulls in a thread of its own."""
 
     def __init__(

@@ -19,7 +19,7 @@ EMPTY = {"empty": True}
 """The answer to a site whose directory was given up."""
 
 
-class Returning:
+class SiteRestore:
     """From any thread; `contact` gives the address of a keeper and the proof that a site shows there."""
 
     def __init__(self, supervisor: ReplicaSupervisor, contact: Callable[[str, str], Mapping[str, str] | None]) -> None:

@@ -21,7 +21,7 @@ from meander.run.store.commit import Commit
 
 
 @dataclass(frozen=True, slots=True)
-class EmptySite:
+class LostSite:
     """What is known of a site by others: its fragments and channels, and how far these are at their other ends."""
 
     part: Part
