@@ -154,7 +154,7 @@ class Roster:
             sites = dict(self.sites)
         for name, site in sites.items():
             if site.state is MemberState.AWAY:
-                found[name] = (f"it is away; if it is not to come back, `meander site release {name}`",)
+                found[name] = (f"it is away; if it is not to come back, `meander site forget {name}`",)
             if site.clock_off >= CLOCK_BEATS:
                 found[name] = (*found.get(name, ()), "its clock is wrong")
         return {name: problems for name, problems in sorted(found.items()) if problems}

@@ -42,7 +42,7 @@ class ReplicaService:
         self._returning = SiteRestore(
             self.supervisor, lambda keeper, site: home_or_peer(own.clients.peers_of(site), keeper)
         )
-        self.giving_up = SiteForget(self.supervisor, membership)
+        self._forget = SiteForget(self.supervisor, membership, driver, own.replicas, self._ready_core)
         membership.admission = self._check
 
     def ready(self, core: Core) -> None:
@@ -51,6 +51,10 @@ class ReplicaService:
         self._core = core
         self._own.replicas.recover()
         self.supervisor.start()
+
+    def _ready_core(self) -> Core:
+        assert self._core is not None, "sites are not looked after yet"
+        return self._core
 
     def stop(self) -> None:
         self.supervisor.stop()
@@ -73,7 +77,7 @@ class ReplicaService:
 
     def forget(self, site: str, who: str) -> Mapping[str, Any]:
         """Gives a site up."""
-        return self.giving_up.forget(site, who)
+        return self._forget.forget(site, who)
 
     def shown(self, site: str) -> Mapping[str, Any] | None:
         return self.supervisor.shown(site)

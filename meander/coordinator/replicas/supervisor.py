@@ -174,14 +174,17 @@ class ReplicaSupervisor:
         """Lets a replica of a site go on in its place; says whether one does."""
         for keeper in [k for k in self.ledger.of(site).keepers if _is_there(k, present)]:
             record = self.ledger.save(replace(self.ledger.of(site), stands_in=keeper, restoring=""))
-            if self._stand_in(record):
+            if self.stand_in(record):
                 return True
         if self.ledger.of(site).keepers and site not in self.stand_ins:
             self.problems[site] = f"site {site} is gone, and no replica of it can go on: none is complete and there"
         return False
 
-    def _stand_in(self, record: KeepersRecord) -> bool:
-        """Asks a keeper to stand in. One that cannot is not asked again; one that does not answer may, later."""
+    def stand_in(self, record: KeepersRecord) -> bool:
+        """Asks a keeper to stand in; says whether it does.
+
+        One that cannot is not asked again; one that does not answer may be, later.
+        """
         site, keeper = record.site, record.stands_in
         key = self.around.key(site)
         if key is None:
@@ -220,7 +223,7 @@ class ReplicaSupervisor:
                 self.take_over(site, present)
             return
         if site not in self.stand_ins:
-            self._stand_in(record)
+            self.stand_in(record)
 
     def _lose(self, site: str) -> None:
         self.stand_ins.pop(site, None)
@@ -237,7 +240,7 @@ class ReplicaSupervisor:
         """A site that was given up ends when nothing runs there any more."""
         site = record.site
         if record.stands_in and site not in self.stand_ins:
-            self._stand_in(record)
+            self.stand_in(record)
         elif record.stands_in and not self.around.runs(site):
             self._lose(site)
             self.ledger.save(replace(record, keepers={}, stands_in=""))
