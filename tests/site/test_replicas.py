@@ -68,6 +68,7 @@ def die_with_its_disk(machines: Fleet, site: str) -> None:
     shutil.rmtree(machines.directory / site / "site")
 
 
+@pytest.mark.chaos
 def test_sites_that_die_with_their_disks_go_on_from_replicas_and_get_their_stores_back(machines: Fleet) -> None:
     until(lambda: all(in_sync(machines, site) for site in ("west", "east")), machines.logs)
     machines.submit(counts_query("died", "out"), "died")
