@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 from meander.api.server import Server
 from meander.coordinator.assembly import Assembly, assemble
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.directory import CoordinatorDirectory, announce, create, held, withdraw
+from meander.coordinator.directory.creation import create
+from meander.coordinator.directory.directory import CoordinatorDirectory, announce, held, withdraw
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.membership.fleet import MemberFleet

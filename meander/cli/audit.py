@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from meander.cli.client import HERE, Directory, Json, Token, Url, connect, show
-from meander.coordinator.directory import CoordinatorDirectory, announced
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
 
 commands = typer.Typer()

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meander.cli.main import app
-from meander.coordinator.directory import create
+from meander.coordinator.directory.creation import create
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.security.tls import Tls
 from meander.model.errors import InputError
