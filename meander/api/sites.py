@@ -6,7 +6,7 @@ What writes runs in a thread of the pool, because it waits for the decision core
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -101,13 +101,13 @@ def restore(service: ServiceOf, given: PassOf, site: str, body: models.RestoreRe
 @router.get("/sites", responses={200: {"model": list[models.SiteShown]}}, response_class=Response)
 def sites(service: ServiceOf) -> Response:
     """All sites, also those that have a token and were never here."""
-    return shown([{**each, "replicas": service.replicas_of(each["site"])} for each in service.sites.roster.shown()])
+    return shown([_with_replicas(service, each) for each in service.sites.roster.shown()])
 
 
 @router.get("/sites/{site}", responses={200: {"model": models.SiteShown}}, response_class=Response)
 def site(service: ServiceOf, site: str) -> Response:
     """One site, with its last measures."""
-    return shown({**service.sites.roster.site(site), "replicas": service.replicas_of(site)})
+    return shown(_with_replicas(service, service.sites.roster.site(site)))
 
 
 @router.post(
@@ -179,6 +179,12 @@ def audit(
     if service.auditor is not None:
         service.auditor.flush()
     return shown(service.sites.store.audit.newest(limit, since))
+
+
+def _with_replicas(service: ServiceOf, site: dict[str, Any]) -> dict[str, Any]:
+    """A site, with its replicas where it has some."""
+    replicas = service.replicas_of(site["site"])
+    return site if replicas is None else {**site, "replicas": replicas}
 
 
 def _epoch(seen: models.SiteSeen | None) -> Epoch | None:

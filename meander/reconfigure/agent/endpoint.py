@@ -12,8 +12,8 @@ from meander.membership.fence import Fence
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.peers import PeerDirectory
 from meander.reconfigure.agent.replication import Replication
-from meander.reconfigure.agent.request_handler import AgentRequestHandler, Order, Serve
-from meander.run.channels.flight.server import FlightServer
+from meander.reconfigure.agent.request_handler import AgentRequestHandler, Order
+from meander.run.channels.flight.server import FlightServer, Serve
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.exchange import KafkaExchange
 
@@ -84,7 +84,9 @@ class AgentEndpoint:
             serve_kept=serve_kept,
         )
         location = f"{options.scheme}://{options.listen}"
-        self._server = FlightServer(self._agent.host.store, handler, self._key, location, [pair] if pair else [])
+        self._server = FlightServer(
+            self._agent.host.store, handler, self._key, location, [pair] if pair else [], handler.replica
+        )
 
     @property
     def address(self) -> str:

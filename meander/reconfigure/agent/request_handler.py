@@ -17,12 +17,11 @@ from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import MESSAGES, Effect
 from meander.run.channels.flight.client import FlightClient
-from meander.run.channels.flight.server import PullRequest, StateAnswer, StateRequest
+from meander.run.channels.flight.server import PullRequest, Serve, StateAnswer, StateRequest
 from meander.run.reporting.inventory import take_inventory
 from meander.run.resuming import resume
 
 Order = Callable[[Mapping[str, Any]], Any]
-Serve = Callable[[str, Mapping[str, Any], int, float], Iterator[tuple[Mapping[str, Any], bytes]]]
 REPLICATED_S = 5.0
 """An answer waits for so long until replicas have what it says."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,6 +42,10 @@ CHUNK = pa.schema([pa.field("chunk", pa.large_binary())])
 BLOCK = CHUNK.append(pa.field("left", pa.int64()))
 """A piece of a chunk, and how many bytes of the chunk follow it. A relay passes on what it has whole, so with small
 pieces many links in a row work at the same time."""
+
+
+Serve = Callable[[str, Mapping[str, Any], int, float], Iterator[tuple[Mapping[str, Any], bytes]]]
+"""What the replica of a store lacks: heads, each with bytes of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +111,6 @@ class RequestHandler(Protocol):
     def state(self, reader: str, via: str, asked: StateRequest) -> StateAnswer:
         """State that goes to a site, through another one if `via` differs from it."""
 
-    def replica(
-        self, keeper: str, asked: Mapping[str, Any], left: int, wait_s: float
-    ) -> Iterator[tuple[Mapping[str, Any], bytes]]:
-        """What the replica of a store lacks: heads, each with bytes of a segment."""
-
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         """Carries an order of the coordinator's out; gives the answer."""
 
@@ -153,9 +152,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         key: str,
         location: str = "grpc://127.0.0.1:0",
         certificates: Sequence[tuple[bytes, bytes]] = (),
+        replica: Serve | None = None,
     ) -> None:
-        """`certificates` are a certificate and its key, for addresses with TLS."""
-        self._store, self._handler, self._key = store, handler, key
+        """`certificates` are a certificate and its key, for addresses with TLS; `replica` gives keepers what they
+        lack."""
+        self._store, self._handler, self._key, self._replica = store, handler, key, replica
         self.refusals = Refusals()
         tls = {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
         try:
@@ -196,7 +197,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
         if "state" in wanted:
             return self._state(reader, via, wanted)
-        if "replica" in wanted:
+        if "replica" in wanted and self._replica is not None:
             return flight.GeneratorStream(SEGMENTS, self._segments(reader, via, wanted))
         return flight.GeneratorStream(RANGES, self._ranges(reader, via, wanted, context))
 
@@ -235,8 +236,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _segments(self, keeper: str, via: str, wanted: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         left, wait_s = int(wanted.get("most_bytes", 4_000_000)), float(wanted.get("wait_ms", 0)) / 1000
+        assert self._replica is not None
         try:
-            for head, data in self._handler.replica(keeper, wanted["replica"], left, wait_s):
+            for head, data in self._replica(keeper, wanted["replica"], left, wait_s):
                 columns = [pa.array([json.dumps(head)], pa.string()), pa.array([data], pa.large_binary())]
                 yield pa.RecordBatch.from_arrays(columns, schema=SEGMENTS)
         except InputError as error:
