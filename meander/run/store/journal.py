@@ -75,6 +75,16 @@ def refusal_of(problem: OSError, directory: Path) -> JournalError:
     return JournalError(f"cannot write to {directory}: {problem.strerror}. Nothing was lost; check the disk")
 
 
+def refusal_of(problem: OSError, directory: Path) -> JournalError:
+    """Why something could not be written, and what to do."""
+    if is_full(problem):
+        return DiskFullError(
+            f"no room for the next record in {directory} ({problem.strerror}). Nothing was lost; "
+            "free some space there and it goes on"
+        )
+    return JournalError(f"cannot write to {directory}: {problem.strerror}. Nothing was lost; check the disk")
+
+
 class Journal:
     """Appends, replays and deletes. Appends and rolls are serialised by the caller; `settle` may run beside them."""
 
@@ -139,6 +149,11 @@ class Journal:
     def settled(self) -> int:
         """All records below this number are on the disk."""
         return self._settled
+
+    @property
+    def extents(self) -> dict[int, int]:
+        """How far each segment is written, oldest first."""
+        return {number: self._segments[number].size for number in sorted(self._segments)}
 
     def size_of(self, segment: int) -> int:
         return self._segments[segment].size

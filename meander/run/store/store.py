@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numpy as np
+import pyarrow as pa
 
 from meander.model.clock import wall_clock_ms
-from meander.model.ids import FragmentId
+from meander.model.ids import ChannelId, FragmentId
 from meander.model.locks import reentrant_lock
 from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
@@ -104,6 +105,12 @@ class Store:
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
         self._snapshot_problem: str | None = None
+        self.throttle: Callable[[], None] = lambda: None
+        """Returns when more may be taken in from outside: replicas may have to catch up first."""
+        self.released: Callable[[ChannelId, int], int] = lambda channel, end: end
+        """How much of a channel that ends somewhere may leave this host: what its replicas have, if it has some."""
+        self.processed: Callable[[ChannelId, int], int] = lambda channel, head: head
+        """How far a sender elsewhere may forget what was processed here up to a position."""
         self._told_incarnation = 0
         """The newest one that the journal has."""
 
@@ -334,6 +341,18 @@ class Store:
 
     def _channel_bytes(self) -> float:
         return self.payloads.slice_bytes - self.views.state.bytes
+
+    # Replication
+
+    def extents(self) -> tuple[int, dict[int, int]]:
+        """The number of the next record, and how far each segment is written. Under the store's lock, if more is to be
+        known of the same moment."""
+        with self.lock:
+            return self._journal.next_number, self._journal.extents
+
+    def written(self, segment: int, offset: int, length: int) -> pa.Buffer:
+        """Bytes of a segment as they were written, for replicas."""
+        return self._journal.read(Place(segment, offset, length, 0), verify=False)
 
     def stats(self) -> StoreStats:
         with self.lock:
