@@ -75,16 +75,6 @@ def refusal_of(problem: OSError, directory: Path) -> JournalError:
     return JournalError(f"cannot write to {directory}: {problem.strerror}. Nothing was lost; check the disk")
 
 
-def refusal_of(problem: OSError, directory: Path) -> JournalError:
-    """Why something could not be written, and what to do."""
-    if is_full(problem):
-        return DiskFullError(
-            f"no room for the next record in {directory} ({problem.strerror}). Nothing was lost; "
-            "free some space there and it goes on"
-        )
-    return JournalError(f"cannot write to {directory}: {problem.strerror}. Nothing was lost; check the disk")
-
-
 class Journal:
     """Appends, replays and deletes. Appends and rolls are serialised by the caller; `settle` may run beside them."""
 
