@@ -251,7 +251,7 @@ class Journal:
         start = segment.size
         buffers, offsets, size = encode(self._number, self._settled, kind, header, sections)
         try:
-            self._write_all(descriptor, buffers, start)
+            _write_all(self._files, descriptor, buffers, start)
         except OSError as problem:
             self._take_back(descriptor, start, segment)
             raise self._refused(problem) from problem
@@ -260,18 +260,6 @@ class Journal:
             for offset, s in zip(offsets, sections, strict=True)
         )
         return Written(self._number, places), size
-
-    def _write_all(self, descriptor: int, buffers: list[Any], offset: int) -> None:
-        while buffers:
-            count = self._files.write(descriptor, buffers, offset)
-            offset += count
-            done = 0
-            while done < len(buffers) and count >= len(buffers[done]):
-                count -= len(buffers[done])
-                done += 1
-            buffers = buffers[done:]
-            if count:
-                buffers[0] = memoryview(buffers[0])[count:]
 
     def _take_back(self, descriptor: int, size: int, segment: Segment) -> None:
         try:
@@ -378,3 +366,16 @@ class Journal:
             self._files.close(self._lock)
             self._lock = None
         self._broken = self._broken or "it was closed"
+
+
+def _write_all(files: SystemFiles, descriptor: int, buffers: list[Any], offset: int) -> None:
+    while buffers:
+        count = files.write(descriptor, buffers, offset)
+        offset += count
+        done = 0
+        while done < len(buffers) and count >= len(buffers[done]):
+            count -= len(buffers[done])
+            done += 1
+        buffers = buffers[done:]
+        if count:
+            buffers[0] = memoryview(buffers[0])[count:]

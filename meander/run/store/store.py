@@ -151,8 +151,8 @@ class Store:
             self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do
         self._journal.sync()
         self.payloads.emptied.clear()
-        self._note_emptied()
-        self._delete_emptied()
+        self.payloads.note_emptied()
+        self.payloads.delete_emptied()
 
     def _replay(self) -> None:
         for frame in self._journal.replay():
@@ -169,11 +169,6 @@ class Store:
             self.snapshot()
         except JournalError as problem:  # for want of room: it is read as it is, and written anew later
             self._snapshot_problem = str(problem)
-
-    @property
-    def broken(self) -> str | None:
-        """Why nothing can be committed any more before the store is opened again, if so."""
-        return self._journal.broken
 
     # Committing
 
@@ -234,19 +229,9 @@ class Store:
                 self._snapshot_problem = str(problem)
                 self._roll_after_bytes = self._journal.active_bytes + self.options.segment_bytes // 8
 
-    def _note_emptied(self) -> None:
-        """Older segments in which nothing is needed may go when the newest record, which says so, is on the disk."""
-        for segment in self._journal.segments:
-            if segment != self._journal.active_segment and not self.payloads.is_live(segment):
-                self.payloads.emptied.setdefault(segment, self._journal.next_number - 1)
-
     def _delete_emptied(self) -> None:
-        emptied = self.payloads.emptied
-        if emptied:
-            with self.lock:
-                for segment in [s for s, record in emptied.items() if record < self._journal.settled]:
-                    del emptied[segment]
-                    self._journal.delete(segment)
+        with self.lock:
+            self.payloads.delete_emptied()
 
     def snapshot(self) -> None:
         """Begins a new segment with all that is known, and deletes the segments that nothing needs any more."""
@@ -263,7 +248,7 @@ class Store:
             draft.adopt(written)
             self._roll_after_bytes, self._snapshot_problem = 0, None
             self._told_incarnation = self.views.incarnation
-            self._note_emptied()
+            self.payloads.note_emptied()
             self._snapshots += 1
             self._snapshot_seconds += time.perf_counter() - started
 

@@ -25,6 +25,11 @@ class Syncer:
         """All records with a lower number are on the disk."""
         return self._journal.settled
 
+    @property
+    def broken(self) -> str | None:
+        """Why nothing can be committed any more before the store is opened again, if so."""
+        return self._journal.broken
+
     def settle(self) -> None:
         """Returns when all that can be seen survives what `durability` promises: before others are told of it."""
         self._journal.settle(self._journal.next_number - 1)
