@@ -23,6 +23,7 @@ from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.recovery import Recovered, known_to, rebuild, reopen
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.options import CoordinatorOptions
+from meander.coordinator.prediction.prediction import MOVES, prediction_of
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measuring
 from meander.coordinator.read_model.publisher import Publisher
@@ -69,6 +70,8 @@ class Assembly:
 
     def close(self) -> None:
         self.core.adaptation.mapek.knowledge.save(self.knowledge)
+        if self.core.prediction is not None:
+            self.core.prediction.save()
         self.core.publisher.traces.close()
         self.loop.engine.close()
         self.ledger.close()
@@ -128,6 +131,7 @@ def assemble(
         host,
         emulated=options.emulate,
         protocol=protocol(options.protocol),
+        strategy=options.state,
         replicas=world.resilience.replicas,
     )
     join(loop, host)
@@ -145,6 +149,7 @@ def assemble(
     adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
     adaptation.meter.still_ms = lambda query: publisher.still.get(query, (0, None))[0]
     _take_up(core, recovered, knowledge_of=ledger.queries.mechanisms())
+    core.prediction = prediction_of(loop, options.prediction, ledger_path.with_name(MOVES), core.clock())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())
     _finish(core, ChangeReader(world.streams, world.sinks))
     if fresh:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meander.adapt.mobility.settings import PredictionSettings
 from meander.coordinator.security.tokens import Tokens
 from meander.model.errors import InputError, unknown
 from meander.place.amenders.count import check_amenders
@@ -35,12 +36,21 @@ SETTINGS = """\
 # port = 8420
 # mechanism = "bottom_up" # how queries are placed at first
 # protocol = "isqd"       # how changes are deployed
+# state = "migration_query" # how state moves: migration_query, stop_and_copy, store_and_forward, replay
 # amenders = 1            # threads that place at the same time; left out: one per core, where the mechanism can use it
 # adapt = true            # switch a query's mechanism when its demands are not met
 # slots = 1               # streaming queries that share the work
 # rebinding = "steady"    # how fragments change slots when there are several: static, single_queue, greedy, steady, off
 # emulate_latency = false # delay tuples by the latency of their path
 # validate = false        # compare what runs with the catalog after every change; costs little, finds faults of Meander
+
+# [prediction]            # of where mobile nodes go next; their state is sent ahead (at the end of this file)
+# mode = "off"            # markov: learned from their moves; timetable: from a file
+# timetable = "..."       # lines of node,time,attachment; a time is 2026-05-01T08:00:00Z, or 08:00:00 for every day
+# min_probability = 0.6   # less likely moves are not prepared for
+# max_bytes = "64MB"      # state that waits at one node for moves that may never be
+# lead = "20s"            # how long before a move its preparation begins
+# keep = "60s"            # how long it is kept beyond the moment at which the move was expected
 
 # For sites on other machines:
 # certificate = "..."     # files for TLS, as `meander certificates` makes them
@@ -57,6 +67,7 @@ KNOWN: dict[str, type] = {
     "port": int,
     "mechanism": str,
     "protocol": str,
+    "state": str,
     "amenders": int,
     "adapt": bool,
     "slots": int,
@@ -70,6 +81,7 @@ KNOWN: dict[str, type] = {
     "rpc_address": str,
     "broker": str,
     "broker_settings": str,
+    "prediction": dict,
     "session_timeout": str,
 }
 """Settings, with their types."""
@@ -150,9 +162,12 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
         if key not in KNOWN:
             raise unknown("setting", key, KNOWN).at(str(home.settings))
         if type(value) is not KNOWN[key]:
-            raise InputError(f"{key} must be a {KNOWN[key].__name__}, not {value!r}", str(home.settings))
+            kind = "table" if KNOWN[key] is dict else KNOWN[key].__name__
+            raise InputError(f"{key} must be a {kind}, not {value!r}", str(home.settings))
     try:
         check_amenders(found.get("amenders"))
+        if "prediction" in found:
+            found["prediction"] = PredictionSettings.of(found["prediction"], home.directory)
     except InputError as error:
         raise error.at(str(home.settings)) from None
     return found

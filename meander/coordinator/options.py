@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from meander.adapt.mobility.settings import PredictionSettings
 from meander.coordinator.security.tls import Tls
 from meander.deploy.protocols import protocol
 from meander.membership.addresses import check_listen
@@ -14,6 +15,7 @@ from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
 from meander.place.mechanisms import mechanism as find_mechanism
+from meander.reconfigure.state import state_strategy
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
 from meander.run.rebinding.options import USUAL, rebinding_by
@@ -59,6 +61,10 @@ class CoordinatorOptions:
     """The Kafka broker that the own host shares with sites that use the same one."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings of Kafka's clients."""
+    state: str | None = None
+    """The strategy by which state moves, if not the protocol's."""
+    prediction: PredictionSettings = field(default_factory=PredictionSettings)
+    """What is expected of mobile nodes, and what that may cost."""
     validate: bool = False
     """Whether the running fragments are compared with the catalog after every change; a difference is a problem in
     `health`."""
@@ -66,6 +72,8 @@ class CoordinatorOptions:
     def check(self) -> None:
         find_mechanism(self.mechanism)
         protocol(self.protocol)
+        if self.state is not None:
+            state_strategy(self.state)
         check_amenders(self.amenders)
         rebinding_by(self.rebinding, self.slots)
         if self.rpc_listen is not None:

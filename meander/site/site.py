@@ -286,6 +286,7 @@ class Site(MembershipListener):
         while not self._ended.wait(TICK_S):
             try:
                 self._deliver()
+                self.agent.tidy()
             except Exception:
                 _log.exception("keeping delivery in step failed; it is tried again")
 
