@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,46 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meander.adapt.mobility.settings import PredictionSettings
-from meander.coordinator.security.tokens import Tokens
 from meander.model.errors import InputError, unknown
-from meander.place.amenders.count import check_amenders
 from meander.run.process import is_running
 
 DEFAULT = Path(".meander")
-SETTINGS = """\
-# Settings of this coordinator. Flags of `meander up` win over them. What is left out has the value shown.
-
-# host = "127.0.0.1"      # the address to listen on; beyond this machine, only with a certificate or a proxy with TLS
-# port = 8420
-# mechanism = "bottom_up" # how queries are placed at first
-# protocol = "isqd"       # how changes are deployed
-# state = "migration_query" # how state moves: migration_query, stop_and_copy, store_and_forward, replay
-# amenders = 1            # threads that place at the same time; left out: one per core, where the mechanism can use it
-# adapt = true            # switch a query's mechanism when its demands are not met
-# slots = 1               # streaming queries that share the work
-# rebinding = "steady"    # how fragments change slots when there are several: static, single_queue, greedy, steady, off
-# emulate_latency = false # delay tuples by the latency of their path
-# validate = false        # compare what runs with the catalog after every change; costs little, finds faults of Meander
-
-# [prediction]            # of where mobile nodes go next; their state is sent ahead (at the end of this file)
-# mode = "off"            # markov: learned from their moves; timetable: from a file
-# timetable = "..."       # lines of node,time,attachment; a time is 2026-05-01T08:00:00Z, or 08:00:00 for every day
-# min_probability = 0.6   # less likely moves are not prepared for
-# max_bytes = "64MB"      # state that waits at one node for moves that may never be
-# lead = "20s"            # how long before a move its preparation begins
-# keep = "60s"            # how long it is kept beyond the moment at which the move was expected
-
-# For sites on other machines:
-# certificate = "..."     # files for TLS, as `meander certificates` makes them
-# key = "..."
-# ca = "..."              # the authority that signed the certificates of the sites
-# rpc_listen = "127.0.0.1:0"  # where sites pull channels from, and the address under which they reach it
-# rpc_address = "..."
-# broker = "hub:9092"     # a Kafka broker, for channels to sites that use the same one
-# broker_settings = "..." # a file with more settings of Kafka's clients, as name=value
-# session_timeout = "5s"  # a site that is not heard of for so long is away
-"""
 KNOWN: dict[str, type] = {
     "host": str,
     "port": int,
@@ -83,6 +46,7 @@ KNOWN: dict[str, type] = {
     "broker_settings": str,
     "prediction": dict,
     "session_timeout": str,
+    "adaptation": dict,
 }
 """Settings, with their types."""
 
@@ -130,28 +94,8 @@ class CoordinatorDirectory:
             raise InputError("no coordinator has its directory here; make one with `meander init`", str(self.directory))
 
 
-def create(directory: Path, topology: Path) -> CoordinatorDirectory:
-    """A directory for a coordinator that runs on this topology. Nothing is made when the topology is not good."""
-    home = CoordinatorDirectory(directory)
-    if home.exists:
-        raise InputError("a coordinator has its directory here already; choose another, or remove it", str(directory))
-    from meander.lang.topology.reader import load  # clients know the directory without reading topologies
-
-    load(topology)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        home.results.mkdir(exist_ok=True)
-        shutil.copyfile(topology, home.topology)
-        if not home.settings.exists():
-            home.settings.write_text(SETTINGS, encoding="utf-8")
-        Tokens.fresh().save(home.tokens)  # last: with it, the directory is complete
-    except OSError as error:
-        raise InputError(f"the directory cannot be made: {error.strerror}", str(directory)) from None
-    return home
-
-
-def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
-    """Reads and checks `meander.toml`."""
+def written_settings(home: CoordinatorDirectory) -> dict[str, Any]:
+    """The settings in `meander.toml`, with names and types checked; whether values make sense is left to others."""
     try:
         found = tomllib.loads(home.settings.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -164,12 +108,6 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
         if type(value) is not KNOWN[key]:
             kind = "table" if KNOWN[key] is dict else KNOWN[key].__name__
             raise InputError(f"{key} must be a {kind}, not {value!r}", str(home.settings))
-    try:
-        check_amenders(found.get("amenders"))
-        if "prediction" in found:
-            found["prediction"] = PredictionSettings.of(found["prediction"], home.directory)
-    except InputError as error:
-        raise error.at(str(home.settings)) from None
     return found
 
 
