@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, ClassVar
 
-from meander.adapt.mobility.predictor import Move, NextMove
+from meander.adapt.mobility.predictor import Attachment, ExpectedMove
 from meander.model.errors import InputError
 
 VERSION = 1
@@ -66,7 +66,7 @@ class MarkovPredictor:
         self._lines: dict[str, _Chain] = {}
         self._where: dict[str, _Whereabouts] = {}
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: Attachment) -> None:
         found = self._where.get(move.node)
         if found is None:
             self._where[move.node] = _Whereabouts(move.line, move.attachment, move.at_ms)
@@ -78,7 +78,7 @@ class MarkovPredictor:
             chains.setdefault(name, _Chain()).moved(found.former, found.at, move.attachment, stay_ms)
         self._where[move.node] = _Whereabouts(move.line, move.attachment, move.at_ms, found.at)
 
-    def next(self, node: str, now_ms: int) -> NextMove | None:
+    def next(self, node: str, now_ms: int) -> ExpectedMove | None:
         where = self._where.get(node)
         if where is None:
             return None
@@ -90,7 +90,7 @@ class MarkovPredictor:
         if not shares:
             return None
         attachment = max(sorted(shares), key=lambda a: shares[a])
-        return NextMove(node, attachment, shares[attachment], self._in_ms(node, where, now_ms))
+        return ExpectedMove(node, attachment, shares[attachment], self._in_ms(node, where, now_ms))
 
     def _tables(self, node: str, where: _Whereabouts) -> Iterator[Mapping[str, float]]:
         chains = self._lines.get(where.line, _Chain()), self._nodes.get(node, _Chain())

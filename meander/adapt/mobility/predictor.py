@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Attachment:
     """A mobile node is attached to another node from now on."""
 
     node: str
@@ -19,7 +19,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class NextMove:
+class ExpectedMove:
     """The likely next move of a mobile node."""
 
     node: str
@@ -34,10 +34,10 @@ class Predictor(Protocol):
 
     NAME: ClassVar[str]
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: Attachment) -> None:
         """A node is attached elsewhere, or for the first time."""
 
-    def next(self, node: str, now_ms: int) -> NextMove | None:
+    def next(self, node: str, now_ms: int) -> ExpectedMove | None:
         """The likely next move of a node; None if there is no reason to expect any."""
 
     def as_json(self) -> dict[str, Any]:

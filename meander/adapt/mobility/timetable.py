@@ -14,7 +14,7 @@ from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from meander.adapt.mobility.predictor import Move, NextMove
+from meander.adapt.mobility.predictor import Attachment, ExpectedMove
 from meander.model.errors import InputError
 
 DAY_MS = 86_400_000
@@ -33,7 +33,7 @@ class TimetablePredictor:
     def __init__(self, moments: Mapping[str, list[Arrival]], daily: Mapping[str, list[Arrival]]) -> None:
         self._moments = {node: sorted(rows) for node, rows in moments.items()}
         self._daily = {node: sorted(rows) for node, rows in daily.items()}
-        self._where: dict[str, Move] = {}
+        self._where: dict[str, Attachment] = {}
 
     @staticmethod
     def load(path: Path) -> TimetablePredictor:
@@ -58,12 +58,12 @@ class TimetablePredictor:
             (daily if is_daily else moments).setdefault(cells[0], []).append((at_ms, cells[2]))
         return TimetablePredictor(moments, daily)
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: Attachment) -> None:
         found = self._where.get(move.node)
         if found is None or found.attachment != move.attachment:
             self._where[move.node] = move
 
-    def next(self, node: str, now_ms: int) -> NextMove | None:
+    def next(self, node: str, now_ms: int) -> ExpectedMove | None:
         where = self._where.get(node)
         if where is None:
             return None
@@ -75,7 +75,7 @@ class TimetablePredictor:
         )
         for at_ms, attachment in arrivals[first:]:
             if attachment != where.attachment:
-                return NextMove(node, attachment, 1.0, float(max(0, at_ms - now_ms)))
+                return ExpectedMove(node, attachment, 1.0, float(max(0, at_ms - now_ms)))
         return None
 
     def _around(self, node: str, now_ms: int) -> list[Arrival]:

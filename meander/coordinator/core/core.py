@@ -21,7 +21,7 @@ from meander.coordinator.core.admission import admitted
 from meander.coordinator.core.batches import Batches, query_steps
 from meander.coordinator.core.commands import Answer, Command, CoreTask
 from meander.coordinator.epochs import SteppedDownError
-from meander.coordinator.prediction.prediction import Prediction
+from meander.coordinator.prediction.prediction import MobilityPrediction
 from meander.coordinator.problems import ServiceRefusedError, conflict
 from meander.coordinator.read_model.measuring import Measured
 from meander.coordinator.read_model.publisher import Publisher
@@ -54,7 +54,7 @@ class Core:
         """Told when another coordinator has taken over."""
         self.on_measured: Callable[[], None] = lambda: None
         """Called after new measures were shown."""
-        self.prediction: Prediction | None = None
+        self.prediction: MobilityPrediction | None = None
         """What is expected of mobile nodes, if anything is."""
         self._queue: queue.SimpleQueue[Command | CoreTask | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
@@ -265,7 +265,7 @@ class Core:
             self.failed("deploying", error)
             return []
 
-    def _expecting(self, what: Callable[[Prediction], None]) -> None:
+    def _expecting(self, what: Callable[[MobilityPrediction], None]) -> None:
         """Lets prediction learn or look ahead; when it fails, nothing is prepared."""
         if self.prediction is None:
             return

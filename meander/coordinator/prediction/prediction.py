@@ -19,11 +19,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from meander.adapt.mobility.predictor import Move, NextMove, Predictor, line_of
+from meander.adapt.mobility.predictor import Attachment, ExpectedMove, Predictor, line_of
 from meander.adapt.mobility.settings import PredictionSettings
-from meander.coordinator.dry_run import try_events
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.prediction.attachments import attachment_of, mobile_nodes, move, touched
+from meander.coordinator.trial import try_events
 from meander.deploy.contexts import Reconfiguration, parts, reconfiguration
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent
@@ -39,6 +39,8 @@ SHARE = 0.05
 """The share of the core's time that trials take at most."""
 AGAIN_MS = 5_000
 """How long until a move for which there was nothing to prepare is tried again: state grows."""
+NEVER_MS = 1 << 62
+"""A move that did not come in time is not prepared for again before the node has moved."""
 SETTLE_MS = 15_000
 """How long what was prepared for a move that came is kept: its change takes it in the meantime."""
 SHOW_MS, SAVE_MS = 1_000, 30_000
@@ -64,7 +66,7 @@ class _Preparation:
     until_ms: float
 
 
-class Prediction:
+class MobilityPrediction:
     """Called by the core's thread only."""
 
     def __init__(
@@ -114,7 +116,7 @@ class Prediction:
             self._where[node] = attachment
             self._tried.pop(node, None)
             line = line_of(topology.node(topology.id(node)).kind.name.lower(), node)
-            self.predictor.moved(Move(node, line, attachment, now_ms))
+            self.predictor.moved(Attachment(node, line, attachment, now_ms))
 
     def _judge(self, node: str, attachment: str, now_ms: int) -> None:
         """A node has moved: was that expected?"""
@@ -141,7 +143,7 @@ class Prediction:
         found = [self._expected.statuses[n] for n in prepared.numbers if n in self._expected.statuses]
         return {o: size for status in found for o, size in status.bytes.items()}
 
-    def _likely(self, node: str, now_ms: int) -> NextMove | None:
+    def _likely(self, node: str, now_ms: int) -> ExpectedMove | None:
         found = self.predictor.next(node, now_ms)
         return found if found is not None and found.probability >= self.settings.least_probability else None
 
@@ -154,8 +156,9 @@ class Prediction:
             return
         self._look_at = now_ms + LOOK_MS
         for node in [n for n, p in self._prepared.items() if now_ms > p.until_ms]:
-            self._end(self._prepared.pop(node), PredictionOutcome.EXPIRED, now_ms)
-            self._tried[node] = self._where[node], now_ms + self.settings.keep_ms
+            prepared = self._prepared.pop(node)
+            self._end(prepared, PredictionOutcome.EXPIRED, now_ms)
+            self._tried[node] = prepared.attachment, NEVER_MS
         for entry in [e for e in self._over if now_ms > e[0]]:
             self._over.remove(entry)
             self._expected.forget(entry[1])
@@ -170,7 +173,7 @@ class Prediction:
 
     def _look(self, now_ms: int) -> None:
         """Tries the nearest move that was not tried yet."""
-        near: list[tuple[float, NextMove]] = []
+        near: list[tuple[float, ExpectedMove]] = []
         for node in self._where:
             expected = self._likely(node, now_ms)
             if expected is None or expected.in_ms is None or expected.in_ms > self.settings.lead_ms:
@@ -183,7 +186,7 @@ class Prediction:
                 self._try(expected, now_ms)
                 return
 
-    def _is_new(self, expected: NextMove, now_ms: int) -> bool:
+    def _is_new(self, expected: ExpectedMove, now_ms: int) -> bool:
         prepared = self._prepared.get(expected.node)
         if prepared is not None:
             return False
@@ -206,7 +209,7 @@ class Prediction:
             left += plan[operator].readers
         return False
 
-    def _try(self, expected: NextMove, now_ms: int) -> None:
+    def _try(self, expected: ExpectedMove, now_ms: int) -> None:
         started = time.thread_time()
         try:
             found = self._prepare(expected, now_ms)
@@ -219,7 +222,7 @@ class Prediction:
         if found is not None:
             self._prepared[expected.node] = found
 
-    def _prepare(self, expected: NextMove, now_ms: int) -> _Preparation | None:
+    def _prepare(self, expected: ExpectedMove, now_ms: int) -> _Preparation | None:
         topology = self.loop.catalog.topology
         if not topology.is_alive(topology.id(expected.attachment)):
             return None
@@ -289,12 +292,14 @@ class Prediction:
             _log.warning("what was learned about moves cannot be saved: %s", error.strerror)
 
 
-def prediction_of(loop: PlacementLoop, settings: PredictionSettings, file: Path, now_ms: int) -> Prediction | None:
+def prediction_of(
+    loop: PlacementLoop, settings: PredictionSettings, file: Path, now_ms: int
+) -> MobilityPrediction | None:
     """The prediction of a coordinator, with what it learned before; None if nothing is to be expected."""
     predictor = settings.predictor()
     if predictor is None:
         return None
-    found = Prediction(loop, settings, predictor, file)
+    found = MobilityPrediction(loop, settings, predictor, file)
     found.restore(now_ms)
     return found
 

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from meander.adapt.mobility.markov import MarkovPredictor
-from meander.adapt.mobility.predictor import Move
+from meander.adapt.mobility.predictor import Attachment
 from meander.model.errors import InputError
 
 
 def drive(predictor: MarkovPredictor, node: str, stations: str, start_ms: int = 0, stay_ms: int = 1_000) -> int:
     """A node at one station after the other; the time of its last arrival."""
     for number, station in enumerate(stations):
-        predictor.moved(Move(node, "train-#", station, start_ms + number * stay_ms))
+        predictor.moved(Attachment(node, "train-#", station, start_ms + number * stay_ms))
     return start_ms + (len(stations) - 1) * stay_ms
 
 
@@ -42,7 +42,7 @@ def test_the_moves_of_a_line_are_a_prior_for_a_node_that_is_new_on_it() -> None:
     assert found is not None
     assert (found.attachment, found.in_ms) == ("C", 600)
     assert 0.7 < found.probability < 1
-    predictor.moved(Move("bus-1", "bus-#", "B", 50_000))
+    predictor.moved(Attachment("bus-1", "bus-#", "B", 50_000))
     assert predictor.next("bus-1", 50_400) is None
 
 

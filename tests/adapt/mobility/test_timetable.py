@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meander.adapt.mobility import PREDICTORS, check_predictor
-from meander.adapt.mobility.predictor import Move, NextMove, line_of
+from meander.adapt.mobility.predictor import Attachment, ExpectedMove, line_of
 from meander.adapt.mobility.timetable import DAY_MS, TimetablePredictor
 from meander.model.errors import InputError
 
@@ -31,16 +31,16 @@ def table(tmp_path: Path, text: str = TABLE) -> TimetablePredictor:
 
 
 def at(predictor: TimetablePredictor, node: str, attachment: str, at_ms: int) -> None:
-    predictor.moved(Move(node, "line", attachment, at_ms))
+    predictor.moved(Attachment(node, "line", attachment, at_ms))
 
 
 def test_a_node_is_expected_at_its_next_place_when_the_table_says(tmp_path: Path) -> None:
     predictor, day = table(tmp_path), 20_000 * DAY_MS
     at(predictor, "train-1", "A", day + EIGHT + 500)
-    assert predictor.next("train-1", day + EIGHT + 4 * MINUTE) == NextMove("train-1", "B", 1.0, 6 * MINUTE)
-    assert predictor.next("train-1", day + EIGHT + 13 * MINUTE) == NextMove("train-1", "B", 1.0, 0.0)  # it is late
+    assert predictor.next("train-1", day + EIGHT + 4 * MINUTE) == ExpectedMove("train-1", "B", 1.0, 6 * MINUTE)
+    assert predictor.next("train-1", day + EIGHT + 13 * MINUTE) == ExpectedMove("train-1", "B", 1.0, 0.0)  # it is late
     at(predictor, "train-1", "B", day + EIGHT + 13 * MINUTE)
-    assert predictor.next("train-1", day + EIGHT + 13 * MINUTE) == NextMove("train-1", "C", 1.0, 7 * MINUTE)
+    assert predictor.next("train-1", day + EIGHT + 13 * MINUTE) == ExpectedMove("train-1", "C", 1.0, 7 * MINUTE)
     at(predictor, "train-1", "A", day + EIGHT + 30 * MINUTE)
     found = predictor.next("train-1", day + EIGHT + 40 * MINUTE)
     assert found is not None
@@ -50,13 +50,13 @@ def test_a_node_is_expected_at_its_next_place_when_the_table_says(tmp_path: Path
 def test_one_that_is_elsewhere_is_expected_where_it_is_to_be_next_by_the_clock(tmp_path: Path) -> None:
     predictor = table(tmp_path)
     at(predictor, "train-1", "depot", EIGHT)
-    assert predictor.next("train-1", EIGHT + 11 * MINUTE) == NextMove("train-1", "C", 1.0, 9 * MINUTE)
+    assert predictor.next("train-1", EIGHT + 11 * MINUTE) == ExpectedMove("train-1", "C", 1.0, 9 * MINUTE)
 
 
 def test_moments_hold_once(tmp_path: Path) -> None:
     predictor = table(tmp_path)
     at(predictor, "bus-1", "X", DAY_MS + 10_000)
-    assert predictor.next("bus-1", DAY_MS + 12_000) == NextMove("bus-1", "Y", 1.0, 8_000)
+    assert predictor.next("bus-1", DAY_MS + 12_000) == ExpectedMove("bus-1", "Y", 1.0, 8_000)
     at(predictor, "bus-1", "Y", DAY_MS + 20_000)
     assert predictor.next("bus-1", DAY_MS + 20_000) is None
     assert predictor.next("bus-2", 0) is None
