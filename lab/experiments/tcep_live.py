@@ -171,7 +171,7 @@ class LiveStage:
         self.quiet.append((started, time.perf_counter()))
 
     def _carry_on(self) -> None:
-        seen = self.loop.host.store.commits
+        seen = self.loop.host.store.changes
         self.loop.poll()
         self.loop.host.store.wait(seen, WAIT_S)
 

@@ -34,6 +34,7 @@ from meander.coordinator.taking_up import finish, take_up
 from meander.deploy.protocols import protocol
 from meander.lang.topology.reader import TopologyFile
 from meander.membership.protocol import Epoch
+from meander.place.nova.queries.parted_queries import NOVA
 from meander.run.connectors.base import Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host
@@ -122,8 +123,8 @@ def assemble(
     if fresh:
         with ledger.transaction():
             ledger.topology.save(catalog.topology)
-    usual = USUAL if options.mechanism == BY_DEMANDS else options.mechanism
-    engine = ObservedEngine(catalog, per_query(usual), amenders=options.amenders)
+    usual = USUAL if options.mechanism in (BY_DEMANDS, NOVA) else options.mechanism
+    engine = ObservedEngine(catalog, per_query(usual), amenders=options.amenders, applicator=recovered.applicator)
     loop = PlacementLoop(
         catalog,
         engine,

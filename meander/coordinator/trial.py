@@ -35,11 +35,14 @@ class DryRun:
 def try_events(loop: PlacementLoop, events: Sequence[ChangeEvent]) -> DryRun:
     """Places what the events make invalid, on a copy."""
     engine, deployer = loop.engine, loop.deployer
-    running = (engine.catalog, engine.log, engine.mechanism, engine.escalation, deployer.deployment)
+    running = (engine.parted, engine.catalog, engine.mechanism, engine.escalation, deployer.deployment)
     former: dict[int, Any] = {id(engine.catalog.plan.former): {}}  # what runs is not needed, and not to be copied
-    catalog, log, mechanism, escalation, deployment = deepcopy(running, former)
-    trial = Engine(catalog, mechanism, seed=engine.seed + engine.batches)
-    trial.log, trial.applicator, trial.escalation = log, Applicator(catalog, log), escalation
+    former |= {id(told): told for told in (engine.parted.has_run, engine.parted.spent)}
+    parted, catalog, mechanism, escalation, deployment = deepcopy(running, former)
+    applicator = Applicator(catalog, parted.log)
+    applicator.parted = parted
+    trial = Engine(catalog, mechanism, seed=engine.seed + engine.batches, applicator=applicator)
+    trial.escalation = escalation
     report = trial.run(events)
     held, apart = dict(deployer.placed.held), dict(deployer.placed.apart)
     placed = Placed(catalog.plan, catalog.placement, catalog.topology, held, apart)

@@ -345,7 +345,7 @@ class _Run:
         return applied
 
     def _carry_on(self, phase: str, until: float) -> None:
-        seen = self.host.store.commits
+        seen = self.host.store.changes
         self.loop.poll()
         if self.adaptation is not None and phase != "warm-up":
             self.adaptation.tick(wall_clock_ms())

@@ -59,7 +59,7 @@ class HostOptions:
 
     directory: Path
     slots: int = 1
-    linger_ms: int = 5_000
+    linger_ms: int = 60_000
     """The time for which a micro-batch stays open for more work: Spark's own work around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
     ingest: IngestOptions = field(default_factory=IngestOptions)
@@ -186,6 +186,7 @@ class Host:
         if fresh:
             self.store.commit(Commit(add=fresh))
         self.routing.install(self.bindings.applied(installation.fragments))
+        self.store.nudge()
         self.take_in(installation.ingest)
 
     def warm_up(self) -> None:
@@ -286,7 +287,7 @@ class Host:
                 return True
             if self._is_stuck():
                 return False
-            self.store.wait(self.store.commits, IDLE_S)
+            self.store.wait(self.store.changes, IDLE_S)
         return False
 
     def _is_stuck(self) -> bool:

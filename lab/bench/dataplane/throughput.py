@@ -119,7 +119,7 @@ class ThroughputHost:
     def _settle(self, wanted: int, deadline: float) -> None:
         assert self.host.ingest is not None
         while time.perf_counter() < deadline:
-            seen = self.host.store.commits
+            seen = self.host.store.changes
             if self.host.ingest.metrics().rows >= wanted and not self.host.busy():
                 return
             self.host.store.wait(seen, 0.01)

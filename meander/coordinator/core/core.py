@@ -204,9 +204,9 @@ class Core:
         events = [e for w in good for e in w.changes.events]
         texts = {q: text for w in good for q, text in w.changes.texts.items()}
         with self.ledger.transaction():
-            number = self.ledger.batches.accept(
-                now, [v for w in good for v in w.changes.values], query_steps(events, texts)
-            )
+            values = [v for w in good for v in w.changes.values]
+            first = self.loop.catalog.plan.next_operator
+            number = self.ledger.batches.accept(now, values, query_steps(events, texts), first)
             for command in good:
                 if command.key is not None:
                     self.ledger.answers.expect(

@@ -7,8 +7,10 @@ from typing import Any
 from meander.coordinator.prediction.prediction import PredictionOutcome
 from meander.coordinator.problems import not_found
 from meander.coordinator.service.service import Service
+from meander.model.demands import Metric
 from meander.model.errors import unknown
 from meander.place.mechanisms import MECHANISMS
+from meander.place.nova.queries.parted_queries import NOVA
 
 
 def query(service: Service, name: str) -> dict[str, Any]:
@@ -49,6 +51,13 @@ def mechanisms() -> list[dict[str, Any]]:
             "summary": m.metadata.summary,
         }
         for m in MECHANISMS
+    ] + [
+        {
+            "name": NOVA,
+            "optimises": [Metric.LATENCY.value],
+            "needs": {"cost_space": True, "most_operators": None},
+            "summary": "joins of two streams in parts near the cheapest nodes with room, and keeps them there",
+        }
     ]
 
 

@@ -32,6 +32,7 @@ from meander.reconfigure.driver.transport import InProcess, Network, Transport
 from meander.reconfigure.messages import Abort, Effect, ForkAt, Positions, Reroute
 from meander.reconfigure.outcome import ReconfigurationOutcome, never_begun
 from meander.reconfigure.paths import Paths
+from meander.reconfigure.serialised_fragment import remember_serialised
 from meander.reconfigure.state import state_strategy
 from meander.run.channels.flight.proof import HOME
 from meander.run.failures import reason_of
@@ -361,6 +362,7 @@ class Driver:
         deployment = recorded(store)
         bindings = slots or {f: first_slot(f, routing.slots) for f in deployment.fragments}
         delays = {c.id: agent.delay_ms(c) for c in deployment.channels.values()}
+        remember_serialised(self.plan, store)
         plan, known = with_former(self.plan), bounds_of(self.plan)
         here = [f for f in deployment.fragments.values() if self.runs_here(f.id)]
         channels = {k: c for k, c in deployment.channels.items() if any(map(self.runs_here, _ends(c)))}

@@ -21,6 +21,7 @@ from meander.run.store.records.deployment import (
     FragmentRecord,
     GoneNodeRecord,
     NumbersRecord,
+    SerialisedFragmentRecord,
     SlotCountRecord,
     SlotRecord,
 )
@@ -29,6 +30,7 @@ from tests.coordinator.loop.catalog_checks import is_live
 from tests.coordinator.loop.world import BY_HAND, LoopWorld
 
 AT_REST = (
+    SerialisedFragmentRecord,
     FragmentRecord,
     ChannelRecord,
     GoneNodeRecord,

@@ -64,6 +64,8 @@ class Setting:
     amenders: int | None = None
     control: str = "optimistic"
     worth_sharing: int = WORTH_SHARING
+    nova: bool = False
+    """Whether joins are placed by Nova."""
 
 
 class LoopWorld:
@@ -219,7 +221,8 @@ class LoopWorld:
         ]
 
     def settle(self, rounds: int = 60) -> bool:
-        """Steps and goes on until nothing is left to do; False if the state of operators that move has no way."""
+        """Steps and goes on until nothing is left to do; False if the state of operators that move has no way, or if
+        some of a join that is cut anew has no place."""
         self.begin()
         tries = 3
         for _ in range(rounds):
@@ -227,7 +230,7 @@ class LoopWorld:
             self.step()
             self.poll()
             if self.is_quiet:
-                return True
+                return not self.loop.deployer.incomplete
             if self.without_way and not any(map(self.host.stepper.has_work, range(self.setting.slots))):
                 if not tries:
                     return False

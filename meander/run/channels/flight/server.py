@@ -257,7 +257,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         deadline = time.monotonic() + wait_ms / 1000
         left = int(wanted.get("most_bytes", 4_000_000))
         while not context.is_cancelled():
-            seen, sent = self._store.commits, False
+            seen, sent = self._store.changes, False
             for batch, size in self._batches(positions, left):
                 yield batch
                 left, sent = left - size, True
