@@ -172,7 +172,7 @@ class Agent:
                     continue
                 try:
                     change = self._begun(part)
-                    is_prepared = self.host.is_prepared(change.installation.fragments)
+                    is_prepared = self.host.plans.are_ready(change.installation.fragments)
                     is_ahead = not self.mover.goes_ahead(change)
                 except JournalError:
                     raise
@@ -190,7 +190,7 @@ class Agent:
             self.changes.update((c.number, c) for c in fresh)
         for change in fresh:  # plans that are new to Spark take a while: nobody waits for that
             if change.number not in warm:
-                change.preparing = self._preparer.submit(self.host.prepare, change.installation.fragments)
+                change.preparing = self._preparer.submit(self.host.plans.prepare, change.installation.fragments)
         return Done(refused, frozenset(prepared))
 
     def _begun(self, part: Part) -> InFlightChange:
@@ -398,7 +398,7 @@ class Agent:
         change.is_armed, change.is_marked, change.added = True, record.is_marked, list(record.added)
         change.fetched = None if record.fetched is None else decode(Positions, record.fetched)
         self.changes[number] = change
-        change.preparing = self._preparer.submit(self.host.prepare, change.installation.fragments)
+        change.preparing = self._preparer.submit(self.host.plans.prepare, change.installation.fragments)
         if record.times is not None:
             self.overlaps.resume(change, record.times)
             return
