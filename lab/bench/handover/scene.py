@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from meander.adapt.mobility.settings import PredictionSettings
 from meander.api.coordinator import Coordinator, running
 from meander.coordinator.options import CoordinatorOptions
-from meander.local.embedded import MOST_CHECKED_ROWS, check_results
+from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
 from meander.model.streams import Stream
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, SourcePosition, Surroundings

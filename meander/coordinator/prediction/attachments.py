@@ -23,7 +23,7 @@ def _best_link(topology: Topology, node: str) -> tuple[float, str, float] | None
     arcs = topology.arcs
     found = [
         (float(arcs.latency_ms[a]), topology.name(NodeId(int(arcs.tip[a]))), float(arcs.bandwidth_mbps[a]))
-        for a in topology.arcs_from(number)
+        for a in topology.adjacency.leaving(number)
     ]
     return min(found, default=None)
 

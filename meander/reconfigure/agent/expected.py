@@ -43,8 +43,8 @@ class ExpectedChanges:
             try:
                 change = self._begun(part)
                 self._send(change, message.most_bytes)
-                if not self._host.is_prepared(change.installation.fragments):
-                    change.preparing = preparer.submit(self._host.prepare, change.installation.fragments)
+                if not self._host.plans.are_ready(change.installation.fragments):
+                    change.preparing = preparer.submit(self._host.plans.prepare, change.installation.fragments)
             except Exception as error:  # the change itself will say what is wrong, if it comes
                 refused[part.number] = reason_of(error)
             else:
