@@ -21,6 +21,7 @@ from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, DemandChanged, QueryAdded, QueryRemoved
 from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
+from meander.place.nova.queries.parted_queries import NOVA
 
 ROUND_MS = 1_000
 USUAL = "bottom_up"
@@ -82,7 +83,8 @@ class Adaptation:
             if isinstance(event, DemandChanged):
                 self.mapek.change_demands(event.query, event.demands)
             elif isinstance(event, QueryAdded):
-                first = self.first.placed.get(event.query.id, self.chosen.fallback)
+                usual = self.chosen.fallback
+                first = NOVA if event.mechanism == NOVA else self.first.placed.get(event.query.id, usual)
                 self.mapek.watch(event.query.id, event.query.demands, first, now_ms)
             elif isinstance(event, QueryRemoved):
                 self.mapek.forget(event.query)
