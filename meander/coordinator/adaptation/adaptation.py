@@ -6,19 +6,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from meander.adapt import log
-from meander.adapt.decisions import Decision, DecisionAction
+from meander.adapt.decisions import Decision, DecisionAction, TransitionOutcome
 from meander.adapt.execute import begin
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop as Mapek
 from meander.adapt.per_query import PerQuery
+from meander.adapt.prediction import TransitionPrediction
 from meander.adapt.steering import AdaptationPolicy
 from meander.coordinator.adaptation.first_mechanisms import FirstMechanisms
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
+from meander.deploy.protocols.transitions import transition_protocol
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, DemandChanged, QueryAdded, QueryRemoved
+from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
 
@@ -54,9 +57,16 @@ class Adaptation:
         self.mapek = Mapek(foresight, policy=self.policy, knowledge=knowledge, seed=seed)
         self.transitions = Transitions(loop, self.policy.of().protocol)
         self.first = FirstMechanisms(loop.engine, chosen, self.mapek)
+        self.mapek.planner.foresee = self.foresee
         self.meter = Meter(loop)
         self.decisions: list[Decision] = []
         self._last_ms: int | None = None
+        self._ended: dict[QueryId, TransitionOutcome] = {}
+        """Transitions that ended since the last round."""
+
+    def foresee(self, protocol: str, nodes: Mapping[OperatorId, NodeId]) -> TransitionPrediction:
+        """What a transition by a protocol to these nodes would take."""
+        return self.transitions.predictor.foresee(transition_protocol(protocol), nodes)
 
     def restore(self) -> None:
         """Takes up transitions that were in flight. Before the loop recovers; queries are watched by then."""
@@ -89,7 +99,8 @@ class Adaptation:
                 self.policy.forget(event.query)
 
     def tick(self, now_ms: int) -> list[Decision]:
-        """A round, when it is time for one."""
+        """Carries transitions on; a round, when it is time for one."""
+        self._ended |= self.transitions.poll()
         if self._last_ms is None:
             self._last_ms = now_ms
             self.meter.read(now_ms, ROUND_MS)
@@ -101,7 +112,7 @@ class Adaptation:
         for mechanism, reason in self.chosen.failures:
             self.mapek.broke(now_ms, mechanism, reason)
         self.chosen.failures.clear()
-        measures, ended = self.meter.read(now_ms, span), self.transitions.poll()
+        measures, ended, self._ended = self.meter.read(now_ms, span), self._ended, {}
         started = self.loop.clock()
         decided = self.mapek.step(now_ms, measures, ended)
         chosen = [d for d in decided if d.transition is not None]
