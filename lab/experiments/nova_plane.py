@@ -372,4 +372,4 @@ class Plane:
             table = self.paced.read(channel, start, end).table
             self.latency.add(self.now_ms - table.column(NEWEST).to_numpy().astype(np.int64))
             self.results.append(table.drop_columns(list(HIDDEN)))
-            self.paced.truncate(channel, end)
+            self.host.store.commit(Commit(consumed={channel: end}))

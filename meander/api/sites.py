@@ -16,9 +16,10 @@ from meander.api import site_models as models
 from meander.api.guards import ServiceOf, may_change
 from meander.api.responses import shown
 from meander.coordinator.membership import checks
+from meander.coordinator.membership.audit_log import AuditEntry
 from meander.coordinator.membership.records import Heartbeat
 from meander.coordinator.membership.refusals import SiteRefusedError
-from meander.coordinator.membership.store import AuditEntry, Pass
+from meander.coordinator.membership.store import Pass
 from meander.coordinator.values import LARGEST_TIME
 from meander.membership.protocol import Description, Epoch
 from meander.model.clock import wall_clock_ms
@@ -93,13 +94,13 @@ def leave(service: ServiceOf, given: PassOf, site: str, session: Annotated[str, 
 @router.get("/sites", responses={200: {"model": list[models.SiteShown]}}, response_class=Response)
 def sites(service: ServiceOf) -> Response:
     """All sites, also those that have a token and were never here."""
-    return shown(service.sites.shown())
+    return shown(service.sites.roster.shown())
 
 
 @router.get("/sites/{site}", responses={200: {"model": models.SiteShown}}, response_class=Response)
 def site(service: ServiceOf, site: str) -> Response:
     """One site, with its last measures."""
-    return shown(service.sites.site(site))
+    return shown(service.sites.roster.site(site))
 
 
 @router.post(
@@ -111,7 +112,7 @@ def site(service: ServiceOf, site: str) -> Response:
 def release(service: ServiceOf, site: str) -> Response:
     """Take a site's nodes from it: it is not expected back, and another site may have them."""
     service.sites.release(site, OPERATOR)
-    return shown(service.sites.site(site))
+    return shown(service.sites.roster.site(site))
 
 
 @router.get(
@@ -159,7 +160,7 @@ def audit(
     """List the newest entries of the audit log, oldest first."""
     if service.auditor is not None:
         service.auditor.flush()
-    return shown(service.sites.store.audit(limit, since))
+    return shown(service.sites.store.audit.newest(limit, since))
 
 
 def _epoch(seen: models.SiteSeen | None) -> Epoch | None:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from meander.cli.client import HERE, Directory, Json, ServiceClient, Token, Url, connect, show
 from meander.cli.site import group
-from meander.coordinator.directory import CoordinatorDirectory, announced
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.values import check_name
 from meander.model.clock import wall_clock_ms

@@ -11,7 +11,7 @@ import typer
 
 from meander.cli.client import HERE, Directory
 from meander.cli.ending import Ending
-from meander.coordinator.directory import CoordinatorDirectory, create, read_settings
+from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.logs import start_logging
 from meander.coordinator.security.tls import Tls
 from meander.membership.protocol import HEARTBEAT_MS
@@ -69,6 +69,9 @@ def up(
     ] = False,
 ) -> None:
     """Run the coordinator: it takes up what ran before, serves its API and page, and stops at Ctrl-C."""
+    from meander.coordinator.directory.creation import create  # these bring mechanisms and Spark along
+    from meander.coordinator.directory.settings import read_settings
+
     seconds = None if duration is None else duration_ms(duration) / 1000
     home = CoordinatorDirectory(directory)
     if not home.exists and topology is not None:
@@ -116,7 +119,7 @@ def _wait(coordinator: Any, ending: Ending, seconds: float | None) -> str | None
     ended = ending.told
     while not ended.is_set() and (until is None or time.monotonic() < until):
         if coordinator.stepped_down.is_set():
-            return str(coordinator.membership_service.membership.stepped_down)
+            return str(coordinator.membership_service.membership.leadership.stepped_down)
         if coordinator.parts.host.ended is not None:
             ending.give_up(coordinator.parts.host.ended)
         ended.wait(POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic())))

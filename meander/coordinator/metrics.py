@@ -92,11 +92,11 @@ class _Collector(Collector):
     def _sites(self) -> Iterator[Metric]:
         members = self.service.sites
         found = GaugeMetricFamily("meander_sites", "Sites by state.", labels=["state"])
-        counts = members.counts()
+        counts = members.roster.counts()
         for state in MemberState:
             found.add_metric([state.value], counts[state])
         yield found
-        yield _gauge("meander_epoch", "The epoch of this coordinator.", members.epoch.number)
+        yield _gauge("meander_epoch", "The epoch of this coordinator.", members.leadership.epoch.number)
 
     def _measured(self) -> Iterator[Metric]:
         measured = self.service.views.measured

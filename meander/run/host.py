@@ -42,6 +42,7 @@ from meander.run.slots import SLOTS_START_S, Slots, StepTotals
 from meander.run.step.compaction import Compaction, CompactionMetrics, CompactionOptions
 from meander.run.step.step import MOST_ROWS, Stepper
 from meander.run.store.commit import Commit
+from meander.run.store.journal import JournalError
 from meander.run.store.store import Store, StoreOptions, StoreStats
 
 _log = logging.getLogger(__name__)
@@ -142,6 +143,14 @@ class Host:
         self._stages: tuple[int, tuple[Stage, ...]] = (-1, ())
         """The stages of all fragments, each once, and the version of the routing table that they are of."""
         self._evict_at = time.monotonic() + EVICT_S
+
+    @staticmethod
+    def open(options: HostOptions, spark: SparkSession) -> Host:
+        """A host on its directory; one whose journal cannot be read is named, with the remedy."""
+        try:
+            return Host(options, spark)
+        except JournalError as error:
+            raise InputError(str(error)) from None
 
     @cached_property
     def spark(self) -> SparkSession:

@@ -94,8 +94,8 @@ class Service:
 
     @property
     def core(self) -> Core:
-        if self._sites is not None and self._sites.stepped_down is not None:
-            raise ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, self._sites.stepped_down)
+        if self._sites is not None and self._sites.leadership.stepped_down is not None:
+            raise ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, self._sites.leadership.stepped_down)
         if self._core is None or self._stopping:
             what = "stopping" if self._stopping else "starting"
             raise ServiceRefusedError(
@@ -148,9 +148,9 @@ class Service:
             problems += views.measured.status.problems if views.measured else ()
             problems += core.recent_failures()
             queries = conditions(views.queries.values())
-        if sites is not None and sites.stepped_down is not None:
-            problems.append(sites.stepped_down)
-        troubles = sites.troubles() if sites is not None and core is not None else {}
+        if sites is not None and sites.leadership.stepped_down is not None:
+            problems.append(sites.leadership.stepped_down)
+        troubles = sites.roster.troubles() if sites is not None and core is not None else {}
         return service_condition(ServiceFacts(core is not None, self._stopping, tuple(problems), troubles, queries))
 
     def _tell_health(self) -> None:
@@ -163,7 +163,7 @@ class Service:
 
     def absent_owner(self, node: str) -> str | None:
         """The site that a node belongs to, where that site is away."""
-        return self._sites.absent_owner(node) if self._sites is not None else None
+        return self._sites.roster.absent_owner(node) if self._sites is not None else None
 
     # ---------------------------------------------------------------- here and at all sites
 

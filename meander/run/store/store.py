@@ -20,6 +20,7 @@ from meander.model.ids import FragmentId
 from meander.model.locks import reentrant_lock
 from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
+from meander.run.store.commit_check import CommitCheck, repeated
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Place
@@ -168,7 +169,7 @@ class Store:
         """
         prepared = prepare(commit)
         with self.lock:
-            last = self.views.repeated(prepared)
+            last = repeated(self.views, prepared)
             if last is not None:
                 self._repeated += 1
                 outcome = CommitResult(last.number, repeated=True)
@@ -183,10 +184,10 @@ class Store:
         """Raises what committing it would raise, apart from want of room; changes nothing."""
         prepared = prepare(commit)
         with self.lock:
-            self.views.check(prepared)
+            CommitCheck(self.views, prepared).envelope()
 
     def _write(self, prepared: Prepared) -> int:
-        envelope = self.views.check(prepared)
+        envelope = CommitCheck(self.views, prepared).envelope()
         envelope["now"] = self.now_ms()
         if self._told_incarnation != self.views.incarnation:
             envelope["incarnation"] = self.views.incarnation

@@ -292,7 +292,7 @@ class ServiceWorld(LoopWorld):
         self.catalog, self.engine = self.loop.catalog, self.loop.engine
         self.engine.worth_sharing = self.setting.worth_sharing
 
-    def _join(self, loop: PlacementLoop, host: Host) -> None:
+    def _join(self, loop: PlacementLoop) -> None:
         """The loop goes by the test's clock, and state moves when the test polls, not beside it."""
         loop.clock = loop.driver.clock = self.seconds
         loop.driver.agent.mover.background = False

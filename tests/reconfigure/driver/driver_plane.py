@@ -16,11 +16,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from meander.coordinator.loop import PlacementLoop
-from meander.coordinator.own_site import ListenOptions, OwnSite
+from meander.coordinator.own_site import OwnSite
 from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.endpoint import ListenOptions
 from meander.reconfigure.agent.peers import PeerDirectory
 from meander.reconfigure.agent.request_handler import AgentRequestHandler
 from meander.reconfigure.serialised_fragment import take_up
@@ -163,7 +164,7 @@ class SpreadPlane(MovingPlane):
             self.loop.driver.agent.mover.precopies.least_bytes = 0.0
         self.home_site = OwnSite(self.roster, "secret", World(STREAMS, SINKS), ListenOptions(broker=self.roster.broker))
         self.home_site.facts = self._facts
-        self.home_site.join(self.loop, self.host)
+        self.home_site.join(self.loop)
 
     def _facts(self) -> dict[str, dict[str, Any]]:
         """What sites tell with their heartbeats."""
