@@ -12,16 +12,14 @@ from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop as Mapek
 from meander.adapt.per_query import PerQuery
-from meander.adapt.prediction import TransitionPrediction
 from meander.adapt.steering import AdaptationPolicy
 from meander.coordinator.adaptation.first_mechanisms import FirstMechanisms
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
-from meander.deploy.protocols.transitions import transition_protocol
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, DemandChanged, QueryAdded, QueryRemoved
-from meander.model.ids import NodeId, OperatorId, QueryId
+from meander.model.ids import QueryId
 from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
 
@@ -57,16 +55,12 @@ class Adaptation:
         self.mapek = Mapek(foresight, policy=self.policy, knowledge=knowledge, seed=seed)
         self.transitions = Transitions(loop, self.policy.of().protocol)
         self.first = FirstMechanisms(loop.engine, chosen, self.mapek)
-        self.mapek.planner.foresee = self.foresee
+        self.mapek.planner.foresee = self.transitions.predictor.foresee
         self.meter = Meter(loop)
         self.decisions: list[Decision] = []
         self._last_ms: int | None = None
         self._ended: dict[QueryId, TransitionOutcome] = {}
         """Transitions that ended since the last round."""
-
-    def foresee(self, protocol: str, nodes: Mapping[OperatorId, NodeId]) -> TransitionPrediction:
-        """What a transition by a protocol to these nodes would take."""
-        return self.transitions.predictor.foresee(transition_protocol(protocol), nodes)
 
     def restore(self) -> None:
         """Takes up transitions that were in flight. Before the loop recovers; queries are watched by then."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from meander.adapt.prediction import AT_ONCE, BESIDE, WITH_STATE, TransitionPrediction
+from meander.coordinator.loop import PlacementLoop
 from meander.model.ids import OperatorId
 from meander.place.engine import BatchReport
 from meander.reconfigure.outcome import ReconfigurationOutcome
@@ -146,3 +147,16 @@ class Cost:
         for name in ("control_messages", "control_bytes", "state_bytes", "overlap_bytes", "contexts"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.operators = [*other.operators, *self.operators]
+
+
+def overlap_bytes(loop: PlacementLoop, operators: Collection[OperatorId]) -> int:
+    """The input that operators which began beside have got on this host since."""
+    deployment, plan, inside = loop.deployer.deployment, loop.catalog.plan, set(operators)
+    exchange = loop.host.store.exchange
+    known, found = set(exchange.channels()), 0.0
+    for fragment in {deployment.owner[o] for o in operators if o in deployment.owner}:
+        for _, channel in deployment.channels_of(fragment):
+            enters = channel.receiver == fragment and channel.upstream not in inside
+            if enters and channel.id in known and channel.upstream in plan.operators:
+                found += exchange.counters(channel.id).appended_tuples * plan[channel.upstream].row_bytes
+    return round(found)

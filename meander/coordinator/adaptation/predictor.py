@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from meander.adapt.prediction import AT_ONCE, BESIDE, WITH_STATE, PredictedMove, TransitionPrediction
 from meander.coordinator.loop import PlacementLoop
 from meander.deploy.protocols.sms import limits, split
-from meander.deploy.protocols.transitions import Itinerary, TransitionProtocol, mixed
+from meander.deploy.protocols.transitions import Itinerary, TransitionProtocol, mixed, transition_protocol
 from meander.model.ids import FragmentId, NodeId, OperatorId
 from meander.model.operators import STATEFUL
 
@@ -30,7 +30,7 @@ Ends = Mapping[OperatorId, tuple[NodeId, NodeId]]
 
 
 @dataclass(frozen=True, slots=True)
-class LimitedRoute:
+class SlowRoute:
     """Links that limit how fast something travels."""
 
     mbps: Mapping[int, float]
@@ -38,7 +38,7 @@ class LimitedRoute:
     latency_s: float
 
 
-def _slowest(route: LimitedRoute) -> float | None:
+def _slowest(route: SlowRoute) -> float | None:
     found = min(route.mbps.values(), default=math.inf)
     return None if math.isinf(found) else found
 
@@ -79,7 +79,7 @@ class TransitionPredictor:
     def plan(self, protocol: TransitionProtocol, moves: Ends) -> tuple[Itinerary, TransitionPrediction]:
         """The steps of a transition by a protocol, and what they are predicted to take."""
         operators = {o: self._figures(o, *ends) for o, ends in moves.items()}
-        routes = {o: self._limited_route(*ends) for o, ends in moves.items()}
+        routes = {o: self._slow_route(*ends) for o, ends in moves.items()}
         plan = self.loop.catalog.plan
         if not protocol.is_auto:
             itinerary = protocol.plan(plan, moves)
@@ -103,7 +103,7 @@ class TransitionPredictor:
     def _figures(self, operator: OperatorId, source: NodeId, target: NodeId) -> PredictedMove:
         spec = self.loop.catalog.plan[operator].spec
         size = self._state_of(operator) if isinstance(spec, STATEFUL) else 0
-        route = self._limited_route(source, target)
+        route = self._slow_route(source, target)
         mbps = None if route is None else _slowest(route)
         transfer_s = self._travel_s([(size, route)])
         window_s = self._window_s([operator]) if isinstance(spec, STATEFUL) else 0.0
@@ -121,17 +121,17 @@ class TransitionPredictor:
         together = [o for o in inside if isinstance(plan[o].spec, STATEFUL)]
         return round(size / max(1, len(together)))
 
-    def _limited_route(self, source: NodeId, target: NodeId) -> LimitedRoute | None:
+    def _slow_route(self, source: NodeId, target: NodeId) -> SlowRoute | None:
         """The links that state crosses; None where nothing limits it, as on one host that emulates no links."""
         paths, topology, sites = self.loop.paths, self.loop.catalog.topology, self.loop.driver.participants.map
         apart = sites.site_of(source) != sites.site_of(target)
         path = topology.path(source, target)
         if path is None or not (paths.emulated or apart):
             return None
-        return LimitedRoute({a: float(topology.arcs.bandwidth_mbps[a]) for a in path.arcs}, path.latency_ms / 1000)
+        return SlowRoute({a: float(topology.arcs.bandwidth_mbps[a]) for a in path.arcs}, path.latency_ms / 1000)
 
     @staticmethod
-    def _travel_s(loads: Collection[tuple[int, LimitedRoute | None]]) -> float:
+    def _travel_s(loads: Collection[tuple[int, SlowRoute | None]]) -> float:
         """How long it takes until all of it has arrived; what crosses the same link shares it."""
         bits: dict[int, float] = {}
         mbps: dict[int, float] = {}
@@ -161,7 +161,7 @@ class TransitionPredictor:
         protocol: str,
         itinerary: Itinerary,
         figures: Mapping[OperatorId, PredictedMove],
-        routes: Mapping[OperatorId, LimitedRoute | None],
+        routes: Mapping[OperatorId, SlowRoute | None],
     ) -> TransitionPrediction:
         pace, plan = self.pace, self.loop.catalog.plan
         seconds = overlap_s = stop_s = busy_s = 0.0
@@ -188,8 +188,8 @@ class TransitionPredictor:
         return TransitionPrediction(protocol, seconds, size, overlap_s, stop_s, busy_s, phases, moves)
 
     def _doubled(
-        self, operators: Collection[OperatorId], seconds: float, routes: Mapping[OperatorId, LimitedRoute | None]
-    ) -> list[tuple[int, LimitedRoute | None]]:
+        self, operators: Collection[OperatorId], seconds: float, routes: Mapping[OperatorId, SlowRoute | None]
+    ) -> list[tuple[int, SlowRoute | None]]:
         """The input that operators get at both places for a time, and what it crosses to the new one."""
         plan, inside = self.loop.catalog.plan, set(operators)
         into = {(i, o) for o in operators for i in plan[o].inputs if i not in inside}
@@ -197,9 +197,9 @@ class TransitionPredictor:
 
     # ---------------------------------------------------------------- before anything is decided
 
-    def foresee(self, protocol: TransitionProtocol, nodes: Mapping[OperatorId, NodeId]) -> TransitionPrediction:
-        """A transition to these nodes from where operators run now."""
+    def foresee(self, protocol: str, nodes: Mapping[OperatorId, NodeId]) -> TransitionPrediction:
+        """A transition by a protocol to these nodes from where operators run now."""
         deployment = self.loop.deployer.deployment
         here = {o: deployment.fragments[deployment.owner[o]].node for o in nodes if o in deployment.owner}
         moves = {o: (node, nodes[o]) for o, node in here.items() if node != nodes[o]}
-        return self.plan(protocol, moves)[1]
+        return self.plan(transition_protocol(protocol), moves)[1]

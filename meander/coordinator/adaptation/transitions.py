@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import assign, place_again
 from meander.adapt.prediction import TransitionPrediction
-from meander.coordinator.adaptation.costs import Cost
+from meander.coordinator.adaptation.costs import Cost, overlap_bytes
 from meander.coordinator.adaptation.predictor import Ends, TransitionPredictor
 from meander.coordinator.adaptation.transition_records import TransitionProgress, progress_of, record_of
 from meander.coordinator.loop import Applied, PlacementLoop
@@ -161,7 +161,8 @@ class Transitions:
                 held[operator] = here
                 moved.append(operator)
         ends = {o: (held[o], nodes[o]) for o in moved if o in nodes}
-        itinerary, prediction = self._itinerary(moved, ends, self._protocol(transition))
+        protocol = transition_protocol(transition.protocol) if transition.protocol else self.protocol
+        itinerary, prediction = self._itinerary(moved, ends, protocol)
         running = _RunningTransition(transition, itinerary, report, started, clock() - started, list(itinerary.steps))
         running.prediction = prediction
         running.moved = tuple(moved)
@@ -172,9 +173,6 @@ class Transitions:
         deployment = self.loop.deployer.deployment
         owner = deployment.owner.get(operator)
         return None if owner is None else deployment.fragments[owner].node
-
-    def _protocol(self, transition: Transition) -> TransitionProtocol:
-        return transition_protocol(transition.protocol) if transition.protocol else self.protocol
 
     def _itinerary(
         self, moved: list[OperatorId], ends: Ends, protocol: TransitionProtocol
@@ -350,22 +348,10 @@ class Transitions:
         seconds = ended - running.step_started if running.arrived is None else 0.0
         running.cost.count_step(applied.outcomes, seconds, kinds, waited)
         if running.step is not None and running.step.protocol is not None and running.step.protocol.overlaps:
-            running.cost.overlap_bytes += self._overlap_bytes(running.step.operators)
+            running.cost.overlap_bytes += overlap_bytes(self.loop, running.step.operators)
             done = [o for o in applied.outcomes if o.reason is None and not o.overlapped]
             with_state = {o: SURROUNDED for outcome in done for o in outcome.operators if o in kinds}
             running.cost.reasons = {**running.cost.reasons, **with_state}
-
-    def _overlap_bytes(self, operators: tuple[OperatorId, ...]) -> int:
-        """The input that operators which began beside have got here since."""
-        deployment, plan, inside = self.loop.deployer.deployment, self.loop.catalog.plan, set(operators)
-        exchange = self.loop.host.store.exchange
-        known, found = set(exchange.channels()), 0
-        for fragment in {deployment.owner[o] for o in operators if o in deployment.owner}:
-            for _, channel in deployment.channels_of(fragment):
-                enters = channel.receiver == fragment and channel.upstream not in inside
-                if enters and channel.id in known and channel.upstream in plan.operators:
-                    found += exchange.counters(channel.id).appended_tuples * plan[channel.upstream].row_bytes
-        return round(found)
 
     def _ended(self, query: QueryId, running: _RunningTransition) -> TransitionOutcome:
         del self._running[query]

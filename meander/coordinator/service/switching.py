@@ -32,10 +32,11 @@ def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None, *, 
     forecast = foresight.forecast(query, mechanism)
     if isinstance(forecast, Refusal):
         raise conflict(forecast.reason)
+    foresee = adaptation.transitions.predictor.foresee
     shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves, "protocol": chosen}
-    prediction = adaptation.foresee(chosen, forecast.nodes)
+    prediction = foresee(chosen, forecast.nodes)
     if dry_run:
-        others = [adaptation.foresee(p.name, forecast.nodes).as_json(with_operators=False) for p in TRANSITIONS]
+        others = [foresee(p.name, forecast.nodes).as_json(with_operators=False) for p in TRANSITIONS]
         return HTTPStatus.OK, {"transition": shown, "predicted": prediction.as_json(), "protocols": others}
     transition = Transition(query, watched.mechanism, mechanism, dict(forecast.nodes), forecast.moves, sharing, chosen)
     adaptation.transitions.start(transition)

@@ -167,5 +167,5 @@ def test_what_is_learned_brings_the_next_prediction_closer() -> None:
 def test_a_transition_that_moves_nothing_takes_nothing() -> None:
     plane = Plane()
     here: dict[OperatorId, NodeId] = dict(plane.catalog.placement.nodes)
-    found = plane.predictor.foresee(AUTO, here)
+    found = plane.predictor.foresee("auto", here)
     assert (found.seconds, found.bytes, found.operators) == (0.0, 0, ())
