@@ -77,6 +77,32 @@ class Position(BaseModel):
     y: float
 
 
+class ExpectedMove(BaseModel):
+    """A mobile node, and where it goes next."""
+
+    node: str
+    at: str = Field(description="The node that it is linked to.")
+    next: str | None
+    probability: float | None
+    in_s: float | None = Field(description="When; 0 if it is overdue, null if nothing is known about it.")
+    prepared_for: str | None = Field(description="The move for which state is sent ahead.")
+    ready: bool = Field(description="Whether all that is sent ahead is there.")
+    operators: list[int] = Field(description="Operators whose state is sent ahead.")
+    bytes: int
+
+
+class Predictions(BaseModel):
+    """Expected moves, and what came of earlier ones since the process began."""
+
+    mode: str
+    outcomes: dict[str, int] = Field(description="Moves by `hit`, `miss` and `expired`.")
+    used_bytes: int
+    wasted_bytes: int
+    trials: int = Field(description="Placements tried on a copy.")
+    trial_s: float
+    nodes: list[ExpectedMove]
+
+
 class Stream(BaseModel):
     name: str
     schema_: dict[str, str] = Field(alias="schema")

@@ -23,6 +23,7 @@ from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.recovery import known_to, rebuild
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.options import CoordinatorOptions
+from meander.coordinator.prediction.prediction import MOVES, prediction_of
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measuring
 from meander.coordinator.read_model.publisher import Publisher
@@ -33,6 +34,7 @@ from meander.coordinator.taking_up import finish, take_up
 from meander.deploy.protocols import protocol
 from meander.lang.topology.reader import TopologyFile
 from meander.membership.protocol import Epoch
+from meander.place.nova.queries.parted_queries import NOVA
 from meander.run.connectors.base import Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host
@@ -67,6 +69,8 @@ class Assembly:
 
     def close(self) -> None:
         self.core.adaptation.mapek.knowledge.save(self.knowledge)
+        if self.core.prediction is not None:
+            self.core.prediction.save()
         self.core.publisher.traces.close()
         self.loop.engine.close()
         self.ledger.close()
@@ -119,14 +123,15 @@ def assemble(
     if fresh:
         with ledger.transaction():
             ledger.topology.save(catalog.topology)
-    usual = USUAL if options.mechanism == BY_DEMANDS else options.mechanism
-    engine = ObservedEngine(catalog, per_query(usual), amenders=options.amenders)
+    usual = USUAL if options.mechanism in (BY_DEMANDS, NOVA) else options.mechanism
+    engine = ObservedEngine(catalog, per_query(usual), amenders=options.amenders, applicator=recovered.applicator)
     loop = PlacementLoop(
         catalog,
         engine,
         host,
         emulated=options.emulate,
         protocol=protocol(options.protocol),
+        strategy=options.state,
         replicas=world.resilience.replicas,
     )
     join(loop)
@@ -147,6 +152,7 @@ def assemble(
     adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
     adaptation.meter.still_ms = lambda query: publisher.still.get(query, (0, None))[0]
     take_up(core, recovered)
+    core.prediction = prediction_of(loop, options.prediction, ledger_path.with_name(MOVES), core.clock())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())
     finish(core, ChangeReader(world.streams, world.sinks))
     if fresh:

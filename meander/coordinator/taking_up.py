@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from meander.adapt.per_query import assign
 from meander.coordinator.change_reader import ChangeReader
@@ -13,6 +14,7 @@ from meander.coordinator.ledger.recovery import Recovered, reopen
 from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
+from meander.place.nova.queries.parted_queries import NOVA
 from meander.run.connectors.base import SinkBinding
 from meander.run.installation import OUTSIDE
 
@@ -29,6 +31,7 @@ def take_up(core: Core, recovered: Recovered) -> None:
         name, why = mechanisms.get(query, (core.adaptation.chosen.fallback, ""))
         if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
             assign(engine, query, name)
+        name = NOVA if query in engine.parted.by_name else name
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
         core.adaptation.mapek.knowledge.queries[query].why = why
         publisher.read_model.show_query(query)
@@ -67,8 +70,8 @@ def finish(core: Core, reader: ChangeReader) -> None:
     waiting = core.ledger.batches.unfinished()
     for number, values in waiting:
         try:
-            changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
-            batch = core.batches.apply(number, _still_there(loop.catalog.plan, changes.events), {})
+            changes = reader.read([v for v in values if _is_to_come(v, loop.catalog.plan)])
+            batch = core.batches.apply(number, _still_there(loop.catalog.plan, changes.events), changes.texts)
             core.batches.begin(batch)
         except Exception as error:  # a batch that cannot be applied must not keep everything else from running
             core.failed(f"applying batch {number}, which had been accepted,", error)
@@ -82,6 +85,13 @@ def finish(core: Core, reader: ChangeReader) -> None:
         report = loop.engine.run([])
         loop.follow((), report, loop.clock())
         core.batches.follow()
+
+
+def _is_to_come(value: Mapping[str, Any], plan: GlobalPlan) -> bool:
+    """Whether following the log of queries has left an event of an accepted batch to be applied."""
+    if value.get("event") == "query_added":
+        return value.get("mechanism") == NOVA and value["query"] not in plan.queries
+    return value.get("event") != "query_removed"
 
 
 def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:

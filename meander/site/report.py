@@ -24,7 +24,7 @@ class SiteReport:
     def measures(self) -> SiteMeasures:
         """The content of a heartbeat."""
         flows = self._backlog.read(int(time.monotonic() * 1000), read_counters(self._host.store.exchange))
-        report = HostReport.of(self._host.status(), flows, self._host.ingest_channels)
+        report = HostReport.of(self._host.status(), flows, self._host.feeding.channels)
         return SiteMeasures(host={**self.facts(), **report.as_json()})
 
     def facts(self) -> dict[str, Any]:

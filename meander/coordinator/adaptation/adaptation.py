@@ -22,6 +22,7 @@ from meander.model.events import ChangeEvent, DemandChanged, QueryAdded, QueryRe
 from meander.model.ids import QueryId
 from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
+from meander.place.nova.queries.parted_queries import NOVA
 
 ROUND_MS = 1_000
 USUAL = "bottom_up"
@@ -86,7 +87,8 @@ class Adaptation:
             if isinstance(event, DemandChanged):
                 self.mapek.change_demands(event.query, event.demands)
             elif isinstance(event, QueryAdded):
-                first = self.first.placed.get(event.query.id, self.chosen.fallback)
+                usual = self.chosen.fallback
+                first = NOVA if event.mechanism == NOVA else self.first.placed.get(event.query.id, usual)
                 self.mapek.watch(event.query.id, event.query.demands, first, now_ms)
             elif isinstance(event, QueryRemoved):
                 self.mapek.forget(event.query)

@@ -292,12 +292,16 @@ class Store:
         """Commits since the store was opened."""
         return self._commits
 
-    def wait(self, seen_commits: int, timeout_s: float) -> int:
-        """Sleeps until there are more commits than `seen_commits`, or for the timeout; says how many there are."""
+    @property
+    def changes(self) -> int:
+        """Commits and nudges since the store was opened: whoever looked at this before anything else misses none."""
+        return self._commits + self._nudges
+
+    def wait(self, seen_changes: int, timeout_s: float) -> int:
+        """Sleeps until there are more changes than `seen_changes`, or for the timeout; says how many there are."""
         with self.changed:
-            nudges = self._nudges
-            self.changed.wait_for(lambda: self._commits > seen_commits or self._nudges != nudges, timeout_s)
-            return self._commits
+            self.changed.wait_for(lambda: self.changes > seen_changes, timeout_s)
+            return self.changes
 
     def nudge(self) -> None:
         """Wakes everybody who waits, for changes that are not commits."""

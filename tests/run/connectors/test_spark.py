@@ -47,7 +47,7 @@ class Rig:
             assert metrics.streams["s"].paused is None
             if metrics.rows >= rows:
                 return
-            self.store.wait(self.store.commits, 0.1)
+            self.store.wait(self.store.changes, 0.1)
         raise AssertionError(f"only {self.ingest.metrics().rows} rows came")
 
     def crash(self) -> None:

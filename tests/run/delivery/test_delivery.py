@@ -78,7 +78,7 @@ class Rig:
         deadline = time.monotonic() + TIMEOUT_S
         while not done():
             assert time.monotonic() < deadline
-            self.store.wait(self.store.commits, 0.02)
+            self.store.wait(self.store.changes, 0.02)
 
     def crash(self) -> None:
         self.store.close()

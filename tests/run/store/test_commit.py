@@ -241,7 +241,7 @@ def test_schemas_that_a_snapshot_leaves_out_are_known_again_when_they_come_back(
 
 def test_waiting_ends_with_the_next_commit(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    seen = store.commits
+    seen = store.changes
     assert store.wait(seen, 0) == seen
     thread = threading.Thread(target=lambda: store.commit(Commit(records=(A_RECORD,))))
     thread.start()

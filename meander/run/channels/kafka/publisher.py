@@ -87,7 +87,7 @@ class TopicPublisher:
 
     def publish(self) -> bool:
         """One round; says whether anything was sent."""
-        self._seen = self._store.commits
+        self._seen = self._store.changes
         links = self._links()
         if time.monotonic() - self._tidied > TIDY_S:
             self._tidy(set(links))
