@@ -145,6 +145,9 @@ def assemble(
     core = Core(publisher)
     core.validates = options.validate
     adaptation.meter.flows = lambda: publisher.measured.flows if publisher.measured is not None else {}
+    adaptation.transitions.predictor.state_bytes = lambda fragment: (
+        publisher.measured.state_bytes.get(fragment, 0) if publisher.measured is not None else 0
+    )
     adaptation.meter.held = publisher.held
     adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
     adaptation.meter.still_ms = lambda query: publisher.still.get(query, (0, None))[0]
