@@ -134,7 +134,7 @@ class Replication:
 
     def wait(self, timeout_s: float) -> None:
         """Returns when all replicas have what was committed until now; raises when that takes too long."""
-        number, deadline = self.store.extents()[0], self._clock() + timeout_s
+        number, deadline = self.store.segments.extents()[0], self._clock() + timeout_s
         while not self._has(number):
             left = deadline - self._clock()
             if left <= 0 or self._ended:
@@ -194,7 +194,7 @@ class Replication:
             while at < size and left > 0:
                 length = min(size - at, PIECE_BYTES)
                 try:
-                    yield {"segment": segment, "offset": at}, self.store.written(segment, at, length).to_pybytes()
+                    yield {"segment": segment, "offset": at}, self.store.segments.read(segment, at, length).to_pybytes()
                 except JournalError:  # deleted meanwhile: the next answer says what there is then
                     return
                 at, left = at + length, left - length
@@ -207,7 +207,7 @@ class Replication:
 
     def _diverging(self, asked: Mapping[str, Any], has: Mapping[int, int]) -> list[int]:
         """Segments of a keeper that are not what they are here: after a power failure, which may cut off an end."""
-        _, extents = self.store.extents()
+        _, extents = self.store.segments.extents()
         longer = [s for s, size in has.items() if s in extents and size > extents[s]]
         if asked.get("incarnation") == self._incarnation or not has:
             return longer
@@ -217,7 +217,7 @@ class Replication:
         found, at = 0, 0
         while at < has[last]:
             length = min(PIECE_BYTES, has[last] - at)
-            found, at = checksum_of(self.store.written(last, at, length), found), at + length
+            found, at = checksum_of(self.store.segments.read(last, at, length), found), at + length
         return longer if found == asked.get("checksum") else [*longer, last]
 
     def _wait_for_more(self, has: Mapping[int, int], wait_s: float) -> ReplicaOffer:
@@ -232,7 +232,7 @@ class Replication:
 
     def _offer(self) -> ReplicaOffer:
         with self.store.lock:
-            number, extents = self.store.extents()
+            number, extents = self.store.segments.extents()
             views = self.store.views.channels.by_id
             ends = {ChannelId(c): view.tail for c, view in views.items()}
             heads = {ChannelId(c): view.head for c, view in views.items()}
@@ -258,7 +258,7 @@ class Replication:
 
     def _behind(self, has: ReplicaOffer) -> tuple[int, float]:
         """The bytes that a replica lacks, and since when it lacks some."""
-        number, extents = self.store.extents()
+        number, extents = self.store.segments.extents()
         if number <= has.number:
             return 0, 0.0
         return sum(max(0, size - has.extents.get(s, 0)) for s, size in extents.items()), self._clock() - has.at
@@ -268,7 +268,7 @@ class Replication:
         with self.store.lock, self._lock:
             found: dict[str, ReplicaStatus] = {}
             for site, keeper in self._keepers.items():
-                whole = sum(self.store.extents()[1].values()), self._clock() - keeper.heard
+                whole = sum(self.store.segments.extents()[1].values()), self._clock() - keeper.heard
                 size, seconds = whole if keeper.has is None else self._behind(keeper.has)
                 found[site] = ReplicaStatus(site in self._record.in_sync, size, round(seconds * 1000))
             return found

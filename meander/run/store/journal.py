@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -379,3 +380,20 @@ def _write_all(files: SystemFiles, descriptor: int, buffers: list[Any], offset: 
         buffers = buffers[done:]
         if count:
             buffers[0] = memoryview(buffers[0])[count:]
+
+
+class JournalSegments:
+    """The segments of a journal as others see them: how far they are written, and what was."""
+
+    def __init__(self, journal: Journal, lock: AbstractContextManager[Any]) -> None:
+        """`lock` is held by those who append."""
+        self._journal, self._lock = journal, lock
+
+    def extents(self) -> tuple[int, dict[int, int]]:
+        """The number of the next record, and how far each segment is written."""
+        with self._lock:
+            return self._journal.next_number, self._journal.extents
+
+    def read(self, segment: int, offset: int, length: int) -> pa.Buffer:
+        """Bytes of a segment as they were written."""
+        return self._journal.read(Place(segment, offset, length, 0), verify=False)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numpy as np
-import pyarrow as pa
 
 from meander.model.clock import wall_clock_ms
 from meander.model.ids import ChannelId, FragmentId
@@ -27,7 +26,7 @@ from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import FrameKind, Place
 from meander.run.store.incarnations import next_number
-from meander.run.store.journal import Durability, Journal, JournalError
+from meander.run.store.journal import Durability, Journal, JournalError, JournalSegments
 from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError
 from meander.run.store.snapshot import SnapshotDraft, load, program
@@ -105,6 +104,8 @@ class Store:
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
         self._snapshot_problem: str | None = None
+        self.segments = JournalSegments(journal, self.lock)
+        """What replicas follow."""
         self.throttle: Callable[[], None] = lambda: None
         """Returns when more may be taken in from outside: replicas may have to catch up first."""
         self.released: Callable[[ChannelId, int], int] = lambda channel, end: end
@@ -326,18 +327,6 @@ class Store:
 
     def _channel_bytes(self) -> float:
         return self.payloads.slice_bytes - self.views.state.bytes
-
-    # Replication
-
-    def extents(self) -> tuple[int, dict[int, int]]:
-        """The number of the next record, and how far each segment is written. Under the store's lock, if more is to be
-        known of the same moment."""
-        with self.lock:
-            return self._journal.next_number, self._journal.extents
-
-    def written(self, segment: int, offset: int, length: int) -> pa.Buffer:
-        """Bytes of a segment as they were written, for replicas."""
-        return self._journal.read(Place(segment, offset, length, 0), verify=False)
 
     def stats(self) -> StoreStats:
         with self.lock:
