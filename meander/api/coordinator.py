@@ -235,8 +235,7 @@ class Coordinator:
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """Event-time latency by query since the process began."""
-        delivery = self.parts.host.delivery
-        return delivery.latencies() if delivery is not None else {}
+        return self.parts.host.latencies()
 
     def summary(self) -> dict[str, Any]:
         """The totals since the process began."""

@@ -11,12 +11,25 @@ from meander.coordinator.core.commands import Response
 from meander.coordinator.core.core import Core
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.recovery import Recovered, reopen
+from meander.coordinator.service.submission import submission
 from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
 from meander.place.nova.queries.parted_queries import NOVA
 from meander.run.connectors.base import SinkBinding
 from meander.run.installation import OUTSIDE
+from meander.run.store.records.deployment import FragmentRecord, RemoteFragmentRecord
+from meander.run.store.records.reconfigurations import ReconfigurationRecord
+from meander.run.store.store import Store
+
+
+def known_to(store: Store) -> set[OperatorId]:
+    """Operators that the host's store runs, or is about to."""
+    found = {o for record in store.records(FragmentRecord).values() for o in record.fragment.operators}
+    found |= {o for record in store.records(RemoteFragmentRecord).values() for o in record.fragment.operators}
+    for record in store.records(ReconfigurationRecord).values():
+        found |= record.change.operators
+    return found
 
 
 def take_up(core: Core, recovered: Recovered) -> None:
@@ -105,3 +118,11 @@ def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[Change
                 continue
         found.append(event)
     return found
+
+
+def begin(core: Core, reader: ChangeReader, texts: Mapping[str, str]) -> None:
+    """The first queries of a new directory."""
+    commands = [submission(reader, text, name) for name, text in texts.items()]
+    core.take(commands)
+    for command in commands:
+        command.answer.result()
