@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from meander.coordinator.adaptation.restored import mechanisms_from, restored
-from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.core.batches import ObservedEngine
 from meander.coordinator.core.core import Core
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.recovery import rebuild
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.options import CoordinatorOptions
+from meander.coordinator.prediction.prediction import MOVES, prediction_of
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measuring
 from meander.coordinator.read_model.publisher import Publisher
@@ -56,6 +56,8 @@ class Assembly:
 
     def close(self) -> None:
         self.core.adaptation.mapek.knowledge.save(self.knowledge)
+        if self.core.prediction is not None:
+            self.core.prediction.save()
         self.core.publisher.traces.close()
         self.loop.engine.close()
         self.ledger.close()
@@ -112,6 +114,7 @@ def assemble(
         host,
         emulated=options.emulate,
         protocol=options.chosen_protocol,
+        strategy=options.state,
         replicas=world.resilience.replicas,
     )
     join(loop)
@@ -121,9 +124,9 @@ def assemble(
     core = Core(Publisher(loop, adaptation, ledger, sink_bindings, hub))
     core.validates = options.validate
     take_up(core, recovered)
+    core.prediction = prediction_of(loop, options.prediction, ledger_path.with_name(MOVES), core.clock())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())
-    reader = ChangeReader(world.streams, world.sinks)
-    finish(core, reader)
+    finish(core, world)
     if fresh:
-        begin(core, reader, options.first)
+        begin(core, world, options.first)
     return parts

@@ -12,6 +12,7 @@ from meander.coordinator.core.core import Core
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.recovery import Recovered, reopen
 from meander.coordinator.service.submission import submission
+from meander.lang.topology.reader import TopologyFile
 from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
@@ -76,9 +77,9 @@ def _take_up_sink_bindings(core: Core) -> None:
                 sink_bindings.expect(query)
 
 
-def finish(core: Core, reader: ChangeReader) -> None:
+def finish(core: Core, world: TopologyFile) -> None:
     """Batches that were accepted and not applied are applied now; their requests get the answers they had to get."""
-    loop = core.loop
+    loop, reader = core.loop, ChangeReader(world.streams, world.sinks)
     reopen(loop.catalog, loop.engine.log)
     waiting = core.ledger.batches.unfinished()
     for number, values in waiting:
@@ -120,8 +121,9 @@ def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[Change
     return found
 
 
-def begin(core: Core, reader: ChangeReader, texts: Mapping[str, str]) -> None:
+def begin(core: Core, world: TopologyFile, texts: Mapping[str, str]) -> None:
     """The first queries of a new directory."""
+    reader = ChangeReader(world.streams, world.sinks)
     commands = [submission(reader, text, name) for name, text in texts.items()]
     core.take(commands)
     for command in commands:

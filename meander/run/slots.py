@@ -77,10 +77,11 @@ class Slots:
         spark: Callable[[], SparkSession],
         linger_ms: int,
         housekeeping: Callable[[], None],
+        label: str = "",
     ) -> None:
         """`spark` gives the session to run on; `housekeeping` is done now and then between wake-ups."""
         self.stepper, self.store, self.routing = stepper, stepper.store, stepper.routing
-        self.all = tuple(Slot(n, directory / "slots") for n in range(count))
+        self.all = tuple(Slot(n, directory / "slots", label) for n in range(count))
         self.totals = StepTotals()
         self.waits_for_disk: str | None = None
         """The reason why a step cannot be committed now, if it cannot."""

@@ -41,6 +41,9 @@ class QueryStatuses:
         """Queries whose time stands still: for how long, and the source that they wait for."""
         meter = adaptation.meter
         meter.flows = lambda: self._measured.flows if self._measured is not None else {}
+        adaptation.transitions.predictor.state_bytes = lambda fragment: (
+            self._measured.state_bytes.get(fragment, 0) if self._measured is not None else 0
+        )
         meter.held = self.held
         meter.waits_for = lambda query: self.waits_for(query, 1)
         meter.still_ms = lambda query: self.still.get(query, (0, None))[0]

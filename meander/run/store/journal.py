@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -79,6 +80,16 @@ class _Segment:
         self.mapped: pa.Buffer | None = None
 
 
+def refusal_of(problem: OSError, directory: Path) -> JournalError:
+    """Why something could not be written, and what to do."""
+    if is_full(problem):
+        return DiskFullError(
+            f"no room for the next record in {directory} ({problem.strerror}). Nothing was lost; "
+            "free some space there and it goes on"
+        )
+    return JournalError(f"cannot write to {directory}: {problem.strerror}. Nothing was lost; check the disk")
+
+
 class Journal:
     """Appends, replays and deletes. Appends and rolls are serialised by the caller; `settle` may run beside them."""
 
@@ -140,6 +151,11 @@ class Journal:
     def settled(self) -> int:
         """All records below this number survive what `durability` promises."""
         return self._number if self.durability is Durability.PROCESS else self._settled
+
+    @property
+    def extents(self) -> dict[int, int]:
+        """How far each segment is written, oldest first."""
+        return {number: self._segments[number].size for number in sorted(self._segments)}
 
     def size_of(self, segment: int) -> int:
         return self._segments[segment].size
@@ -293,12 +309,7 @@ class Journal:
             self._break(f"a partial record in {segment.path.name} could not be cut off ({problem.strerror})")
 
     def _refused(self, problem: OSError) -> JournalError:
-        if is_full(problem):
-            return DiskFullError(
-                f"no room for the next record in {self.directory} ({problem.strerror}). Nothing was lost; "
-                "free some space there and it goes on"
-            )
-        return JournalError(f"cannot write to {self.directory}: {problem.strerror}. Nothing was lost; check the disk")
+        return refusal_of(problem, self.directory)
 
     # Durability
 
@@ -375,3 +386,20 @@ class Journal:
             self._files.close(self._lock)
             self._lock = None
         self._broken = self._broken or "it was closed"
+
+
+class JournalSegments:
+    """The segments of a journal as others see them: how far they are written, and what was."""
+
+    def __init__(self, journal: Journal, lock: AbstractContextManager[Any]) -> None:
+        """`lock` is held by those who append."""
+        self._journal, self._lock = journal, lock
+
+    def extents(self) -> tuple[int, dict[int, int]]:
+        """The number of the next record, and how far each segment is written."""
+        with self._lock:
+            return self._journal.next_number, self._journal.extents
+
+    def read(self, segment: int, offset: int, length: int) -> pa.Buffer:
+        """Bytes of a segment as they were written."""
+        return self._journal.read(Place(segment, offset, length, 0), verify=False)

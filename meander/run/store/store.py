@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from meander.model.clock import wall_clock_ms
-from meander.model.ids import FragmentId
+from meander.model.ids import ChannelId, FragmentId
 from meander.model.locks import reentrant_lock
 from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
@@ -25,7 +25,7 @@ from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Place
 from meander.run.store.incarnations import next_number
-from meander.run.store.journal import Durability, FrameKind, Journal, JournalError
+from meander.run.store.journal import Durability, FrameKind, Journal, JournalError, JournalSegments
 from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError
 from meander.run.store.snapshot import SnapshotDraft, load, program
@@ -96,6 +96,14 @@ class Store:
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
         self._snapshot_problem: str | None = None
+        self.segments = JournalSegments(journal, self.lock)
+        """What replicas follow."""
+        self.throttle: Callable[[], None] = lambda: None
+        """Returns when more may be taken in from outside: replicas may have to catch up first."""
+        self.released: Callable[[ChannelId, int], int] = lambda channel, end: end
+        """How much of a channel that ends somewhere may leave this host: what its replicas have, if it has some."""
+        self.processed: Callable[[ChannelId, int], int] = lambda channel, head: head
+        """How far a sender elsewhere may forget what was processed here up to a position."""
         self._told_incarnation = 0
         """The newest one that the journal has."""
 
