@@ -20,9 +20,8 @@ from meander.coordinator.replicas.lost import lost_with_nodes, what_is_known
 from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
-from meander.reconfigure.agent.positions import ChannelPosition, positions_of
 from meander.reconfigure.driver.driver import Driver
-from meander.reconfigure.replicas.lost_site import LostSite
+from meander.reconfigure.replicas.lost_site import ChannelPosition, LostSite, positions_of
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.flight.proof import HOME

@@ -12,7 +12,6 @@ from meander.model.ids import ChannelId, OperatorId
 from meander.reconfigure.agent.access import Access
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.peers import PeerDirectory
-from meander.reconfigure.agent.positions import positions_of
 from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import MESSAGES, Effect
@@ -58,7 +57,6 @@ class AgentRequestHandler:
             "resume": lambda told: resume(
                 agent.host, told.get("name"), [OperatorId(o) for o in told.get("operators", ())]
             ),
-            "positions": lambda told: positions_of(agent.host.store, told["channels"]),
             "replicate": replication.configure,
             **(orders or {}),
         }

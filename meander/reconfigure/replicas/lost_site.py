@@ -6,18 +6,41 @@ What comes of it is an ordinary store, so that operators leave it, and end, by o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.effect import starts
-from meander.reconfigure.agent.positions import ChannelPosition
 from meander.reconfigure.messages import Effect, Positions, Prepare
 from meander.reconfigure.part import Part
 from meander.run.channels.base import ChannelSpec
 from meander.run.host import Host
 from meander.run.store.commit import Commit
+from meander.run.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPosition:
+    """What is kept of one channel at one of its ends."""
+
+    start: int
+    end: int
+    consumed_ms: int
+    """The watermark before the start."""
+    told_ms: int
+    """The watermark before the end."""
+
+
+def positions_of(store: Store, channels: Iterable[int]) -> dict[str, list[int]]:
+    """The positions of those channels that are here, for another process."""
+    exchange, known = store.exchange, set(store.exchange.channels())
+    found: dict[str, list[int]] = {}
+    for channel in (ChannelId(int(c)) for c in channels):
+        if channel in known:
+            marks = int(exchange.watermarks([channel])[0]), int(exchange.told([channel])[0])
+            found[str(channel)] = [exchange.start(channel), exchange.tail(channel), *marks]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
 from meander.reconfigure.endpoint import ListenOptions
-from meander.reconfigure.replicas.lost_site import LostSite
+from meander.reconfigure.replicas.lost_site import LostSite, positions_of
 from meander.reconfigure.replicas.pull import ReplicaPull
 from meander.reconfigure.replicas.stand_in import StandIn
 from meander.run.channels.flight.client import FlightClient
@@ -60,6 +60,7 @@ class Replicas:
             "keep": lambda told: self.keep(told["replicas"]),
             "stand_in": lambda told: {"address": self.stand_in(str(told["site"]), int(told["term"]), str(told["key"]))},
             "stand_down": lambda told: self.stand_down(str(told["site"])),
+            "positions": lambda told: positions_of(self._store, told["channels"]),
         }
 
     def recover(self) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from meander.membership.fence import Fence
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
+from meander.reconfigure.replicas.lost_site import positions_of
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.execution.runner import Runner
 from meander.run.host import Host, HostOptions
@@ -48,7 +49,8 @@ class StandIn:
             take_up(host)
             agent.recover()
             host.start()
-            endpoint.open(Fence(directory / "fence.json"), facts=self._facts)
+            asked = {"positions": lambda told: positions_of(host.store, told["channels"])}
+            endpoint.open(Fence(directory / "fence.json"), facts=self._facts, orders=asked)
             agent.refresh()
         except BaseException:
             self.stop()
