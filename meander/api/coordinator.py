@@ -48,8 +48,6 @@ from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host, HostOptions
 from meander.run.rebinding.options import rebinding_by
 from meander.run.session import own_session, start_session
-from meander.run.store.journal import Durability, durability_by
-from meander.run.store.store import StoreOptions
 
 _log = logging.getLogger(__name__)
 WARM_UP_S = 60.0
@@ -119,11 +117,9 @@ class Coordinator:
             options.slots,
             rebinding=rebinding_by(options.rebinding, options.slots),
             idle_timeout_ms=world.resilience.idle_timeout_ms,
-            store=StoreOptions(durability_by(options.durability)),
-        )
+        ).surviving(options.durability)
         self._host = Host.open(host_options, self._spark)
-        durable = host_options.store.durability is Durability.DISK
-        around = Surroundings(self.home.results, self.home.host, durable)
+        around = Surroundings(self.home.results, self.home.host, host_options.durable)
         self._parts = assemble(
             self._host, world, self.home.ledger, around, self.hub, options, self.membership_service.epoch, self._join
         )
