@@ -229,6 +229,30 @@ class Demands(Input):
     )
 
 
+class Producers(BaseModel):
+    stream: str
+    nodes: list[str]
+
+
+class Pair(BaseModel):
+    left: str = Field(description="The node of a producer of the left stream.")
+    right: str
+    has_room: bool = Field(True, description="Whether a node has room for it; it is tried again while none has.")
+
+
+class JoinMatrix(BaseModel):
+    query: str
+    left: Producers
+    right: Producers
+    pairs: list[Pair]
+
+
+class Pairs(Input):
+    pairs: list[Annotated[list[Name], Field(min_length=2, max_length=2)]] = Field(
+        max_length=100_000, description="All pairs of producers that join, left and right.", examples=[[["s0", "s2"]]]
+    )
+
+
 class Switch(Input):
     mechanism: Name
     protocol: Name | None = Field(None, description="How it moves; left out: as the query's adaptation settings say.")

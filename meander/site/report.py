@@ -9,6 +9,7 @@ from meander.membership.protocol import SiteMeasures
 from meander.reconfigure.agent.agent import Agent
 from meander.run.reporting.backlog import Backlog, read_counters
 from meander.run.reporting.host_report import HostReport
+from meander.run.reporting.memories import memory_rows
 from meander.run.reporting.paused import MOST_FACTS, failed_facts
 
 MOST_PROBLEMS = 10
@@ -24,7 +25,7 @@ class SiteReport:
     def measures(self) -> SiteMeasures:
         """The content of a heartbeat."""
         flows = self._backlog.read(int(time.monotonic() * 1000), read_counters(self._host.store.exchange))
-        report = HostReport.of(self._host.status(), flows, self._host.ingest_channels)
+        report = HostReport.of(self._host.status(), flows, self._host.ingest_channels, memory_rows(self._host))
         return SiteMeasures(host={**self.facts(), **report.as_json()})
 
     def facts(self) -> dict[str, Any]:
