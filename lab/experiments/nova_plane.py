@@ -273,7 +273,7 @@ class Plane:
         self.host.warm_up()
         streams = self.loop.catalog.streams.values()
         self.ingest = Ingest(
-            self.host.store, streams, self.host.ingest_channels, clock=self.clock_ms, sources=self.recordings
+            self.host.store, streams, self.host.feeding.channels, clock=self.clock_ms, sources=self.recordings
         )
         self.ingest.open()
 
@@ -299,7 +299,7 @@ class Plane:
     def end(self) -> Comparison:
         """Lets everything pass that waits, and compares."""
         self.paced.pace({}, {})
-        channels = [c for readers in self.host.ingest_channels.values() for c in readers]
+        channels = [c for readers in self.host.feeding.channels.values() for c in readers]
         self.ingest = None
         self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
         quiet = 0

@@ -98,7 +98,7 @@ class Coordinator:
         parts.settle()
         parts.core.carry_on()
         sources = {name: self.options.source_of(s, parts.around) for name, s in self.world.streams.items()}
-        host.feed(self.world.streams.values(), parts.around, sources)
+        host.feeding.begin(self.world.streams.values(), parts.around, sources)
         _settle_memory()
         parts.core.start()
         parts.measuring.start()

@@ -110,6 +110,9 @@ COMMANDS: tuple[CommandEntry, ...] = (
         "changes",
         "Try failed parts that are paused again, such as a stream with too many malformed rows; `status` names them.",
     ),
+    _entry(
+        COORDINATOR, "predict", "predict", "Show where mobile nodes are expected to go, and what is prepared for that."
+    ),
     _entry(COORDINATOR, "node", "node", "Remove nodes, and bring them back as they were."),
     _entry(
         COORDINATOR,

@@ -107,7 +107,7 @@ class Applicator:
             case LinkRemoved(source=a, target=b, directed=directed):
                 ends = topology.id(a), topology.id(b)
                 pairs = [ends] if directed else [ends, ends[::-1]]
-                arcs = [arc for pair in pairs if (arc := topology.arc(*pair)) is not None]
+                arcs = [arc for pair in pairs if (arc := topology.adjacency.between(*pair)) is not None]
                 self._break_arcs(arcs, f"link {a} to {b} removed")
                 topology.disconnect(arcs)
             case CapacityChanged(node=name, slots=slots, capacity_tps=tps, memory_mb=memory):
@@ -133,7 +133,7 @@ class Applicator:
 
     def _remove_node(self, node: NodeId, cause: str) -> None:
         topology = self.catalog.topology
-        self._break_arcs((*topology.arcs_from(node), *topology.arcs_to(node)), cause)
+        self._break_arcs((*topology.adjacency.leaving(node), *topology.adjacency.entering(node)), cause)
         self._invalidate(self.catalog.on_node.get(node, ()), cause)
         topology.remove_node(node)
 

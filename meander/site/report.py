@@ -25,7 +25,7 @@ class SiteReport:
     def measures(self) -> SiteMeasures:
         """The content of a heartbeat."""
         flows = self._backlog.read(int(time.monotonic() * 1000), read_counters(self._host.store.exchange))
-        report = HostReport.of(self._host.status(), flows, self._host.ingest_channels, memory_rows(self._host))
+        report = HostReport.of(self._host.status(), flows, self._host.feeding.channels, memory_rows(self._host))
         return SiteMeasures(host={**self.facts(), **report.as_json()})
 
     def facts(self) -> dict[str, Any]:

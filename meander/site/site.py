@@ -202,6 +202,7 @@ class Site(MembershipListener):
         while not self._ended.wait(TICK_S):
             try:
                 streams.deliver()
+                self.agent.tidy()
             except Exception:
                 _log.exception("keeping delivery in step failed; it is tried again")
 

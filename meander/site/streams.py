@@ -49,10 +49,10 @@ class SiteStreams:
             self._sinks = {name: from_plain(sink) for name, sink in told.sinks.items()}
             streams: dict[str, Stream] = {name: from_plain(stream) for name, stream in told.streams.items()}
             self._streams = {name: s for name, s in streams.items() if self._nodes & set(s.nodes)}
-            if self._host.ingest is None:
+            if self._host.feeding.ingest is None:
                 self._fed = self._streams
                 sources = {name: source_for(s, self._around) for name, s in self._streams.items()}
-                self._host.feed(self._streams.values(), self._around, sources)
+                self._host.feeding.begin(self._streams.values(), self._around, sources)
         self.deliver()
 
     def deliver(self) -> None:

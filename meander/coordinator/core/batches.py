@@ -141,8 +141,8 @@ class Batches:
         node = topology.find(name)
         if node is None:
             return []
-        ends = [topology.arcs.tip[a] for a in topology.arcs_from(node)]
-        ends += [topology.arcs.tail[a] for a in topology.arcs_to(node)]
+        ends = [topology.arcs.tip[a] for a in topology.adjacency.leaving(node)]
+        ends += [topology.arcs.tail[a] for a in topology.adjacency.entering(node)]
         return [topology.name(NodeId(int(n))) for n in ends]
 
     def _note(self, events: Iterable[ChangeEvent], texts: Mapping[QueryId, str]) -> None:

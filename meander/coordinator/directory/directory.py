@@ -30,6 +30,7 @@ KNOWN: dict[str, type] = {
     "port": int,
     "mechanism": str,
     "protocol": str,
+    "state": str,
     "amenders": int,
     "adapt": bool,
     "slots": int,
@@ -43,6 +44,7 @@ KNOWN: dict[str, type] = {
     "rpc_address": str,
     "broker": str,
     "broker_settings": str,
+    "prediction": dict,
     "session_timeout": str,
     "adaptation": dict,
 }
@@ -104,7 +106,8 @@ def written_settings(home: CoordinatorDirectory) -> dict[str, Any]:
         if key not in KNOWN:
             raise unknown("setting", key, KNOWN).at(str(home.settings))
         if type(value) is not KNOWN[key]:
-            raise InputError(f"{key} must be a {KNOWN[key].__name__}, not {value!r}", str(home.settings))
+            kind = "table" if KNOWN[key] is dict else KNOWN[key].__name__
+            raise InputError(f"{key} must be a {kind}, not {value!r}", str(home.settings))
     return found
 
 

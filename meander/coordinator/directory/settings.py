@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from meander.adapt.mobility.settings import PredictionSettings
 from meander.adapt.steering import SETTINGS as ADAPTATION
 from meander.adapt.steering import AdaptationPolicy
 from meander.coordinator.directory.directory import CoordinatorDirectory, written_settings
@@ -19,6 +20,7 @@ SETTINGS = """\
 # port = 8420
 # mechanism = "by_demands"  # what places queries at first: by_demands, or one of `meander place --help`
 # protocol = "isqd"       # how changes are deployed
+# state = "migration_query" # how state moves: migration_query, stop_and_copy, store_and_forward, replay
 # amenders = 1            # threads that place at the same time; left out: one per core, where the mechanism can use it
 # adapt = true            # switch a query's mechanism when its demands are not met
 # slots = 1               # streaming queries that share the work
@@ -41,6 +43,16 @@ SETTINGS = """\
 # [adaptation]
 """
 SETTINGS += "".join(f"# {s.name} = {json.dumps(s.default)}  # {s.about}\n" for s in ADAPTATION)
+SETTINGS += """
+# Where mobile nodes go next: state is sent there before they move; docs/concepts/prediction.md says how.
+# [prediction]
+# mode = "off"            # markov: learned from their moves; timetable: from a file
+# timetable = "..."       # lines of node,time,attachment; a time is 2026-05-01T08:00:00Z, or 08:00:00 for every day
+# min_probability = 0.6   # less likely moves are not prepared for
+# max_bytes = "64MB"      # state that waits at one node for moves that may never be
+# lead = "20s"            # how long before a move its preparation begins
+# keep = "60s"            # how long it is kept beyond the moment at which the move was expected
+"""
 
 
 def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
@@ -49,6 +61,8 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
     try:
         check_amenders(found.get("amenders"))
         check_adaptation(found.get("adaptation", {}))
+        if "prediction" in found:
+            found["prediction"] = PredictionSettings.of(found["prediction"], home.directory)
     except InputError as error:
         raise error.at(str(home.settings)) from None
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meander.coordinator.prediction.prediction import PredictionOutcome
 from meander.coordinator.problems import not_found
 from meander.coordinator.service.service import Service
 from meander.model.demands import Metric
@@ -31,6 +32,14 @@ def placements(service: Service) -> list[dict[str, Any]]:
     keys = ("label", "kind", "queries", "node", "pinned", "why")
     found = service.views.operators.values()
     return [{"operator": each["id"], **{key: each[key] for key in keys}} for each in found]
+
+
+def predictions(service: Service) -> dict[str, Any]:
+    """Mobile nodes with their expected moves; none where nothing is predicted."""
+    prediction = service.core.prediction
+    outcomes = {outcome.value: 0 for outcome in PredictionOutcome}
+    nothing = {"mode": "off", "outcomes": outcomes, "used_bytes": 0, "wasted_bytes": 0, "trials": 0, "trial_s": 0.0}
+    return {**nothing, "nodes": []} if prediction is None else prediction.shown
 
 
 def mechanisms() -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from meander.model.errors import InputError, unknown
 from meander.model.resilience import Resilience, check_detour
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.elements import UNLIMITED, NodeKind
-from meander.model.topology.graph import Topology
+from meander.model.topology.graph import Topology, topology_of_columns
 from meander.model.units import duration_ms, size_bytes
 
 DEFAULT_SLOTS: Mapping[NodeKind, int] = MappingProxyType({NodeKind.SENSOR: 4, NodeKind.EDGE: 16, NodeKind.CLOUD: 256})
@@ -225,7 +225,7 @@ def _topology(nodes: _NodeLists, entries: list[YamlRow]) -> Topology:
     arcs = np.r_[forth, np.array(back, dtype=np.int64)]
     tail_column, tip_column = np.array(tails, dtype=np.int32), np.array(tips, dtype=np.int32)
     with np.errstate(over="ignore"):
-        return Topology.of_columns(
+        return topology_of_columns(
             list(nodes.index),
             np.array(nodes.kind, dtype=np.uint8),
             np.array(nodes.slots, dtype=np.int32),

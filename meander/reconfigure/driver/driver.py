@@ -28,7 +28,7 @@ from meander.reconfigure.driver.outbox import Outbox
 from meander.reconfigure.driver.participants import Known, Participants
 from meander.reconfigure.driver.progress import Phase, Progress
 from meander.reconfigure.driver.remote_records import recorded, remote_records
-from meander.reconfigure.driver.transport import InProcess, Network
+from meander.reconfigure.driver.transport import InProcess, Network, Transport
 from meander.reconfigure.messages import Abort, Effect, ForkAt, Positions, Reroute
 from meander.reconfigure.outcome import ReconfigurationOutcome, never_begun
 from meander.reconfigure.paths import Paths
@@ -108,6 +108,11 @@ class Driver:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def transport(self) -> Transport:
+        """How the agents of hosts are reached."""
+        return self._requests.transport
+
     def use_paths(self, paths: Paths) -> None:
         """Lets state and tuples take these paths from now on."""
         self.agent.paths = paths
@@ -182,6 +187,7 @@ class Driver:
         if self.agent.backup is not None:
             self.agent.backup.tick()
         self.agent.failover.let_back({})
+        self.agent.tidy()
         self._go_on()
         if self._outbox is not None:
             assert self._pool is not None

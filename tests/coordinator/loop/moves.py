@@ -113,7 +113,10 @@ class Moves:
         ends = topology.find(link.source), topology.find(link.target)
         if ends[0] is None or ends[1] is None:
             return []
-        there, back = topology.arc(ends[0], ends[1]) is not None, topology.arc(ends[1], ends[0]) is not None
+        there, back = (
+            topology.adjacency.between(ends[0], ends[1]) is not None,
+            topology.adjacency.between(ends[1], ends[0]) is not None,
+        )
         if link.directed:
             return [] if there else [LinkAdded(0, link)]
         if not there and not back:

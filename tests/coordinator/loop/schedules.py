@@ -346,7 +346,7 @@ def leftovers(world: LoopWorld) -> list[str]:
         "fragments on the host": host.routing.fragments,
         "channels in the store": host.store.exchange.channels(),
         "state": host.store.state.fragments(),
-        "streams that are fed": host.ingest_channels,
+        "streams that are fed": host.feeding.channels,
         "what ran": catalog.plan.former,
         "records of fragments": host.store.records(FragmentRecord),
         "records of channels": host.store.records(ChannelRecord),

@@ -180,12 +180,12 @@ class LoopWorld:
         before = self.reached.get((stream, node), BEGIN)
         newest = self.reached[stream, node] = max(before, int(np.max(table.column("ts").to_numpy())))
         hidden = with_hidden(table, "ts", 0, before)
-        channels = self.host.ingest_channels.get((stream, node), ())
+        channels = self.host.feeding.channels.get((stream, node), ())
         self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, newest) for c in channels)))
 
     def end_streams(self) -> None:
         """Time goes to its end, so that every window closes."""
-        channels = [c for readers in self.host.ingest_channels.values() for c in readers]
+        channels = [c for readers in self.host.feeding.channels.values() for c in readers]
         self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
 
     def step(self, slot: int | None = None) -> None:

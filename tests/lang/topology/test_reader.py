@@ -147,7 +147,10 @@ def contents_strategy(draw: st.DrawFn) -> TopologyFile:
     topology = Topology.of(nodes, [])
     for a, b in draw(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=8)):
         directed = draw(st.booleans())
-        taken = topology.arc(topology.id(a), topology.id(b)), topology.arc(topology.id(b), topology.id(a))
+        taken = (
+            topology.adjacency.between(topology.id(a), topology.id(b)),
+            topology.adjacency.between(topology.id(b), topology.id(a)),
+        )
         if a != b and taken[0] is None and (directed or taken[1] is None):
             topology.add_link(Link(a, b, draw(AMOUNT), draw(AMOUNT), directed))
     streams = {}

@@ -218,7 +218,7 @@ class SpreadPlane(MovingPlane):
         self.reached[stream, node] = max(before, newest)
         self.entered[stream].append(table.append_column(PRODUCER, pa.array([node] * len(table), pa.string())))
         mark = None if self.reached[stream, node] == BEGIN else self.reached[stream, node]
-        channels = host.ingest_channels.get((stream, node), ())
+        channels = host.feeding.channels.get((stream, node), ())
         host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, mark) for c in channels)))
 
     def step(self, slot: int | None = None, only: str | None = None) -> None:
@@ -231,7 +231,7 @@ class SpreadPlane(MovingPlane):
     def finish(self) -> None:
         """Ends all streams; goes on until nothing is left to do anywhere."""
         for host in self.hosts.values():
-            channels = [c for readers in host.ingest_channels.values() for c in readers]
+            channels = [c for readers in host.feeding.channels.values() for c in readers]
             host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
         self.until(self.is_quiet)
 

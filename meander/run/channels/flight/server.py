@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class StateRequest:
     """The export that the site has already."""
     first: int = 0
     """The first chunk that is missing."""
+    most_bytes: float = math.inf
+    """More than that is not wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         try:
             after, first = wanted.get("after"), int(wanted.get("from", 0))
             place, is_ahead = int(wanted["handover"]), bool(wanted.get("ahead", False))
-            asked = StateRequest(int(wanted["state"]), place, is_ahead, None if after is None else int(after), first)
+            asked = StateRequest(
+                int(wanted["state"]),
+                place,
+                is_ahead,
+                None if after is None else int(after),
+                first,
+                float(wanted.get("most", math.inf)),
+            )
             answer = self._handler.state(reader, via, asked)
         except InputError as error:
             raise self._refused(via, str(error)) from None
