@@ -61,6 +61,10 @@ class Node(BaseModel):
     alive: bool = Field(description="False for a node that left.")
     mobile: bool
     capacity_tps: float | None = Field(None, description="Tuples a second it can take; left out when unlimited.")
+    power_w: float | None = Field(
+        None, description="Watts that it draws while it runs something; left out when unknown."
+    )
+    price_per_h: float | None = Field(None, description="What an hour costs in which it does, if known.")
     x: float | None = Field(None, description="Longitude.")
     y: float | None = Field(None, description="Latitude.")
     comes_back_with: list[Link] | None = Field(None, description="Of a node that left: the links that it had.")

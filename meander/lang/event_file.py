@@ -77,7 +77,18 @@ _TYPES: dict[str, tuple[type, ...]] = {
     ),
     **dict.fromkeys(("at_ms", "slots", "operator"), (int,)),
     **dict.fromkeys(
-        ("capacity_tps", "memory_mb", "latency_ms", "bandwidth_mbps", "rate_tps", "lon", "lat"), (int, float)
+        (
+            "capacity_tps",
+            "memory_mb",
+            "latency_ms",
+            "bandwidth_mbps",
+            "rate_tps",
+            "lon",
+            "lat",
+            "power_w",
+            "price_per_h",
+        ),
+        (int, float),
     ),
     **dict.fromkeys(("mobile", "directed"), (bool,)),
     **dict.fromkeys(("demands", "pairs"), (list,)),
