@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import click
 import typer
 
+from meander.adapt.steering import SETTINGS
 from meander.api import ABOUT, BASE, make_app
 from meander.cli.main import app
 from meander.coordinator.change_reader import ChangeReader
@@ -163,7 +165,38 @@ def _plain(text: str | None) -> str:
     return re.sub(r"\s+", " ", (text or "").replace("|", "\\|")).strip()
 
 
-REFERENCES = {"http.md": http_reference, "cli.md": cli_reference}
+def settings_reference() -> str:
+    """The settings of the adaptation loop, with the values that apply."""
+    rows = [
+        f"| `{s.name}` | `{_written(s.default)}` | {s.about} | {s.allowed} | {'yes' if s.one_query else 'no'} |"
+        for s in SETTINGS
+    ]
+    return "\n".join(
+        [
+            "# Settings of adaptation",
+            "",
+            MADE,
+            "",
+            "In the section `[adaptation]` of `meander.toml` for all queries, in `[adaptation.queries.NAME]` for one.",
+            "What is set at run time with `meander adapt set` or over HTTP (`PATCH /adaptation`,",
+            "`PATCH /queries/{query}/adaptation`) wins and is kept across restarts. `meander adapt show` says what",
+            "applies, and where it comes from. What they mean:",
+            "[adaptation](../concepts/adaptation.md#settings).",
+            "",
+            "| setting | default | what it is | allowed | one query |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _written(value: object) -> str:
+    """A default as it is written in the settings file."""
+    return re.sub(r"\.0\b", "", json.dumps(value))
+
+
+REFERENCES = {"http.md": http_reference, "cli.md": cli_reference, "adaptation.md": settings_reference}
 
 if __name__ == "__main__":
     for name, made in REFERENCES.items():

@@ -39,7 +39,13 @@ ABLE = 1 / 3
 ROUNDS_MET = {Metric.LATENCY: 0.95, Metric.NETWORK_USAGE: 0.95, Metric.OVERHEAD: 1.0}
 """In how many rounds of its environment. Placing is rare and must fit into the bound on overhead too."""
 SETTINGS = AdaptationSettings(
-    stay_ms=3 * MINUTE_MS, period_ms=20 * MINUTE_MS, violated_rounds=1, retry_ms=2 * MINUTE_MS
+    stay_ms=3 * MINUTE_MS,
+    period_ms=20 * MINUTE_MS,
+    violated_rounds=1,
+    retry_ms=2 * MINUTE_MS,
+    longest_retry_ms=30 * MINUTE_MS,
+    quarantine_ms=10 * MINUTE_MS,
+    try_early=True,
 )
 AGAIN_EVERY_MS = 30 * MINUTE_MS
 WINDOW = {m.metric: m for m in MONITORS}

@@ -24,7 +24,7 @@ from meander.reconfigure.state.pull import StatePull
 from meander.reconfigure.state.transfer import Export
 from meander.run.channels.flight.client import FlightClient
 from meander.run.channels.flight.proof import PeerAddress, key_of, proof
-from meander.run.channels.flight.server import Chunks, FlightServer, PullRequest
+from meander.run.channels.flight.server import FlightServer, PullRequest, StateAnswer, StateRequest
 from meander.run.store.commit import Commit, StateAppend
 from meander.run.store.store import Store, StoreOptions
 
@@ -60,12 +60,13 @@ class Stop:
     def is_given_away(self, channel: ChannelId) -> bool:
         return False
 
-    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
+    def state(self, reader: str, via: str, asked: StateRequest) -> StateAnswer:
         if self._state is None:
             raise InputError(f"{self.name!r} has no state")
-        if number not in self._exports:
-            self._exports = {number: Export(self._state, FRAGMENT, operators=KEYS)}
-        return self._exports[number], KEYS, self._exports[number].digest
+        if asked.number not in self._exports:
+            self._exports = {asked.number: Export(self._state, FRAGMENT, operators=KEYS)}
+        export = self._exports[asked.number]
+        return StateAnswer(export, KEYS, export.digest)
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         raise InputError("a stop takes no orders")

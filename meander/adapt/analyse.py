@@ -60,9 +60,15 @@ def facts_at(
 
 
 def levels_of(
-    environment: Iterable[EnvironmentMonitor], facts: Mapping[Fact, float], before: Mapping[Fact, int]
+    environment: Iterable[EnvironmentMonitor],
+    facts: Mapping[Fact, float],
+    before: Mapping[Fact, int],
+    borders: Mapping[Fact, tuple[float, ...]],
 ) -> dict[Fact, int]:
-    """The level of each fact. A value near a border stays on the side where it was."""
+    """The level of each fact. A value near a border stays on the side where it was.
+
+    Facts without borders in the settings have those of their monitor.
+    """
     found: dict[Fact, int] = {}
     for monitor in environment:
         value = facts.get(monitor.fact)
@@ -70,7 +76,7 @@ def levels_of(
             continue
         was = before.get(monitor.fact)
         level = 0
-        for number, border in enumerate(monitor.levels, 1):
+        for number, border in enumerate(borders.get(monitor.fact, monitor.levels), 1):
             slack = 0.0 if was is None else SLACK if was < number else -SLACK
             level = number if value >= border * (1 + slack) else level
         found[monitor.fact] = level

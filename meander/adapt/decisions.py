@@ -18,11 +18,13 @@ class Trigger(Enum):
     PERIODIC = "periodic"
     TRANSITION = "transition ended"
     ASKED = "asked for"
+    SUBMITTED = "submitted"
 
 
 class DecisionAction(Enum):
     """The action of a decision."""
 
+    BEGIN = "begin"
     SWITCH = "switch"
     KEEP = "keep"
     WAIT = "wait"
@@ -44,6 +46,8 @@ class Transition:
     """Operators whose node changes; the others are not to be touched."""
     also: frozenset[QueryId] = frozenset()
     """Queries that share operators with it, and must not change at the same time."""
+    protocol: str = ""
+    """How operators move; empty for the usual protocol of its executor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class Watched:
     since_ms: int
     """The time at which the mechanism began to run."""
     demands: tuple[Demand, ...] = ()
+    has_results: bool = False
+    """Whether it has given a result since it was watched."""
     fitness: Fitness = field(default_factory=Fitness)
     active: tuple[Demand, ...] | None = None
     """The demands that applied in the last round."""
@@ -53,6 +55,10 @@ class Watched:
     """By metric and mechanism, how much more was read than predicted in the present environment."""
     seen: dict[str, dict[Metric, float]] = field(default_factory=dict)
     """By mechanism, the last readings in the present environment."""
+    why: str = ""
+    """The reason why it has its mechanism."""
+    hopes: str = ""
+    """The reason of the transition that runs, or ran last."""
     told: tuple[str, str] = ("", "")
     """The last decision that was logged, so that it is not repeated every round."""
 

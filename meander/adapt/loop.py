@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, unsettled, violated
+from meander.adapt.beginning import Beginning
 from meander.adapt.decisions import Decision, DecisionAction, TransitionOutcome, Trigger
 from meander.adapt.foresight import Foresight
 from meander.adapt.history import MeasureHistory
@@ -21,9 +22,8 @@ from meander.adapt.monitors import ENVIRONMENT, MONITORS
 from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
 from meander.adapt.plan import Planner, PlanningCase
 from meander.adapt.selection.base import Selector
-from meander.adapt.selection.ranking import LinearRanking
-from meander.adapt.selection.requirement import by_requirement
 from meander.adapt.settings import AdaptationSettings
+from meander.adapt.steering import AdaptationPolicy
 from meander.model.conditions import Facts
 from meander.model.demands import Demand, Metric, check_consistent
 from meander.model.errors import InputError, unknown
@@ -41,15 +41,18 @@ class AdaptationLoop:
         *,
         selector: Selector | None = None,
         settings: AdaptationSettings | None = None,
+        policy: AdaptationPolicy | None = None,
         knowledge: Knowledge | None = None,
         monitors: Sequence[Monitor] = MONITORS,
         environment: Sequence[EnvironmentMonitor] = ENVIRONMENT,
         seed: int = 0,
     ) -> None:
+        """`policy` has the settings of every query; `settings` are the same for all. `selector` wins over theirs."""
         self.foresight, self.seed = foresight, seed
-        self.settings, self.knowledge = settings or AdaptationSettings(), knowledge or Knowledge()
+        self.policy = policy or AdaptationPolicy(settings or AdaptationSettings())
+        self.knowledge = knowledge or Knowledge()
         self.monitors, self.environment = {m.metric: m for m in monitors}, tuple(environment)
-        self.planner = Planner(foresight, selector or LinearRanking(), self.settings, self.knowledge)
+        self.planner = Planner(foresight, self.knowledge, selector)
         windows = [m.window_ms for m in monitors] + [m.window_ms for m in environment]
         self.history = MeasureHistory(max(windows, default=1))
         self._watching: dict[QueryId, None] = {}
@@ -70,6 +73,21 @@ class AdaptationLoop:
         self.knowledge.queries[query] = known
         self._watching[query] = None
 
+    def begin(self, now_ms: int, query: QueryId, choice: Beginning) -> Decision:
+        """The mechanism that a query begins with, as it was chosen."""
+        watched = self._watched(query)
+        watched.mechanism, watched.why = choice.mechanism, choice.reason
+        forecasts = {n: {m.value: v for m, v in values.items()} for n, values in choice.forecasts.items()}
+        return Decision(
+            now_ms,
+            query,
+            Trigger.SUBMITTED,
+            DecisionAction.BEGIN,
+            choice.mechanism,
+            choice.reason,
+            forecasts=forecasts,
+        )
+
     def change_demands(self, query: QueryId, demands: Sequence[Demand]) -> None:
         """New demands; they are looked at in the next round."""
         check_consistent(demands)
@@ -81,16 +99,6 @@ class AdaptationLoop:
         """The query ended."""
         self._watched(query)
         del self._watching[query], self.knowledge.queries[query]
-
-    def first_choice(self, query: QueryId, demands: Sequence[Demand]) -> str:
-        """The mechanism to begin with: what ran before, otherwise the one whose metadata match."""
-        usable = self.foresight.mechanisms(query)
-        known = self.knowledge.queries.get(query)
-        if known is not None and known.mechanism in usable:
-            return known.mechanism
-        if not usable:
-            raise InputError(f"no mechanism can take query {query!r}; add one that has no limit, such as bottom_up")
-        return by_requirement(usable, demands)[0]
 
     def _watched(self, query: QueryId) -> Watched:
         if query not in self._watching:
@@ -108,8 +116,13 @@ class AdaptationLoop:
         self.history.add(measures)
         self._held = {query: found.held for query, found in measures.queries.items() if found.held}
         self._late = {query: found.waits_for for query, found in measures.queries.items() if found.waits_for}
-        facts = facts_at(self.environment, self.history, now_ms, self.settings.zone)
-        knowledge.levels = levels_of(self.environment, facts, knowledge.levels)
+        for query in self._watching:
+            given = measures.queries.get(query)
+            if given is not None and any(given.results.values()):
+                knowledge.queries[query].has_results = True
+        settings = self.policy.of()
+        facts = facts_at(self.environment, self.history, now_ms, settings.zone)
+        knowledge.levels = levels_of(self.environment, facts, knowledge.levels, settings.levels)
         context, rng = context_of(knowledge.levels), Random(self.seed * 1_000_003 + knowledge.round)
         decisions = [self.ended(now_ms, query, outcome) for query, outcome in (outcomes or {}).items()]
         busy = {other: query for query in self._watching for other in self._shared(query)}
@@ -122,7 +135,7 @@ class AdaptationLoop:
             if reason:
                 case.watched.pending = case.trigger
                 decisions += self._told(case.watched, [self._decision(case, DecisionAction.WAIT, reason)])
-            elif planned == self.settings.plans_per_round:
+            elif planned == settings.plans_per_round:
                 case.watched.pending = case.trigger
             else:
                 planned += 1
@@ -142,24 +155,26 @@ class AdaptationLoop:
         watched.transition, former = None, watched.mechanism
         if outcome.done:
             watched.mechanism, watched.since_ms, watched.violated = transition.target, now_ms, 0
+            watched.why = watched.hopes
             self.knowledge.quarantines.pop((transition.target, query), None)
             cost = f"in {outcome.seconds:.2f} s with {outcome.bytes:,.0f} bytes"
             remark = f"; {outcome.reason}" if outcome.reason else ""
             action, reason = DecisionAction.ARRIVED, f"{transition.moves} operators moved {cost}{remark}"
         else:
-            self.knowledge.quarantine(transition.target, query, now_ms, self.settings.retry_ms, outcome.reason)
+            retry_ms = self.policy.of(query).retry_ms
+            self.knowledge.quarantine(transition.target, query, now_ms, retry_ms, outcome.reason)
             action, reason = DecisionAction.FAILED, f"{outcome.reason}; {former} keeps running"
         return Decision(now_ms, query, Trigger.TRANSITION, action, former, reason, transition.target)
 
     def broke(self, now_ms: int, mechanism: str, reason: str) -> None:
         """A mechanism broke outside of forecasts, as when the topology changed: it is not chosen for a time."""
-        self.knowledge.quarantine(mechanism, None, now_ms, self.settings.quarantine_ms, reason)
+        self.knowledge.quarantine(mechanism, None, now_ms, self.policy.of().quarantine_ms, reason)
 
     # ---------------------------------------------------------------- parts of a round
 
     def _case(self, query: QueryId, facts: Facts, context: str, now_ms: int) -> PlanningCase | None:
         """Monitors, learns and analyses; the case when there is a reason to plan."""
-        watched, settings = self.knowledge.queries[query], self.settings
+        watched, settings = self.knowledge.queries[query], self.policy.of(query)
         active = tuple(d for d in watched.demands if d.applies(facts))
         read = readings(self.monitors, self.history, query, watched.since_ms, [d.metric for d in active])
         waited = unsettled(self.monitors, self.history, query, watched.since_ms, read)
@@ -184,15 +199,19 @@ class AdaptationLoop:
         if trigger is None:
             return None
         excuse = self._held.get(query) or self._late.get(query, "")
+        if not excuse and Metric.FREQUENCY in excused:
+            excuse = "it has not given its first result yet"
         if any(demand.metric not in excused for demand in bad):
             excuse = ""
-        return PlanningCase(query, watched, trigger, active, read, context, now_ms, waited, excuse)
+        return PlanningCase(query, watched, trigger, active, read, context, now_ms, settings, waited, excuse)
 
     def _excused(self, query: QueryId, read: Iterable[Metric], waited: frozenset[Metric]) -> frozenset[Metric]:
         """Metrics whose values no mechanism is to blame for: nothing is learned from them."""
         if query in self._held:
             return frozenset(read)
-        return waited if query in self._late else frozenset()
+        found = waited if query in self._late else frozenset()
+        begins = not self.knowledge.queries[query].has_results and not self.policy.of(query).try_early
+        return found | {Metric.FREQUENCY} if begins else found
 
     def _shared(self, query: QueryId) -> frozenset[QueryId]:
         """Queries that must not change because this one does."""
@@ -208,17 +227,18 @@ class AdaptationLoop:
             return f"query {busy[case.query]}, with which it shares operators, is in a transition"
         if case.trigger is Trigger.VIOLATED and case.excuse:
             return f"another placement would not help: {case.excuse}"
-        if case.now_ms - watched.since_ms < self.settings.stay_ms:
-            return f"{watched.mechanism} has not run for {self.settings.stay_ms / 1000:g} s yet"
+        if case.now_ms - watched.since_ms < case.settings.stay_ms:
+            return f"{watched.mechanism} has not run for {case.settings.stay_ms / 1000:g} s yet"
         return ""
 
     def _note(self, case: PlanningCase, decision: Decision) -> None:
         """Records the effect of a decision on the next rounds."""
-        watched, settings = case.watched, self.settings
+        watched, settings = case.watched, case.settings
         watched.asked_ms = case.now_ms
         if decision.transition is not None:
             watched.transition = decision.transition
             watched.backoff_ms = watched.not_before_ms = 0
+            watched.hopes = decision.reason
         elif case.trigger is Trigger.VIOLATED:
             longer = max(settings.retry_ms, 2 * watched.backoff_ms)
             watched.backoff_ms = min(longer, settings.longest_retry_ms)

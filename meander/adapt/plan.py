@@ -7,7 +7,7 @@ be forecast to violate anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -15,6 +15,7 @@ from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigge
 from meander.adapt.foresight import Forecast, Foresight, Refusal
 from meander.adapt.knowledge import Knowledge, Watched
 from meander.adapt.options import ADDED, Correction, Hopeless, Option, chance, hopeless, resigned
+from meander.adapt.selection import selector_of
 from meander.adapt.selection.base import Candidate, Choice, Question, Selector, expected
 from meander.adapt.selection.requirement import by_requirement, prior
 from meander.adapt.settings import AdaptationSettings
@@ -34,6 +35,7 @@ class PlanningCase:
     read: dict[Metric, float]
     context: str
     now_ms: int
+    settings: AdaptationSettings
     unsettled: frozenset[Metric] = frozenset()
     """Metrics that are read from waiting tuples, not from results: the truth may be worse."""
     excuse: str = ""
@@ -47,25 +49,31 @@ class PlanningCase:
 class Planner:
     """Stateless apart from the knowledge it is given."""
 
-    def __init__(
-        self, foresight: Foresight, selector: Selector, settings: AdaptationSettings, knowledge: Knowledge
-    ) -> None:
-        self.foresight, self.selector = foresight, selector
-        self.settings, self.knowledge = settings, knowledge
+    def __init__(self, foresight: Foresight, knowledge: Knowledge, selector: Selector | None = None) -> None:
+        """With a selector, it chooses for all queries, whatever their settings."""
+        self.foresight, self.selector, self.knowledge = foresight, selector, knowledge
 
     def plan(self, case: PlanningCase, rng: Random) -> list[Decision]:
         """The decision comes last; mechanisms that were put into quarantine on the way come before it."""
         return _Plan(self, case).decide(rng)
 
 
+def usable(foresight: Foresight, query: QueryId, settings: AdaptationSettings) -> Mapping[str, Metadata]:
+    """The mechanisms that can take a query and may be chosen for it."""
+    known = foresight.mechanisms(query)
+    wanted = settings.mechanisms
+    return {name: metadata for name, metadata in known.items() if not wanted or name in wanted}
+
+
 class _Plan:
     """Planning one case."""
 
     def __init__(self, planner: Planner, case: PlanningCase) -> None:
-        self.case, self.foresight, self.selector = case, planner.foresight, planner.selector
-        self.settings, self.knowledge = planner.settings, planner.knowledge
+        self.case, self.foresight, self.settings = case, planner.foresight, case.settings
+        self.selector = planner.selector or selector_of(case.settings)
+        self.knowledge = planner.knowledge
         self.notes: list[Decision] = []
-        self.known = self.foresight.mechanisms(case.query)
+        self.known = usable(self.foresight, case.query, case.settings)
         self.cores = [demand.core for demand in case.active]
         self.correction = self._correction(self._predicted())
         self.options: dict[str, Option] = {}
@@ -75,7 +83,7 @@ class _Plan:
         case = self.case
         if not case.active:
             return [self._keep("nothing is demanded at this time")]
-        eager = case.trigger is not Trigger.PERIODIC
+        eager = case.trigger is not Trigger.PERIODIC or not case.watched.has_results  # nothing else speaks for it
         for name in by_requirement(self.known, case.active):
             self._consider(name, forecast=eager)
         if not self.options:
@@ -169,7 +177,9 @@ class _Plan:
         candidates = [
             resigned(self.options[n], self.without) if self.without else self.options[n].candidate for n in order
         ]
-        may_explore = self.case.trigger is Trigger.PERIODIC and not self.case.watched.infeasible
+        watched, settings = self.case.watched, self.settings
+        may_explore = self.case.trigger is Trigger.PERIODIC and not watched.infeasible
+        may_explore = may_explore and settings.exploration > 0 and (watched.has_results or settings.try_early)
         weights = [demand.weight for demand in self.case.active]
         return Question(candidates, weights, self.case.current, may_explore)
 
@@ -236,10 +246,16 @@ class _Plan:
     def _switch(self, target: str, forecast: Forecast, reason: str, exploring: bool) -> Decision:
         case = self.case
         transition = Transition(
-            case.query, case.current, target, dict(forecast.nodes), forecast.moves, self.foresight.sharing(case.query)
+            case.query,
+            case.current,
+            target,
+            dict(forecast.nodes),
+            forecast.moves,
+            self.foresight.sharing(case.query),
+            self.settings.protocol,
         )
         return self._decision(
-            DecisionAction.SWITCH, reason, target, None if self.settings.dry_run else transition, exploring
+            DecisionAction.SWITCH, reason, target, transition if self.settings.act else None, exploring
         )
 
     def _keep(self, reason: str) -> Decision:
@@ -265,7 +281,7 @@ class _Plan:
             target,
             transition,
             exploring,
-            self.settings.dry_run,
+            not self.settings.act,
             {metric.value: value for metric, value in case.read.items()},
             self._worth(self._question()) if self.options else {},
             values,

@@ -1,48 +1,63 @@
-"""The settings of the loop: its tolerance, its exploration and its caution."""
+"""The settings of the loop: how it chooses, its exploration, its tolerance and its caution."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from meander.model.errors import InputError
+from meander.adapt.monitors.churn import Churn
+from meander.adapt.monitors.mobility import Mobility
+from meander.adapt.monitors.workload import Workload
+from meander.model.conditions import Fact
+
+BY_DEMANDS = "by_demands"
+"""Instead of a first mechanism: it is chosen from the demands of each query."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptationSettings:
-    """All times in ms."""
+    """All times in ms. The names, values and checks for users are in `steering.SETTINGS`."""
 
-    stay_ms: int = 60_000
+    act: bool = True
+    """Whether decisions are carried out; otherwise they are only logged."""
+    first: str = BY_DEMANDS
+    """The mechanism that a query begins with."""
+    selector: str = "linear_ranking"
+    exploration: float = 0.05
+    """The share of periodic looks at which linear ranking draws a mechanism by rank; at 0 nothing is tried out."""
+    try_early: bool = False
+    """Whether another mechanism may be tried out before a query has given its first result."""
+    mechanisms: tuple[str, ...] = ()
+    """The mechanisms that may be chosen; empty for all."""
+    protocol: str = "mfgs_concurrent"
+    """The protocol of automatic transitions."""
+    stay_ms: int = 5_000
     """A mechanism stays at least this long, so that it can be judged and queries do not oscillate."""
-    period_ms: int = 300_000
+    period_ms: int = 30_000
     """The interval of planning a query when nothing happens."""
     violated_rounds: int = 2
     """Rounds in a row with a violated demand before something is done about it."""
     margin: float = 0.1
     """Hysteresis: the share of demands that a switch must be expected to win."""
-    retry_ms: int = 60_000
+    retry_ms: int = 5_000
     """After a violation that nothing can be done about, the time until the next try; doubles each time up to
     `longest_retry_ms`."""
-    longest_retry_ms: int = 1_800_000
-    quarantine_ms: int = 600_000
+    longest_retry_ms: int = 60_000
+    quarantine_ms: int = 60_000
     """A mechanism that raised or took too long is not asked for this time; doubles each time."""
+    churn_levels: tuple[float, ...] = Churn.levels
+    mobility_levels: tuple[float, ...] = Mobility.levels
+    workload_levels: tuple[float, ...] = Workload.levels
     plans_per_round: int = 50
     """Queries that are planned in one round, as planning may ask every mechanism."""
-    dry_run: bool = False
-    """Decide and log, but start nothing."""
     zone: str = "UTC"
     """The time zone of `hour` and `weekday` in conditions."""
 
-    def __post_init__(self) -> None:
-        for name in ("stay_ms", "period_ms", "retry_ms", "longest_retry_ms", "quarantine_ms"):
-            if getattr(self, name) <= 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("violated_rounds", "plans_per_round"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 <= self.margin < 1:
-            raise InputError(f"margin must lie between 0 and 1, not {self.margin}")
-        try:
-            ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError):
-            raise InputError(f"no time zone {self.zone!r}; write one such as UTC or Europe/Berlin") from None
+    @property
+    def levels(self) -> Mapping[Fact, tuple[float, ...]]:
+        """Values at which the environment counts as a different one."""
+        return {
+            Fact.CHURN: self.churn_levels,
+            Fact.MOBILITY: self.mobility_levels,
+            Fact.WORKLOAD: self.workload_levels,
+        }

@@ -170,6 +170,7 @@ class Query(BaseModel):
     )
     reason: str | None = Field(None, description="Why it is in that condition; left out while it is running.")
     mechanism: str
+    chosen: str = Field(description="Why it has this mechanism; empty if that is not known.")
     demands: list[Demand]
     operators: int
     fragments: int
@@ -205,9 +206,16 @@ class Results(BaseModel):
     total: int
 
 
+SettingValue = bool | float | str | list[float | str]
+
+
 class Submission(Input):
     text: str = Field(min_length=1, max_length=LONGEST_TEXT, description="One SELECT ... INTO sink [DEMAND ...].")
     name: Name | None = Field(None, description="What to call it, unless the text says so with CREATE QUERY.")
+    mechanism: Name | None = Field(None, description="What places it at first; otherwise its demands decide.")
+    adaptation: dict[str, SettingValue] = Field(
+        default_factory=dict, description="Adaptation settings of its own.", examples=[{"stay": "1min"}]
+    )
 
 
 class Stopped(BaseModel):
@@ -223,7 +231,7 @@ class Demands(Input):
 
 class Switch(Input):
     mechanism: Name
-    protocol: Name | None = Field(None, description="mfgs_sequential, mfgs_concurrent (by default) or at_once.")
+    protocol: Name | None = Field(None, description="How it moves; left out: as the query's adaptation settings say.")
 
 
 class Transition(BaseModel):
@@ -343,6 +351,29 @@ class Decision(BaseModel):
     from_: str = Field(alias="from")
     to: str | None
     reason: str
+
+
+class AdaptationSetting(BaseModel):
+    name: str
+    value: SettingValue
+    source: str = Field(description="Where the value comes from, such as `default` or `set at run time`.")
+    default: SettingValue
+    allowed: str
+    about: str
+    one_query: bool = Field(description="Whether it can differ from query to query.")
+
+
+class AdaptationSettings(BaseModel):
+    query: str | None = Field(description="Whose settings these are; null for those of all queries.")
+    settings: list[AdaptationSetting]
+    queries_with_own: list[str] = Field(description="Queries that have settings of their own.")
+    reset: list[str] | None = Field(None, description="The settings that were taken back.")
+
+
+class ChangedSettings(Input):
+    settings: dict[Name, SettingValue] = Field(
+        min_length=1, description="New values by name.", examples=[{"selector": "thompson", "stay": "1min"}]
+    )
 
 
 class Needs(BaseModel):

@@ -33,7 +33,8 @@ async def listed(service: ServiceOf) -> Response:
 )
 async def submit(service: ServiceOf, body: models.Submission, key: KeyOf) -> Response:
     """Add a query. It is placed and deployed at once; shared operators run already."""
-    return await answered(await asyncio.to_thread(service.changes.submit, body.text, body.name, key))
+    own = dict(body.adaptation) | ({"first": body.mechanism} if body.mechanism is not None else {})
+    return await answered(await asyncio.to_thread(service.changes.submit, body.text, body.name, key, own))
 
 
 @router.get("/queries/{query}", responses={200: {"model": models.QueryWithDag}}, response_class=Response)

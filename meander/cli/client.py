@@ -82,7 +82,7 @@ class ServiceClient:
         else:
             connection = HTTPConnection(host, port, timeout=timeout_s)
         chosen = {key: value for key, value in query.items() if value is not None}
-        target = f"{parts.path.rstrip('/')}{BASE}{path}" + (f"?{urlencode(chosen)}" if chosen else "")
+        target = f"{parts.path.rstrip('/')}{BASE}{path}" + (f"?{urlencode(chosen, doseq=True)}" if chosen else "")
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **more}
         try:
             connection.request(method, target, None if body is None else json.dumps(body), headers)

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from meander.cli.adapt import settings_of
 from meander.cli.client import HERE, Directory, Json, QueryName, ServiceClient, Token, Url, at, connect, show
 from meander.coordinator.condition.condition import Status
 from meander.model.errors import InputError
@@ -28,6 +29,12 @@ def submit(
         str, typer.Argument(help="A .sql file, `-` for standard input, or the SQL itself.", show_default=False)
     ],
     name: Annotated[str | None, typer.Option("--name", "-n", help="Its name; by default the file's.")] = None,
+    mechanism: Annotated[
+        str | None, typer.Option("--mechanism", "-m", help="What places it at first; by default its demands decide.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="An adaptation setting of its own, such as stay=1min; repeatable.")
+    ] = None,
     wait: Annotated[str | None, typer.Option(help="Wait until it runs, so long at most, such as 60s.")] = None,
     directory: Directory = HERE,
     url: Url = None,
@@ -37,7 +44,10 @@ def submit(
     """Add a query; it is placed and deployed while everything else runs on."""
     text, called = _text(query)
     client = connect(directory, url, token)
-    found = client.send("POST", "/queries", {"text": text, **({"name": n} if (n := name or called) else {})})
+    body: dict[str, Any] = {"text": text} | ({"name": n} if (n := name or called) else {})
+    body |= {"mechanism": mechanism} if mechanism else {}
+    body |= {"adaptation": settings_of(settings)} if settings else {}
+    found = client.send("POST", "/queries", body)
     if wait is not None:
         found = _wait(client, found["id"], duration_ms(wait) / 1000)
     if as_json:
@@ -130,6 +140,8 @@ def describe(
         show(found | {"newest": results["rows"]})
         return
     typer.echo(f"query {found['id']} is {found['status']}{_because(found)}, placed by {found['mechanism']}")
+    if found.get("chosen"):
+        typer.echo(f"{found['mechanism']} was chosen: {found['chosen']}")
     typer.echo(found["text"].strip())
     for demand in found["demands"]:
         value = f": {demand['value']:g} {demand.get('unit', '')}".rstrip() if demand.get("value") is not None else ""

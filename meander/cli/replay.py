@@ -44,7 +44,8 @@ def replay(
         str | None,
         typer.Option(
             "--state",
-            help="How state moves: migration_query, store_and_forward or replay; by default as the protocol does it.",
+            help="How state moves: migration_query, stop_and_copy, store_and_forward or replay; "
+            "by default as the protocol does it.",
         ),
     ] = None,
     quiet: Annotated[str, typer.Option(help="Time before and after the changes, for comparison.")] = "5s",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import numpy as np
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.per_query import assign
-from meander.coordinator.adaptation.adaptation import LIVELY, Adaptation, per_query
+from meander.adapt.settings import BY_DEMANDS
+from meander.adapt.steering import AdaptationPolicy
+from meander.coordinator.adaptation.adaptation import USUAL, Adaptation, per_query
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.core.batches import ObservedEngine
 from meander.coordinator.core.commands import Response
@@ -40,6 +43,7 @@ from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE
 
+_log = logging.getLogger(__name__)
 FORECAST_S = 0.5
 """The longest time of a mechanism for a forecast: the decision core waits meanwhile."""
 SETTLE_S = 60.0
@@ -121,7 +125,8 @@ def assemble(
     if fresh:
         with ledger.transaction():
             ledger.topology.save(catalog.topology)
-    engine = ObservedEngine(catalog, per_query(options.mechanism), amenders=options.amenders)
+    usual = USUAL if options.mechanism == BY_DEMANDS else options.mechanism
+    engine = ObservedEngine(catalog, per_query(usual), amenders=options.amenders)
     loop = PlacementLoop(
         catalog,
         engine,
@@ -132,7 +137,7 @@ def assemble(
     )
     join(loop, host)
     knowledge = ledger_path.with_name(KNOWLEDGE)
-    adaptation = _adaptation(loop, knowledge, options)
+    adaptation = _adaptation(loop, knowledge, options.policy(), ledger)
     sink_bindings = SinkBindings(loop, host, ledger, around, options.sink_of)
     read_model = ReadModel(loop)
     read_model.memory = ledger.away_links
@@ -152,15 +157,17 @@ def assemble(
     return parts
 
 
-def _adaptation(loop: PlacementLoop, knowledge: Path, options: CoordinatorOptions) -> Adaptation:
-    settings = LIVELY if options.adapt else replace(LIVELY, dry_run=True)
-    adaptation = Adaptation(loop, settings=settings, knowledge=Knowledge.load(knowledge))
+def _adaptation(loop: PlacementLoop, knowledge: Path, policy: AdaptationPolicy, ledger: Ledger) -> Adaptation:
+    for query, values in ledger.queries.adaptation().items():
+        for name in policy.restore(query, values):
+            _log.warning("setting %s%s is not allowed any more: its default applies", name, query and f" of {query}")
+    adaptation = Adaptation(loop, policy=policy, knowledge=Knowledge.load(knowledge))
     if isinstance(adaptation.mapek.foresight, CatalogForesight):
         adaptation.mapek.foresight.time_limit_s = FORECAST_S
     return adaptation
 
 
-def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) -> None:
+def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, tuple[str, str]]) -> None:
     """Takes up the work of the last process: plan and placement from the ledger, fragments and channels from the
     host's store."""
     loop, publisher, ledger = core.loop, core.publisher, core.ledger
@@ -168,10 +175,11 @@ def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, str]) 
     publisher.read_model.why.update(recovered.why)
     publisher.texts.update((str(q), text) for q, text in recovered.texts.items())
     for query, running in plan.queries.items():
-        name = knowledge_of.get(query, core.adaptation.chosen.fallback)
+        name, why = knowledge_of.get(query, (core.adaptation.chosen.fallback, ""))
         if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
             assign(engine, query, name)
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
+        core.adaptation.mapek.knowledge.queries[query].why = why
         publisher.read_model.show_query(query)
     publisher.mechanisms = dict(core.adaptation.mechanisms())
     core.batches.restore()

@@ -16,12 +16,14 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meander.adapt.steering import SETTINGS as ADAPTATION
+from meander.adapt.steering import AdaptationPolicy
 from meander.coordinator.security.tokens import Tokens
 from meander.model.errors import InputError, unknown
 from meander.place.amenders.count import check_amenders
@@ -33,7 +35,7 @@ SETTINGS = """\
 
 # host = "127.0.0.1"      # the address to listen on; beyond this machine, only with a certificate or a proxy with TLS
 # port = 8420
-# mechanism = "bottom_up" # how queries are placed at first
+# mechanism = "by_demands"  # what places queries at first: by_demands, or one of `meander place --help`
 # protocol = "isqd"       # how changes are deployed
 # amenders = 1            # threads that place at the same time; left out: one per core, where the mechanism can use it
 # adapt = true            # switch a query's mechanism when its demands are not met
@@ -51,7 +53,12 @@ SETTINGS = """\
 # broker = "hub:9092"     # a Kafka broker, for channels to sites that use the same one
 # broker_settings = "..." # a file with more settings of Kafka's clients, as name=value
 # session_timeout = "5s"  # a site that is not heard of for so long is away
+
+# How mechanisms are switched, for all queries; `meander adapt show` says what applies, `meander adapt set` changes it
+# while queries run, and docs/concepts/adaptation.md says what each means. [adaptation.queries.NAME] is for one query.
+# [adaptation]
 """
+SETTINGS += "".join(f"# {s.name} = {json.dumps(s.default)}  # {s.about}\n" for s in ADAPTATION)
 KNOWN: dict[str, type] = {
     "host": str,
     "port": int,
@@ -71,6 +78,7 @@ KNOWN: dict[str, type] = {
     "broker": str,
     "broker_settings": str,
     "session_timeout": str,
+    "adaptation": dict,
 }
 """Settings, with their types."""
 
@@ -153,9 +161,18 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
             raise InputError(f"{key} must be a {KNOWN[key].__name__}, not {value!r}", str(home.settings))
     try:
         check_amenders(found.get("amenders"))
+        check_adaptation(found.get("adaptation", {}))
     except InputError as error:
         raise error.at(str(home.settings)) from None
     return found
+
+
+def check_adaptation(section: Mapping[str, Any]) -> None:
+    """Raises for a setting of the adaptation loop that is not known, or a value that is not allowed."""
+    of_queries = section.get("queries", {})
+    if not isinstance(of_queries, dict) or not all(isinstance(each, dict) for each in of_queries.values()):
+        raise InputError("settings of one query have a section of their own, such as [adaptation.queries.slow]")
+    AdaptationPolicy(file={k: v for k, v in section.items() if k != "queries"}, of_queries=of_queries)
 
 
 @dataclass(frozen=True, slots=True)

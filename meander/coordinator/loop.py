@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meander.coordinator.failover import copies_of, running_on
 from meander.coordinator.quarantine import OperatorQuarantine
@@ -58,6 +58,16 @@ class Applied:
     outcomes: list[ReconfigurationOutcome] = field(default_factory=list)
     ended: float | None = None
     """The time at which all of it was in effect."""
+
+    def continued(self, report: BatchReport) -> None:
+        """Another batch of the engine belongs to it: operators that it placed were placed again."""
+        moves = {move.operator: move for move in self.report.moves}
+        for move in report.moves:
+            before = moves.get(move.operator)
+            moves[move.operator] = move if before is None else replace(move, source=before.source)
+        self.report.moves = [m for m in moves.values() if m.source != m.target]
+        self.report.unplaced = {**self.report.unplaced, **report.unplaced}
+        self.operators |= _touched(report)
 
 
 def _touched(report: BatchReport) -> frozenset[OperatorId]:

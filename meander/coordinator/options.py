@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from meander.adapt.settings import BY_DEMANDS
+from meander.adapt.steering import DEFAULTS, AdaptationPolicy, checked
 from meander.coordinator.security.tls import Tls
 from meander.deploy.protocols import protocol
 from meander.membership.addresses import check_listen
@@ -13,7 +16,6 @@ from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
-from meander.place.mechanisms import mechanism as find_mechanism
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
 from meander.run.rebinding.options import USUAL, rebinding_by
@@ -23,7 +25,8 @@ from meander.run.rebinding.options import USUAL, rebinding_by
 class CoordinatorOptions:
     """The options of a coordinator."""
 
-    mechanism: str = "bottom_up"
+    mechanism: str = BY_DEMANDS
+    """The mechanism that queries begin with; chosen from the demands of each unless one is named."""
     protocol: str = "isqd"
     amenders: int | None = None
     """Threads that place at the same time. None: one for each core, where the mechanism's solver leaves the lock."""
@@ -34,6 +37,8 @@ class CoordinatorOptions:
     """Whether tuples are delayed by the latency of their path."""
     adapt: bool = True
     """Whether mechanisms are switched when demands are not met; otherwise that is only suggested in the log."""
+    adaptation: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the adaptation loop, by their names in the settings file; `queries` has those of single ones."""
     host: str = "127.0.0.1"
     port: int = 8420
     """0 for any that is free."""
@@ -64,7 +69,7 @@ class CoordinatorOptions:
     `health`."""
 
     def check(self) -> None:
-        find_mechanism(self.mechanism)
+        self.policy()
         protocol(self.protocol)
         check_amenders(self.amenders)
         rebinding_by(self.rebinding, self.slots)
@@ -75,3 +80,10 @@ class CoordinatorOptions:
                 f"rpc_address {self.rpc_address!r} is no address that sites can use; write grpc://host:port, or "
                 "grpc+tls://host:port with a certificate"
             )
+
+    def policy(self) -> AdaptationPolicy:
+        """The settings of the adaptation loop, with those of single queries; raises for one that is not allowed."""
+        checked({"first": self.mechanism})
+        file = dict(self.adaptation)
+        of_queries = file.pop("queries", {})
+        return AdaptationPolicy(replace(DEFAULTS, first=self.mechanism, act=self.adapt), file, of_queries)

@@ -14,6 +14,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from meander.adapt.decisions import Decision
+from meander.adapt.steering import DEFAULTS, AdaptationPolicy
 from meander.coordinator.adaptation.adaptation import Adaptation, per_query
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols import protocol
@@ -245,7 +246,8 @@ class _Run:
         self.last_shown = 0.0
         self.adaptation: Adaptation | None = None
         if options.adapt:
-            self.adaptation = Adaptation(loop, log_file=around.base / "decisions.jsonl")
+            policy = AdaptationPolicy(replace(DEFAULTS, first=options.mechanism))
+            self.adaptation = Adaptation(loop, policy=policy, log_file=around.base / "decisions.jsonl")
 
     def through(self, timeline: _Timeline) -> ReplayReport:
         self._begin()

@@ -36,6 +36,7 @@ ORDER: tuple[str, ...] = (
     "pulling",
     # state on its way
     "state replay",
+    "pre-copy",
     "state pull",
     "state move",
     "state sink",

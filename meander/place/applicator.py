@@ -7,7 +7,7 @@ base station to another, within a batch is seen where it ends up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from meander.model.events import (
@@ -53,6 +53,8 @@ class Applicator:
     joined: dict[NodeId, str] = field(default_factory=dict)
     """Nodes that got a link in this batch, and which."""
     preparation: Preparation = field(init=False)
+    admitted: Callable[[Query, Sequence[OperatorId]], None] = lambda query, operators: None
+    """Told of each query that came, with the operators that came with it, before they are placed."""
     routes: Routes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +68,7 @@ class Applicator:
         for event in events:
             if isinstance(event, QueryAdded):
                 changed = add_query(self.catalog, prepared[event.query.id])
+                self.admitted(event.query, changed)
                 self.log.write(changed, (), f"query {event.query.id} added")
             else:
                 self._apply(event)

@@ -23,7 +23,12 @@ Q = QueryId("q")
 ROUND_MS = 10_000
 OPTIMISES = {"fast": (Metric.LATENCY,), "frugal": (Metric.OVERHEAD,), "plain": ()}
 SETTINGS = AdaptationSettings(
-    stay_ms=30_000, period_ms=120_000, violated_rounds=2, quarantine_ms=100_000, retry_ms=50_000
+    stay_ms=30_000,
+    period_ms=120_000,
+    violated_rounds=2,
+    quarantine_ms=100_000,
+    retry_ms=50_000,
+    longest_retry_ms=1_800_000,
 )
 
 

@@ -234,6 +234,41 @@ def test_a_query_switches_its_mechanism_while_it_runs(operator: Browser, until: 
     assert told[-2]["trigger"] == "asked for"
 
 
+def test_adaptation_settings_change_while_queries_run(operator: Browser) -> None:
+    def value(name: str, path: str = "/adaptation") -> Any:
+        found = next(s for s in operator.get(path)["settings"] if s["name"] == name)
+        return found["value"], found["source"]
+
+    own = "/queries/steady/adaptation"
+    assert operator.ask("PATCH", "/adaptation", {"settings": {"stay": "1h", "margin": 0.2}}).status == 200
+    assert operator.ask("PATCH", own, {"settings": {"margin": 0.5}}).json["query"] == "steady"
+    assert value("margin") == (0.2, "set at run time")
+    assert (value("margin", own), value("stay", own)) == ((0.5, "set for this query"), ("60min", "set at run time"))
+    refused = operator.ask("PATCH", "/adaptation", {"settings": {"period": "1min", "margin": 7}})
+    assert (refused.status, refused.json["detail"][:40]) == (422, "margin must be a number from 0 to less t")
+    assert value("period") == ("30s", "default"), "all or nothing"
+    assert operator.ask("PATCH", "/queries/nobody/adaptation", {"settings": {"stay": "1s"}}).status == 404
+    assert operator.ask("DELETE", f"{own}?name=margin").json["reset"] == ["margin"]
+    assert operator.ask("DELETE", "/adaptation").json["reset"] == ["stay", "margin"]
+    assert value("margin", own) == (0.1, "default")
+
+
+def test_a_query_begins_with_the_mechanism_that_is_named_or_fits_its_demands(operator: Browser) -> None:
+    text = "SELECT id, value FROM noise WHERE value < {} INTO out DEMAND latency < 50 s"
+    named = {"text": text.format(1), "name": "named", "mechanism": "top_down", "adaptation": {"act": False}}
+    assert operator.ask("POST", "/queries", named | {"mechanism": "nothing"}).status == 422
+    assert operator.ask("POST", "/queries", named | {"adaptation": {"act": 3}}).status == 422
+    found = operator.ask("POST", "/queries", named).json
+    assert (found["mechanism"], found["chosen"]) == ("top_down", "it was named for it")
+    chosen = operator.ask("POST", "/queries", {"text": text.format(2), "name": "chosen"}).json
+    assert chosen["mechanism"] != "bottom_up"
+    assert "its metadata match the demands best; forecast latency" in chosen["chosen"]
+    begun = [d for d in operator.get("/decisions?query=chosen") if d["action"] == "begin"]
+    assert [d["reason"] for d in begun] == [chosen["chosen"]]
+    for name in ("named", "chosen"):
+        assert operator.ask("DELETE", f"/queries/{name}").status == 202
+
+
 # ---------------------------------------------------------------- the same request twice, and many at once
 
 
@@ -286,6 +321,8 @@ def test_nobody_gets_in_without_a_token_and_readers_change_nothing(
         ("PUT", "/queries/steady/demands", {"demands": []}),
         ("POST", "/queries/steady/switch", {"mechanism": "random"}),
         ("POST", "/moves", {"operator": 1, "node": "e0"}),
+        ("PATCH", "/adaptation", {"settings": {"stay": "1h"}}),
+        ("DELETE", "/queries/steady/adaptation", None),
     ):
         assert reader.ask(method, path, body).status == 403, path
     assert operator.get("/topology") == before

@@ -105,6 +105,10 @@ def test_an_operator_is_moved_and_released(typed: Any, coordinator: Coordinator)
 
 def test_decisions_and_measures_are_shown(typed: Any) -> None:
     assert isinstance(json.loads(typed("adapt", "log", "--json")), list)
+    assert "set for this query" in typed("adapt", "set", "steady", "stay=1min", "margin=0.3")
+    assert "queries with settings of their own: steady" in typed("adapt", "show")
+    assert "taken back: margin" in typed("adapt", "reset", "steady", "margin")
+    assert json.loads(typed("adapt", "reset", "steady", "--json"))["reset"] == ["stay"]
     assert "tuples_in" in typed("top", "--for", "1ms", "--json")
 
 

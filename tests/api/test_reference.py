@@ -20,7 +20,7 @@ def script() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["http.md", "cli.md"])
+@pytest.mark.parametrize("name", ["http.md", "cli.md", "adaptation.md"])
 def test_the_reference_is_up_to_date(name: str) -> None:
     made = script().REFERENCES[name]()
     written = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")

@@ -31,6 +31,7 @@ from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.base import Mechanism
 from meander.reconfigure.outcome import ReconfigurationOutcome
+from meander.reconfigure.state.precopy import AHEAD
 from meander.run.channels.base import ChannelAppend
 from meander.run.execution.runner import Runner
 from meander.run.frames import BEGIN, END, arrow_schema, with_hidden
@@ -76,11 +77,13 @@ class MovingPlane:
         replicas: int = 1,
         strategy: str | None = None,
         room: int = 2,
+        sends_ahead: bool = False,
     ) -> None:
+        """With `sends_ahead` even the smallest state is sent before its operator stops."""
         self.directory, self.spark, self.runner = directory, spark, runner
         self.slots, self.disorder_ms, self.idle_timeout_ms = slots, disorder_ms, idle_timeout_ms
         self.rebinding = rebinding
-        self.replicas, self.strategy = replicas, strategy
+        self.replicas, self.strategy, self.sends_ahead = replicas, strategy, sends_ahead
         self.clock = VirtualClock()
         self.catalog = moving_catalog(room)
         self.engine = Engine(self.catalog, chosen or mechanism("bottom_up"))
@@ -111,6 +114,8 @@ class MovingPlane:
             background=False,
             clock=self._seconds,
         )
+        if self.sends_ahead:
+            self.loop.driver.agent.mover.precopies.least_bytes = 0.0
 
     def _seconds(self) -> float:
         return self.clock.now_ms / 1000
@@ -276,7 +281,7 @@ class MovingPlane:
         inner = {c.id for c in deployment.channels.values()}
         assert {c for c in store.exchange.channels() if c < 1_000_000_000} == inner
         bases = {base_of(f) for f in deployment.fragments}
-        assert set(store.state.fragments()) <= set(deployment.fragments) | bases
+        assert {f for f in store.state.fragments() if f < AHEAD} <= set(deployment.fragments) | bases
         assert not store.records(ReconfigurationRecord)
         assert not store.records(DrainedRecord)
         for channel in deployment.channels.values():

@@ -6,6 +6,7 @@ from meander.adapt.selection.base import Candidate, Choice, Question, Selector
 from meander.adapt.selection.ranking import LinearRanking
 from meander.adapt.selection.requirement import Requirement
 from meander.adapt.selection.thompson import Thompson
+from meander.adapt.settings import AdaptationSettings
 from meander.model.errors import unknown
 
 SELECTORS: tuple[type[Selector], ...] = (LinearRanking, Thompson, Requirement)
@@ -19,4 +20,11 @@ def selector(name: str) -> Selector:
     return table[name]()
 
 
-__all__ = ["SELECTORS", "Candidate", "Choice", "Question", "Selector", "selector"]
+def selector_of(settings: AdaptationSettings) -> Selector:
+    """The selector that the settings name, with their share of exploration."""
+    if settings.selector == LinearRanking.name:
+        return LinearRanking(settings.exploration)
+    return selector(settings.selector)
+
+
+__all__ = ["SELECTORS", "Candidate", "Choice", "Question", "Selector", "selector", "selector_of"]

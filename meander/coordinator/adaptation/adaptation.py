@@ -12,7 +12,8 @@ from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop as Mapek
 from meander.adapt.per_query import PerQuery
-from meander.adapt.settings import AdaptationSettings
+from meander.adapt.steering import AdaptationPolicy
+from meander.coordinator.adaptation.first_mechanisms import FirstMechanisms
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
@@ -22,10 +23,8 @@ from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
 
 ROUND_MS = 1_000
-LIVELY = AdaptationSettings(
-    stay_ms=5_000, period_ms=30_000, retry_ms=5_000, longest_retry_ms=60_000, quarantine_ms=60_000
-)
-"""For runs of minutes, not days."""
+USUAL = "bottom_up"
+"""The mechanism of queries that demand nothing, where none is named."""
 
 
 def per_query(fallback: str) -> PerQuery:
@@ -41,9 +40,8 @@ class Adaptation:
         self,
         loop: PlacementLoop,
         *,
-        settings: AdaptationSettings = LIVELY,
+        policy: AdaptationPolicy | None = None,
         knowledge: Knowledge | None = None,
-        protocol: str = "mfgs_concurrent",
         log_file: Path | None = None,
         seed: int = 0,
     ) -> None:
@@ -52,8 +50,10 @@ class Adaptation:
             raise InputError("queries can only switch mechanisms when the engine was made with `per_query`")
         self.loop, self.chosen, self.log_file = loop, chosen, log_file
         foresight = CatalogForesight(loop.catalog, chosen.library, seed=seed)
-        self.mapek = Mapek(foresight, settings=settings, knowledge=knowledge, seed=seed)
-        self.transitions = Transitions(loop, protocol)
+        self.policy = policy or AdaptationPolicy()
+        self.mapek = Mapek(foresight, policy=self.policy, knowledge=knowledge, seed=seed)
+        self.transitions = Transitions(loop, self.policy.of().protocol)
+        self.first = FirstMechanisms(loop.engine, chosen, self.mapek)
         self.meter = Meter(loop)
         self.decisions: list[Decision] = []
         self._last_ms: int | None = None
@@ -82,9 +82,11 @@ class Adaptation:
             if isinstance(event, DemandChanged):
                 self.mapek.change_demands(event.query, event.demands)
             elif isinstance(event, QueryAdded):
-                self.mapek.watch(event.query.id, event.query.demands, self.chosen.fallback, now_ms)
+                first = self.first.placed.get(event.query.id, self.chosen.fallback)
+                self.mapek.watch(event.query.id, event.query.demands, first, now_ms)
             elif isinstance(event, QueryRemoved):
                 self.mapek.forget(event.query)
+                self.policy.forget(event.query)
 
     def tick(self, now_ms: int) -> list[Decision]:
         """A round, when it is time for one."""
@@ -115,6 +117,6 @@ class Adaptation:
             log.append(self.log_file, decided)
         return decided
 
-    def mechanisms(self) -> Mapping[str, str]:
-        """The mechanism that each query has at present."""
-        return {str(query): watched.mechanism for query, watched in self.mapek.knowledge.queries.items()}
+    def mechanisms(self) -> Mapping[str, tuple[str, str]]:
+        """The mechanism that each query has at present, and why."""
+        return {str(query): (w.mechanism, w.why) for query, w in self.mapek.knowledge.queries.items()}

@@ -18,7 +18,13 @@ from meander.adapt.per_query import assign, place_again
 from meander.coordinator.adaptation.costs import Cost
 from meander.coordinator.adaptation.transition_records import TransitionProgress, progress_of, record_of
 from meander.coordinator.loop import Applied, PlacementLoop
-from meander.deploy.protocols.transitions import TRANSITIONS, Itinerary, Step, transition_protocol
+from meander.deploy.protocols.transitions import (
+    TRANSITIONS,
+    Itinerary,
+    Step,
+    TransitionProtocol,
+    transition_protocol,
+)
 from meander.model.errors import InputError
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import NodeId, OperatorId, QueryId
@@ -149,7 +155,7 @@ class Transitions:
             else:
                 held[operator] = here
                 moved.append(operator)
-        itinerary = self._itinerary(loop.catalog.plan, moved)
+        itinerary = self._itinerary(loop.catalog.plan, moved, self._protocol(transition))
         running = _RunningTransition(transition, itinerary, report, started, clock() - started, list(itinerary.steps))
         running.moved = tuple(moved)
         running.cost.count_placement(report, running.placement_s)
@@ -160,13 +166,16 @@ class Transitions:
         owner = deployment.owner.get(operator)
         return None if owner is None else deployment.fragments[owner].node
 
-    def _itinerary(self, plan: GlobalPlan, moved: list[OperatorId]) -> Itinerary:
-        found = self.protocol.plan(plan, moved)
+    def _protocol(self, transition: Transition) -> TransitionProtocol:
+        return transition_protocol(transition.protocol) if transition.protocol else self.protocol
+
+    def _itinerary(self, plan: GlobalPlan, moved: list[OperatorId], protocol: TransitionProtocol) -> Itinerary:
+        found = protocol.plan(plan, moved)
         if found.apart and self.loop.driver.late:
             reasons = {**found.reasons, **dict.fromkeys(found.apart, LATE_WANTED)}
             found = Itinerary(tuple(Step(s.operators) for s in found.steps), reasons=reasons)
         for operator, reason in found.reasons.items():
-            _log.info("%s, operator %d: %s", self.protocol.name, operator, reason)
+            _log.info("%s, operator %d: %s", protocol.name, operator, reason)
         return found
 
     # ---------------------------------------------------------------- steps

@@ -78,8 +78,11 @@ class Batches:
             if isinstance(event, QueryRemoved):
                 self.adaptation.transitions.give_up(event.query)
         applied = self.loop.decide(events)
-        self._told_reports()
         self.adaptation.note(events, now)
+        chosen, again = self.adaptation.first.settle(events, now)
+        for report in again:
+            applied.continued(report)
+        self._told_reports()
         nodes = {topology.known_id(name) for name in names}
         pairs = {pair_of(topology.known_id(a), topology.known_id(b)) for a, b in links}
         with self.ledger.transaction():
@@ -98,6 +101,7 @@ class Batches:
         self.publisher.totals.events += len(events)
         nodes |= {n for m in applied.report.moves for n in (m.source, m.target) if n is not None}
         self.publisher.placed(moves, nodes, pairs)
+        self.publisher.decisions(chosen)
         self.publisher.queries([q for e in events if (q := _query_of(e)) is not None])
         return batch
 
@@ -148,6 +152,7 @@ class Batches:
                 case QueryRemoved(query=name):
                     self.sink_bindings.stop(name)
                     self.ledger.queries.save_demands(name, None)
+                    self.ledger.queries.save_adaptation(name, {})
                 case DemandChanged(query=name, demands=demands):
                     self.ledger.queries.save_demands(name, [str(d) for d in demands])
                 case RateChanged(stream=stream):

@@ -164,7 +164,17 @@ UPDATE reconfigurations SET record = json_set(record, '$.status', 'aborted')
     WHERE json_extract(record, '$.status') = 'taken_back';
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS)
+STEERING = """
+CREATE TABLE adaptation_settings (    -- what was set at run time
+    query TEXT NOT NULL,              -- empty: of all queries
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,              -- JSON, as users write it
+    PRIMARY KEY (query, name)
+) WITHOUT ROWID;
+ALTER TABLE mechanisms ADD COLUMN reason TEXT NOT NULL DEFAULT '';  -- why the query has it
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, STEERING)
 """In order; the first is number 1."""
 
 

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from meander.coordinator.ledger.values import as_text
 from meander.model.ids import ChannelId
@@ -58,12 +59,27 @@ class QueryTables:
     def demands(self) -> dict[str, list[str]]:
         return {query: json.loads(found) for query, found in self._db.execute("SELECT * FROM demands")}
 
-    def save_mechanisms(self, mechanisms: Mapping[str, str]) -> None:
+    def save_mechanisms(self, mechanisms: Mapping[str, tuple[str, str]]) -> None:
+        """The mechanism of each query, and why it has it."""
         self._db.execute("DELETE FROM mechanisms")
-        self._db.executemany("INSERT INTO mechanisms VALUES (?, ?)", mechanisms.items())
+        rows = ((query, mechanism, reason) for query, (mechanism, reason) in mechanisms.items())
+        self._db.executemany("INSERT INTO mechanisms VALUES (?, ?, ?)", rows)
 
-    def mechanisms(self) -> dict[str, str]:
-        return dict(self._db.execute("SELECT * FROM mechanisms").fetchall())
+    def mechanisms(self) -> dict[str, tuple[str, str]]:
+        rows = self._db.execute("SELECT query, mechanism, reason FROM mechanisms")
+        return {query: (mechanism, reason) for query, mechanism, reason in rows}
+
+    def save_adaptation(self, query: str, values: Mapping[str, Any]) -> None:
+        """What was set at run time for a query, or under an empty name for all: these values and no others."""
+        self._db.execute("DELETE FROM adaptation_settings WHERE query = ?", (query,))
+        rows = ((query, name, as_text(value)) for name, value in values.items())
+        self._db.executemany("INSERT INTO adaptation_settings VALUES (?, ?, ?)", rows)
+
+    def adaptation(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for query, name, value in self._db.execute("SELECT query, name, value FROM adaptation_settings"):
+            found.setdefault(query, {})[name] = json.loads(value)
+        return found
 
     def save_sink_binding(self, channel: ChannelId, query: str, sink: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO sink_bindings VALUES (?, ?, ?)", (int(channel), query, sink))

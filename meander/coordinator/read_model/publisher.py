@@ -75,8 +75,8 @@ class Publisher:
         self.traces: Traces = NoTraces()
         self.texts: dict[str, str] = {}
         """The queries there are, as people wrote them."""
-        self.mechanisms: dict[str, str] = {}
-        """The mechanism of each query, as the ledger has it."""
+        self.mechanisms: dict[str, tuple[str, str]] = {}
+        """The mechanism of each query and why it has it, as the ledger has them."""
         self.measured: Measured | None = None
         self.still: dict[QueryId, tuple[int, OperatorId]] = {}
         """Queries whose time stands still: for how long, and the source that they wait for."""
@@ -228,6 +228,7 @@ class Publisher:
             "text": self.texts.get(name, ""),
             "status": condition.status.value,
             "mechanism": watched.mechanism if watched else self.adaptation.chosen.fallback,
+            "chosen": watched.why if watched else "",
             "demands": [_demand(demand, value) for demand, value in read],
             "operators": len(operators),
             "fragments": len({owner[o] for o in operators if o in owner}),

@@ -13,7 +13,7 @@ from meander.coordinator.dry_run import try_changes
 from meander.coordinator.ledger.departed import forgetting, restoring
 from meander.coordinator.problems import conflict
 from meander.coordinator.service.checks import can_go, has_query, is_held
-from meander.coordinator.service.submission import submission
+from meander.coordinator.service.submission import submission, with_settings
 from meander.coordinator.service.switching import switch
 from meander.lang.demands import parse_demands
 from meander.model.demands import check_consistent
@@ -78,8 +78,13 @@ class ChangeRequests:
                     f"`meander site release {site}` takes it from the site"
                 )
 
-    def submit(self, text: str, name: str | None, key: Key | None = None) -> Future[Answer]:
+    def submit(
+        self, text: str, name: str | None, key: Key | None = None, adaptation: Mapping[str, Any] | None = None
+    ) -> Future[Answer]:
+        """Adds a query, with adaptation settings of its own if there are some."""
         command = submission(self._reader, text, name or self._fresh_name())
+        if adaptation:
+            return self._ask(with_settings(command, adaptation, key))
         command.key = key
         return self._ask(command)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from meander.adapt.steering import checked
 from meander.coordinator.change_reader import ChangeReader, Changes
-from meander.coordinator.core.commands import Command, CommandKind, Response
+from meander.coordinator.core.commands import Answer, Command, CommandKind, CoreTask, Key, Response
 from meander.coordinator.core.core import Core
 from meander.coordinator.problems import conflict
 from meander.coordinator.values import check_name
@@ -23,3 +27,25 @@ def submission(reader: ChangeReader, text: str, name: str) -> Command:
             raise conflict(f"query {query.id!r} exists already; stop it first or choose another name")
 
     return Command(changes, Response(CommandKind.SUBMITTED, query.id), check)
+
+
+def with_settings(command: Command, values: Mapping[str, Any], key: Key | None) -> CoreTask:
+    """A submission whose query has adaptation settings of its own: they are there before the query is placed."""
+    query = command.response.query
+    kept = checked(values, query)
+
+    def run(core: Core) -> Answer:
+        assert command.check is not None
+        command.check(core)
+        policy, tables = core.adaptation.policy, core.ledger.queries
+        with core.ledger.transaction():
+            tables.save_adaptation(query, kept)
+        policy.change(query, kept)
+        core.take([command])
+        if command.answer.exception() is not None:
+            policy.forget(query)
+            with core.ledger.transaction():
+                tables.save_adaptation(query, {})
+        return command.answer.result()
+
+    return CoreTask(run, key)

@@ -6,14 +6,12 @@ from http import HTTPStatus
 
 from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
 from meander.adapt.foresight import Refusal
-from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.core.commands import Answer
 from meander.coordinator.core.core import Core
 from meander.coordinator.problems import conflict, not_found
+from meander.deploy.protocols.transitions import transition_protocol
 from meander.model.errors import unknown
 from meander.model.ids import QueryId
-
-DEFAULT_PROTOCOL = "mfgs_concurrent"
 
 
 def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> Answer:
@@ -24,8 +22,7 @@ def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> 
         raise not_found(unknown("query", query, core.loop.catalog.plan.queries, "queries"))
     if mechanism not in adaptation.chosen.library:
         raise unknown("mechanism", mechanism, adaptation.chosen.library)
-    usual = adaptation.transitions.protocol
-    chosen = usual if protocol is None else Transitions(core.loop, protocol).protocol
+    chosen = transition_protocol(protocol or adaptation.mapek.policy.of(query).protocol).name
     foresight = adaptation.mapek.foresight
     sharing = foresight.sharing(query)
     busy = [q for q in (query, *sharing) if q in adaptation.transitions.under_way]
@@ -34,13 +31,9 @@ def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> 
     forecast = foresight.forecast(query, mechanism)
     if isinstance(forecast, Refusal):
         raise conflict(forecast.reason)
-    transition = Transition(query, watched.mechanism, mechanism, dict(forecast.nodes), forecast.moves, sharing)
-    adaptation.transitions.protocol = chosen
-    try:
-        adaptation.transitions.start(transition)
-    finally:
-        adaptation.transitions.protocol = usual
-    watched.transition = transition
+    transition = Transition(query, watched.mechanism, mechanism, dict(forecast.nodes), forecast.moves, sharing, chosen)
+    adaptation.transitions.start(transition)
+    watched.transition, watched.hopes = transition, "it was asked for"
     reason = f"it was asked for; {forecast.moves} operators move"
     decision = Decision(
         now, query, Trigger.ASKED, DecisionAction.SWITCH, watched.mechanism, reason, mechanism, transition
@@ -48,4 +41,4 @@ def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> 
     core.batches.follow()
     core.publisher.decisions([decision])
     shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves}
-    return HTTPStatus.ACCEPTED, {"transition": shown | {"protocol": protocol or DEFAULT_PROTOCOL}}
+    return HTTPStatus.ACCEPTED, {"transition": shown | {"protocol": chosen}}

@@ -28,6 +28,7 @@ from meander.reconfigure.agent.failover import Failover
 from meander.reconfigure.agent.in_flight import InFlightChange, parts_under_way
 from meander.reconfigure.agent.moving import StateMover
 from meander.reconfigure.agent.overlap import Overlaps
+from meander.reconfigure.agent.precopies import forget_sent
 from meander.reconfigure.agent.rebuilding import remove_unfinished
 from meander.reconfigure.agent.status import status_of
 from meander.reconfigure.agent.upstream_backup import UpstreamBackup
@@ -147,7 +148,7 @@ class Agent:
         """Binds what will run here, and begins to make its plans ready; those that cannot be bound are refused."""
         refused: dict[int, str] = {}
         fresh: list[InFlightChange] = []
-        prepared: set[int] = set()
+        prepared, warm = set[int](), set[int]()
         with self.changing:
             self._abort_forgotten(message)
             for part in message.parts:
@@ -156,6 +157,7 @@ class Agent:
                 try:
                     change = self._begun(part)
                     is_prepared = self.host.is_prepared(change.installation.fragments)
+                    is_ahead = not self.mover.goes_ahead(change)
                 except JournalError:
                     raise
                 except Exception as error:
@@ -164,12 +166,14 @@ class Agent:
                     refused[part.number] = f"it could not begin: {reason_of(error)}"
                 else:
                     fresh.append(change)
-                    if is_prepared:
+                    if is_prepared and is_ahead:
                         prepared.add(part.number)
+                    if is_prepared:
+                        warm.add(part.number)
             self._arm([c for c in fresh if not c.part.is_alone])
             self.changes.update((c.number, c) for c in fresh)
         for change in fresh:  # plans that are new to Spark take a while: nobody waits for that
-            if change.number not in prepared:
+            if change.number not in warm:
                 change.preparing = self._preparer.submit(self.host.prepare, change.installation.fragments)
         return Done(refused, frozenset(prepared))
 
@@ -249,6 +253,7 @@ class Agent:
     def poll(self, message: Poll) -> PartStatuses:
         """How far changes are; state that can move begins to."""
         with self.changing:
+            self.mover.precopies.tidy(self.changes)
             found = [c for n in message.numbers if (c := self.changes.get(n)) is not None]
             return PartStatuses({c.number: status_of(c, self.host, self.mover, self.overlaps) for c in found})
 
@@ -326,6 +331,7 @@ class Agent:
             self.host.store.commit(Commit(records=tuple(told)))
         for change in changes:
             self._forget(change)
+            self.mover.precopies.drop({h.operator for h in change.part.handovers})
 
     def abort(self, message: Abort) -> Done:
         """Old fragments go on from where they stopped, all in one commit."""
@@ -366,6 +372,7 @@ class Agent:
 
     def recover(self) -> None:
         """Takes up the parts that were under way; what runs has been installed before."""
+        forget_sent(self.host.store)
         for part, record in parts_under_way(self.host.store):
             self.resume(part, record)
 
@@ -399,6 +406,7 @@ class Agent:
             change = InFlightChange(part, Installation((), ()), {}, moving, added=list(record.added))
             store.commit(undo([change], store))
         remove_unfinished(store)
+        forget_sent(store)
 
     def refresh(self) -> None:
         """Looks again which channels come from elsewhere."""
@@ -410,6 +418,7 @@ class Agent:
             self.pulling.stop()
         if self.kafka is not None:
             self.kafka.stop()
+        self.mover.precopies.stop()
         for change in self.changes.values():
             for move in change.moves.values():
                 if isinstance(move, StatePull):

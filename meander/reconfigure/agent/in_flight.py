@@ -42,12 +42,16 @@ class InFlightChange:
     """State that travels to here, from another host or from another node of this one."""
     is_armed: bool = False
     """Whether old fragments stop at the marker."""
+    goes_ahead: bool = False
+    """Whether state that is worth it has begun to be sent before the fragments stop."""
     is_marked: bool = False
     fetched: Positions | None = None
     """Where everything has stopped, once that is known and things are fetched."""
     added: list[ChannelId] = field(default_factory=list)
     """Logs that were begun here to take others over: they go when the change is aborted."""
     moves: dict[Handover, StateMove] = field(default_factory=dict)
+    sent_ahead: dict[Handover, int] = field(default_factory=dict)
+    """Bytes of state that were sent before the marker."""
     preparing: Future[None] | None = None
     """Plans that are being made ready."""
     frozen: set[FragmentId] = field(default_factory=set)

@@ -9,10 +9,11 @@ from dataclasses import replace
 from meander.deploy.contexts import Handover
 from meander.model.errors import InputError
 from meander.reconfigure.agent.in_flight import InFlightChange
+from meander.reconfigure.agent.precopies import Precopies
 from meander.reconfigure.agent.rebuilding import kept_input
 from meander.reconfigure.agent.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.state import Job, MoveState, StateMove, state_strategy
+from meander.reconfigure.state import Job, MoveState, StateMove, StateStrategy, state_strategy
 from meander.reconfigure.state.migration_query import MIGRATION_QUERY
 from meander.reconfigure.state.pull import StatePull
 from meander.run.channels.flight.client import FlightClient
@@ -36,10 +37,29 @@ class StateMover:
         self.backup: UpstreamBackup | None = None
         self.client: Callable[[str], FlightClient] | None = None
         """The clients of other hosts, where there are some."""
+        self.precopies = Precopies(host, self._clock_ms, background=background)
 
     def travels(self, handover: Handover) -> bool:
         """Whether state travels between two nodes of this host."""
         return self.paths is not None and handover.travels
+
+    def goes_ahead(self, change: InFlightChange) -> list[Handover]:
+        """Handovers whose state is sent before the fragments stop."""
+        if not self._strategy_of(change).sends_ahead or change.part.overlaps:
+            return []
+        return [h for h in change.moving if self.precopies.wants(change, h)]
+
+    def is_ahead(self, change: InFlightChange) -> bool:
+        """Sends state ahead, from the first call on; says whether nothing is gained by letting fragments run on."""
+        if not change.goes_ahead:
+            change.goes_ahead = True
+            for handover in self.goes_ahead(change):
+                self.precopies.begin(change, handover, self.paths, self._client)
+        return self.precopies.is_ready(change)
+
+    def _client(self, site: str) -> FlightClient:
+        assert self.client is not None
+        return self.client(site)
 
     def start(self, change: InFlightChange) -> str | None:
         """Starts what can start; says what makes going on impossible."""
@@ -79,7 +99,10 @@ class StateMover:
         assert self.client is not None
         part, place = change.part, change.part.places[handover]
         keys, route = list(change.keys(handover).values()), part.routes.state[place]
-        return StatePull(self.host.store, change.staging(handover), change.number, place, keys, route, self.client)
+        sent = self.precopies.take(change, handover)
+        after = None if sent is None else sent.digest
+        store, into = self.host.store, change.staging(handover)
+        return StatePull(store, into, change.number, place, keys, route, self.client, after=after)
 
     def _move(self, change: InFlightChange, handover: Handover) -> StateMove | None:
         assert self.paths is not None
@@ -89,8 +112,9 @@ class StateMover:
         keys, store = change.keys(handover), self.host.store
         transfer = f"reconfiguration {change.number}"
         job = Job(store, handover.source, store, change.staging(handover), transfer, keys, hops)
-        chosen = change.part.strategy
-        strategy = self.strategy if chosen is None else state_strategy(chosen)
+        strategy = self._strategy_of(change)
+        if strategy.sends_ahead:
+            job = replace(job, after=self.precopies.take(change, handover))
         if strategy.needs_input:
             kept = kept_input(change, handover, self.host, self.paths, self.backup)
             if kept is None:
@@ -98,6 +122,10 @@ class StateMover:
                 strategy = MIGRATION_QUERY
             job = replace(job, replay=kept)
         return strategy.begin(job, clock_ms=self._clock_ms, background=self.background)
+
+    def _strategy_of(self, change: InFlightChange) -> StateStrategy:
+        chosen = change.part.strategy
+        return self.strategy if chosen is None else state_strategy(chosen)
 
     def _clock_ms(self) -> float:
         """State takes its time by the same clock as all else."""

@@ -15,7 +15,7 @@ from meander.reconfigure.agent.peers import PeerDirectory
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import MESSAGES, Effect
 from meander.run.channels.flight.client import FlightClient
-from meander.run.channels.flight.server import Chunks, PullRequest
+from meander.run.channels.flight.server import PullRequest, StateAnswer, StateRequest
 from meander.run.reporting.inventory import take_inventory
 from meander.run.resuming import resume
 
@@ -61,8 +61,8 @@ class AgentRequestHandler:
     def is_given_away(self, channel: ChannelId) -> bool:
         return self.access.is_given_away(channel)
 
-    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, list[int], int]:
-        return self.access.state(reader, via, number, handover)
+    def state(self, reader: str, via: str, asked: StateRequest) -> StateAnswer:
+        return self.access.state(reader, via, asked)
 
     def asker(self, site: str) -> FlightClient:
         return self.peers.asker(site)

@@ -40,7 +40,7 @@ def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Ove
     if change.is_forked:
         return _beside(change, host, overlaps)
     if not change.is_marked:
-        return PartStatus(prepared=prepared)
+        return PartStatus(prepared=prepared and mover.is_ahead(change))
     routing, part = host.routing, change.part
     if not part.overlaps and not all(f in routing.drained for f in change.old):
         frozen, problem = freeze(host, part.change, part.marker, change.old)
@@ -53,7 +53,7 @@ def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Ove
     waits_for = NO_MARKER if not drained else None if arrived else mover.waits_for(change)
     if arrived and not _logs_are_here(change, host):
         arrived, waits_for = False, NO_LOG
-    moved = {h.operator: move.bytes for h, move in change.moves.items()}
+    moved = {h.operator: move.bytes + change.sent_ahead.get(h, 0) for h, move in change.moves.items()}
     positions = _positions(change, host) if drained else Positions()
     if part.overlaps and drained:
         positions = Positions(floors=positions.floors, seen=overlaps.seen(change), entered=overlaps.entered(change))

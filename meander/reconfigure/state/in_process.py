@@ -15,6 +15,7 @@ from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
 from meander.reconfigure.state.hops import Forwarding, Timetable
 from meander.reconfigure.state.job import Job, MoveState
+from meander.reconfigure.state.manifest import Manifest
 from meander.reconfigure.state.sink import StateSink
 from meander.reconfigure.state.source import open_source
 from meander.reconfigure.state.transfer import Export, TransferError
@@ -46,7 +47,8 @@ class Migration:
         self.chunks = 0
         self.error: str | None = None
         self._clock_ms, self._on_end = clock_ms, on_end
-        self._sink = StateSink(job.target, job.into, job.transfer, job.keys)
+        after = None if job.after is None else job.after.digest
+        self._sink = StateSink(job.target, job.into, job.transfer, job.keys, after)
         self._export: Export | None = None
         self._timetable: Timetable | None = None
         self._under_way: deque[tuple[float, bytes]] = deque()
@@ -76,15 +78,19 @@ class Migration:
         end = self._ended_ms if self._state.ended else self._clock_ms()
         return (end - self._started_ms) / 1000
 
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the target has when this is done."""
+        return None if self._export is None else self._export.manifest
+
     def start(self) -> None:
         """Fixes the state that moves; chunks that the target has from an earlier attempt are not sent again."""
         with self._lock:
             if self._state is not MoveState.WAITING:
                 raise InputError(f"transfer {self.job.transfer!r} has started already; make another one to move again")
             job = self.job
-            self._export = open_source(
-                job.source, job.fragment, None if job.keys is None else set(job.keys), job.hops, job.options
-            )
+            keys = None if job.keys is None else set(job.keys)
+            self._export = open_source(job.source, job.fragment, keys, job.hops, job.options, job.after)
             self._started_ms = self._clock_ms()
             self._timetable = Timetable(job.hops, self._started_ms)
             self._state = MoveState.MOVING

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from meander.model.ids import FragmentId
 from meander.reconfigure.state.hops import Hop
+from meander.reconfigure.state.manifest import Manifest
 from meander.reconfigure.state.source import SourceOptions
 from meander.run.store.store import Store
 
@@ -32,6 +33,8 @@ class Job:
     options: SourceOptions = field(default_factory=SourceOptions)
     replay: ReplayInput | None = None
     """For the strategy that needs it."""
+    after: Manifest | None = None
+    """What the target has already of these keys; None if nothing."""
 
 
 class MoveState(Enum):

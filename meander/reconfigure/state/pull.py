@@ -9,6 +9,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
@@ -21,7 +22,9 @@ from meander.run.store.journal import JournalError
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
-PAUSE_S = 0.2
+FIRST_PAUSE_S, PAUSE_S = 0.02, 0.2
+"""How long until it asks again, first and at most."""
+WATCH_MS = 5.0
 CHUNKS_S = 120.0
 """How long one attempt may take; the next one goes on where it ended."""
 BLOCK_BYTES = 128_000
@@ -42,13 +45,22 @@ class StatePull:
         keys: Sequence[int],
         way: Sequence[str],
         asker: Callable[[str], FlightClient],
+        *,
+        ahead: int | None = None,
+        after: int | None = None,
     ) -> None:
-        """`keys` are the numbers that the operator's state tables have here, in the order of the tables."""
+        """`keys` are the numbers that the operator's state tables have here, in the order of the tables.
+
+        `ahead` is the number of a round, while the operator still runs; `after` the export that is here already.
+        """
         self.bytes = self.chunks = 0
+        self.export: int | None = None
+        """What is here when this is done; None if nothing came, because too little was missing."""
         self.error: str | None = None
+        self._is_ahead, self._after = ahead is not None, after
         self._store, self._into, self._number, self._place = store, into, number, place
         self._keys, self._way, self._asker = tuple(keys), tuple(way), asker
-        self._transfer = f"reconfiguration {number}"
+        self._transfer = f"reconfiguration {number}" if ahead is None else f"ahead {ahead}"
         self._sink = StateSink(store, into, self._transfer)
         self._total = 0
         self._state = MoveState.DONE if self._sink.complete else MoveState.WAITING
@@ -80,7 +92,7 @@ class StatePull:
 
     def poll(self) -> float | None:
         """Nothing to do: a thread does it all."""
-        return None if self._state.ended else 1.0
+        return None if self._state.ended else WATCH_MS
 
     def wait(self, timeout_s: float | None = None) -> bool:
         self._ended.wait(timeout_s)
@@ -100,7 +112,7 @@ class StatePull:
         return not self.done
 
     def _run(self) -> None:
-        refusals = 0
+        refusals, pause_s = 0, FIRST_PAUSE_S
         while not self._stopping.is_set() and not self.done:
             before = self.chunks
             try:
@@ -118,19 +130,26 @@ class StatePull:
                 _log.exception("fetching state failed; it is tried again")
                 self.error = str(error)
             if not self.done:
-                self._stopping.wait(PAUSE_S)
+                self._stopping.wait(pause_s)
+                pause_s = min(PAUSE_S, 2 * pause_s)
         self._ended.set()
 
     def _fetch(self) -> None:
-        ticket = {"state": self._number, "handover": self._place, "from": self.chunks, "block": BLOCK_BYTES}
+        ticket: dict[str, Any] = {"state": self._number, "handover": self._place, "from": self.chunks}
+        ticket |= {"block": BLOCK_BYTES, "ahead": self._is_ahead, "after": self._after}
         pieces = self._pieces = get_along(self._way, ticket, self._asker, CHUNKS_S)
         facts = json.loads(pieces.schema.metadata[b"state"])
         keys = dict(zip(sorted(facts["keys"]), self._keys, strict=True))
         with self._taking:
             if self._stopping.is_set():
                 return
-            self._sink = StateSink(self._store, self._into, self._transfer, keys)
+            self._sink = StateSink(self._store, self._into, self._transfer, keys, facts.get("after"))
             self._total = int(facts["chunks"])
+            if self._is_ahead and not self._total:
+                self._state = MoveState.DONE
+                return
+            self._check(facts.get("after"))
+            self.export = int(facts["export"])
             self.chunks = self._sink.next(int(facts["export"]))
             if self._sink.complete:
                 self._state = MoveState.DONE
@@ -145,6 +164,11 @@ class StatePull:
                 if arrival.last:
                     self._state = MoveState.DONE
                     return
+
+    def _check(self, after: int | None) -> None:
+        """What changed since something else than what is here is of no use."""
+        if after is not None and after != self._after:
+            raise TransferError(f"state of change {self._number} comes as what changed since a state that is not here")
 
     def _end(self, state: MoveState) -> None:
         with self._taking:

@@ -26,8 +26,15 @@ class StateSink:
     """One transfer into one fragment; `keys` gives each operator's state key its new one."""
 
     def __init__(
-        self, store: Store, fragment: FragmentId, transfer: str, keys: Mapping[int, int] | None = None
+        self,
+        store: Store,
+        fragment: FragmentId,
+        transfer: str,
+        keys: Mapping[int, int] | None = None,
+        after: int | None = None,
     ) -> None:
+        """`after` is the export that is there already, if only what changed since is to come."""
+        self.after = after
         self.store, self.fragment, self.transfer, self.keys = store, fragment, transfer, keys
         self.rows = 0
         self._complete = is_complete(store, fragment, transfer)
@@ -47,7 +54,7 @@ class StateSink:
         with self._lock:
             if self._cancelled:
                 raise TransferError(f"transfer {self.transfer!r} was cancelled; begin another one under a new name")
-            arrival = import_state(self.store, self.fragment, self.transfer, chunk, self.keys)
+            arrival = import_state(self.store, self.fragment, self.transfer, chunk, self.keys, self.after)
             self.rows += 0 if arrival.repeated else arrival.rows
             self._complete = self._complete or arrival.last
             return arrival

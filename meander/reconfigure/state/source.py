@@ -1,6 +1,7 @@
 """The source of a migration query: reads a fragment's state at its old place, chunk by chunk.
 
-The state is that of the moment the source was opened; the fragment has drained by then. Any chunk can be asked for
+The state is that of the moment the source was opened: the fragment has drained by then, or it runs and what it changes
+later is sent after that, as the difference. Any chunk can be asked for
 again, so a broken connection costs no more than the chunks that were under way.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from meander.model.ids import FragmentId
 from meander.reconfigure.state.hops import Hop, slowest_mbps
+from meander.reconfigure.state.manifest import Manifest
 from meander.reconfigure.state.transfer import CHUNK_BYTES, Compression, Export
 from meander.run.store.store import Store
 
@@ -33,12 +35,13 @@ def open_source(
     operators: Collection[int] | None = None,
     hops: Collection[Hop] = (),
     options: SourceOptions | None = None,
+    after: Manifest | None = None,
 ) -> Export:
-    """The fragment's state as of now, cut and packed for a path."""
+    """The fragment's state as of now, or what changed since `after`, cut and packed for a path."""
     options = options or SourceOptions()
     compression = options.compression or compression_for(slowest_mbps(hops))
     size = options.chunk_bytes or chunk_bytes_for(store.state.size(fragment).bytes, len(hops))
-    return Export(store, fragment, operators=operators, chunk_bytes=size, compression=compression)
+    return Export(store, fragment, operators=operators, chunk_bytes=size, compression=compression, after=after)
 
 
 def chunk_bytes_for(state_bytes: int, hops: int) -> int:

@@ -25,5 +25,7 @@ class StateStrategy:
     name: str
     about: str
     begin: Begin
+    sends_ahead: bool = False
+    """Whether the bulk of a large state goes while the operator still runs."""
     needs_input: bool = False
     """Whether senders have to keep what fragments consume, so that state can be built from it."""

@@ -2,14 +2,16 @@
 
 An export is the state at one moment, cut into chunks; each can be encoded at any time, and again. A chunk is one frame
 with rows of some partitions. Chunks are taken in order and each takes effect once, so a transfer that broke goes on at
-the first chunk that is missing. The first chunk replaces what an earlier attempt may have left at its place.
+the first chunk that is missing. The first chunk replaces what an earlier attempt may have left at its place, unless
+the export is what changed since another one (`manifest`): then it drops only what is not valid any more.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -19,6 +21,7 @@ import pyarrow as pa
 
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
+from meander.reconfigure.state.manifest import Manifest, pieces_of
 from meander.run.store.commit import Commit, StateAppend, StateDrop, Writer, transfer_writer
 from meander.run.store.encoding import schema_from, schema_text
 from meander.run.store.framing import Frame, Section, encode, scan, section
@@ -106,19 +109,32 @@ class Export:
         operators: Collection[int] | None = None,
         chunk_bytes: int = CHUNK_BYTES,
         compression: Compression = Compression.NONE,
+        after: Manifest | None = None,
     ) -> None:
-        """`operators` restricts it to some state keys."""
+        """`operators` restricts it to some state keys; `after` to what changed since an export of the same ones."""
         if chunk_bytes < 1:
             raise InputError(f"chunk_bytes is {chunk_bytes}; a chunk needs at least 1 byte")
         self._codec, self._compression = compression.codec, compression
         with store.lock:
             state = store.views.state.fragments.get(fragment)
-            chosen = sorted(o for o in (state.operators if state else ()) if operators is None or o in operators)
-            self.operators: tuple[int, ...] = tuple(chosen)
+            known = sorted(state.operators if state else ())
+            named = known if operators is None else sorted(operators)
+            chosen = [o for o in named if o in known]
             cut = _Cut(store, state, chunk_bytes)
+            places = {o: place for place, o in enumerate(named)}
+            self._pieces = pieces_of(state, named)
+            self.after = None if after is None else after.digest
+            """The export that it continues."""
+            stale = {p for p in after.pieces if p not in self._pieces} if after is not None else set()
             keys = [PartitionKey(fragment, o, b) for o in chosen for b in state.operators[o].buckets] if state else []
             for key in keys:
-                cut.take(key)
+                partition = places[key.operator], key.bucket
+                has = 0 if after is None else after.known(partition, cut.pieces(key))
+                if has is None:
+                    stale.add(partition)
+                cut.take(key, has or 0)
+            self._drops = sorted((named[place], bucket) for place, bucket in stale)
+            self.operators: tuple[int, ...] = tuple(sorted({*chosen, *(o for o, _ in self._drops)}))
             for load in cut.loads:
                 for part in load.parts.values():
                     part.found = part.gather.resolve(store.payloads)
@@ -126,11 +142,17 @@ class Export:
         self.bytes = round(sum(load.bytes for load in self._loads))
         """About how large the state is; chunks have headers, and may be compressed."""
         self.rows = sum(sum(p.lengths) for load in self._loads for p in load.parts.values())
-        self.digest = zlib.crc32(np.array(cut.layout, np.int64).tobytes())
+        told = [] if after is None else [after.digest, *(n for drop in self._drops for n in drop)]
+        self.digest = zlib.crc32(np.array([*cut.layout, *told], np.int64).tobytes())
         """The same for two exports only if their chunks are the same."""
 
     def __len__(self) -> int:
         return len(self._loads)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What a place has that took all of it, together with what it had before."""
+        return Manifest(self.digest, self._pieces)
 
     def __iter__(self) -> Iterator[bytes]:
         return (self.chunk(number) for number in range(len(self)))
@@ -154,6 +176,8 @@ class Export:
                 sections.append(section(self._codec.compress(data)))
             parts.append(header)
         described = {"export": self.digest, "chunks": len(self), "operators": self.operators, "parts": parts}
+        if self.after is not None:
+            described |= {"after": self.after, "drops": self._drops if number == 0 else []}
         buffers, _, _ = encode(number, number, _CHUNK_KIND, json.dumps(described).encode(), sections)
         return b"".join(buffers)
 
@@ -168,11 +192,16 @@ class _Cut:
         self._schemas = store.views.schemas.by_number
         self._state, self._chunk_bytes = state, chunk_bytes
 
-    def take(self, key: PartitionKey) -> None:
+    def pieces(self, key: PartitionKey) -> array[int]:
+        assert self._state is not None
+        return self._state.operators[key.operator].pieces[key.bucket]
+
+    def take(self, key: PartitionKey, has: int) -> None:
+        """Takes a partition's pieces, but for the oldest ones that the other place has."""
         assert self._state is not None
         table = self._state.operators[key.operator]
         pieces = table.pieces[key.bucket]
-        for at in range(0, len(pieces), WIDTH):
+        for at in range(has * WIDTH, len(pieces), WIDTH):
             payload, offset, rows, record = pieces[at : at + WIDTH]
             width = max(self._payloads.by_number[payload].row_bytes, 1e-9)
             while rows:
@@ -197,12 +226,17 @@ class _Cut:
 
 
 def import_state(
-    store: Store, fragment: FragmentId, transfer: str, chunk: bytes | bytearray, keys: Mapping[int, int] | None = None
+    store: Store,
+    fragment: FragmentId,
+    transfer: str,
+    chunk: bytes | bytearray,
+    keys: Mapping[int, int] | None = None,
+    after: int | None = None,
 ) -> Arrival:
     """Takes a chunk's rows into the fragment; `keys` gives each operator's state key its new one.
 
-    Chunks of an export must come in order; one that came before has no second effect. Raises TransferError for a
-    damaged, early or cancelled one, without any effect.
+    `after` is the export that is there as a whole. Chunks of an export must come in order; one that came before has no
+    second effect. Raises TransferError for a damaged, early, cancelled or unfit one, without any effect.
     """
     frame = next(scan(chunk, 0), None)
     if not isinstance(frame, Frame) or frame.kind != _CHUNK_KIND or frame.end != len(chunk):
@@ -210,6 +244,10 @@ def import_state(
     header = json.loads(frame.header)
     if is_cancelled(store, fragment, transfer):
         raise TransferError(f"transfer {transfer!r} was cancelled; begin another one under a new name")
+    if header.get("after", after) != after:
+        raise TransferError(
+            f"transfer {transfer!r} brings what changed since a state that is not here; ask for all of it"
+        )
     taken = chunks_taken(store, fragment, transfer, header["export"])
     if frame.number > taken:
         raise TransferError(
@@ -230,7 +268,11 @@ def import_state(
         appends.append(
             StateAppend.sliced(batch, new_key[part["operator"]], fragments, part["buckets"], part["lengths"])
         )
-    drops = _everything(fragment, keys.values() if keys else new_key.values()) if frame.number == 0 else ()
+    drops: tuple[StateDrop, ...] = ()
+    if "after" in header:
+        drops = _exactly(fragment, [(new_key[operator], bucket) for operator, bucket in header["drops"]])
+    elif frame.number == 0:
+        drops = _everything(fragment, keys.values() if keys else new_key.values())
     writer = _chunks_of(fragment, transfer, header["export"])
     commit = Commit(writer, frame.number + (_LAST if last else 0), state_drops=drops, state_appends=tuple(appends))
     return Arrival(frame.number, rows, last, store.commit(commit).repeated)
@@ -263,6 +305,13 @@ def cancel_transfer(store: Store, fragment: FragmentId, transfer: str, operators
 def _everything(fragment: FragmentId, operators: Iterable[int]) -> tuple[StateDrop, ...]:
     chosen = sorted(operators)
     return (StateDrop.of(chosen, np.full(len(chosen), fragment), ALL_BUCKETS, below=True),) if chosen else ()
+
+
+def _exactly(fragment: FragmentId, partitions: Sequence[tuple[int, int]]) -> tuple[StateDrop, ...]:
+    if not partitions:
+        return ()
+    operators, buckets = zip(*partitions, strict=True)
+    return (StateDrop.of(operators, np.full(len(partitions), fragment), buckets),)
 
 
 def _renamed(operators: Collection[int], transfer: str, keys: Mapping[int, int] | None) -> dict[int, int]:

@@ -24,6 +24,7 @@ from meander.run.channels.base import (
 from meander.run.store.channel_log import ChannelLog
 from meander.run.store.commit import Commit, Rewire, fragment_writer
 from meander.run.store.gather import Gather, Gathered, resolve
+from meander.run.store.incarnations import Lineage
 from meander.run.store.payloads import plain_schema
 
 if TYPE_CHECKING:
@@ -105,6 +106,11 @@ class EmbeddedExchange:
             starts = np.array([v.head for v in views], np.int64)
             ends = [v.end(now) if v.cut_since_ms or v.ready_ms > now else v.tail for v in views]
             return starts, np.array(ends, np.int64)
+
+    def lineage(self, channel: ChannelId) -> Lineage:
+        """The incarnations of a log."""
+        with self._store.lock:
+            return self._channels[channel].lineage
 
     def cuts(self, channels: Sequence[ChannelId], reconfigurations: Container[int]) -> Int64s:
         """Position of the first readable marker of these reconfigurations in each channel, or -1."""

@@ -20,6 +20,7 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import NO_WATERMARK, ChannelCounters, Int64s
 from meander.run.store.gather import Gather
+from meander.run.store.incarnations import Lineage, moved
 from meander.run.store.payloads import NO_PAYLOAD, Payloads
 
 WIDTH = 6
@@ -53,6 +54,7 @@ class ChannelLog:
         "entries",
         "head",
         "kept_from",
+        "lineage",
         "markers",
         "ready_ms",
         "receiver",
@@ -78,6 +80,8 @@ class ChannelLog:
         self.markers: list[tuple[int, Marker]] = []
         self.ready_ms = 0
         self.appended_tuples = self.consumed_tuples = 0
+        self.lineage: Lineage = ()
+        """The incarnations of the log: of this one, or of the one elsewhere of which this is the copy."""
 
     @property
     def keeps(self) -> bool:
@@ -167,6 +171,7 @@ class ChannelLog:
         self.watermark, self.consumed_watermark = other.watermark, other.consumed_watermark
         self.appended_tuples, self.consumed_tuples = other.appended_tuples, other.consumed_tuples
         self.markers = [m for m in other.markers if m[0] >= other.head]
+        self.lineage = other.lineage
 
     def consume(self, position: int, payloads: Payloads) -> None:
         """Lets go of everything before a position, or only passes it if the channel keeps what was consumed."""
@@ -221,6 +226,48 @@ class ChannelLog:
             at += WIDTH
         if at:
             del entries[:at]
+
+    def cut(self, position: int, payloads: Payloads) -> None:
+        """Lets go of everything from a position on."""
+        entries, at = self.entries, len(self.entries)
+        while at and entries[at - WIDTH] >= position:
+            at -= WIDTH
+            self._release(at, entries[at + 1], payloads)
+        del entries[at:]
+        if at:
+            first, rows, _, _, watermark, _ = entries[at - WIDTH :]
+            if watermark != NO_WATERMARK and first + rows >= position:
+                entries[at - 2] = NO_WATERMARK
+            if first + rows > position:
+                self._release(at - WIDTH, first + rows - position, payloads, slices=0)
+                entries[at - WIDTH + 1] = position - first
+        del self.markers[bisect_left(self.markers, position, key=lambda m: m[0]) :]
+        self.tail = position
+        self.watermark = max([self.consumed_watermark, *entries[4::WIDTH]])
+
+    def _release(self, at: int, rows: int, payloads: Payloads, slices: int = 1) -> None:
+        if self.entries[at + 2] != NO_PAYLOAD:
+            payloads.release(self.entries[at + 2], rows, slices)
+        self.appended_tuples -= rows
+
+    def pass_over(self, position: int) -> None:
+        """Goes on at a later position; there is nothing at those in between."""
+        if position > self.tail:
+            if self.head == self.tail:
+                self.head = position
+            self.tail = position
+
+    def renumber(self, first: int, to: int, payloads: Payloads) -> None:
+        """Lets go of everything before `first`, where an entry begins, and numbers what follows from `to` on."""
+        self.consume(first, payloads)
+        self.forget(payloads)
+        by = to - first
+        for at in range(0, len(self.entries), WIDTH):
+            self.entries[at] += by
+        self.markers = [(position + by, marker) for position, marker in self.markers]
+        self.head, self.tail = to, self.tail + by
+        self.kept_from = to if self.keeps else -1
+        self.lineage = moved(self.lineage, first, by)
 
     def collect(self, start: int, stop: int, into: Gather, owner: int) -> tuple[int, int]:
         """Adds the rows of a range; says how many they are, and the highest watermark among them."""

@@ -1,10 +1,10 @@
 """Commits: everything one step changes, applied as a whole or not at all.
 
-A commit is plain data. Its parts take effect in this order: channels added or rewired, forked, positions consumed,
-tuples passed through, state dropped, state appended, channels appended to, counters and records, state renamed,
-fragments retired, channels removed, state copied, what was consumed forgotten. So dropping and appending the same
-partition replaces it, a fragment can hand its state over and end, and a channel can be emptied and removed in one
-commit.
+A commit is plain data. Its parts take effect in this order: channels added or rewired, forked, realigned or
+renumbered, positions consumed, tuples passed through, state dropped, state appended, channels appended to, counters
+and records, state renamed, fragments retired, channels removed, state copied, what was consumed forgotten. So dropping
+and appending the same partition replaces it, a fragment can hand its state over and end, and a channel can be emptied
+and removed in one commit.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from meander.deploy.freezing import Fork
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec, Int64s, int64s
+from meander.run.store.incarnations import Lineage
 from meander.run.store.records.record import Change, Record, RecordType
 
 K = TypeVar("K")
@@ -74,6 +75,29 @@ class Rewire:
     sender: FragmentId | None = None
     keeps: bool | None = None
     """Whether the channel keeps what its receiver has consumed, until it is told to forget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Realign:
+    """A copy follows its log, which has lost its end or begins later than the copy ends."""
+
+    channel: ChannelId
+    lineage: Lineage
+    """The incarnations of the log, as far as the copy follows them."""
+    cut: int
+    """From here on the log has other records under the copy's numbers: the copy lets go of its own."""
+    begin: int
+    """The number of the next record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renumber:
+    """A log whose copy has processed records that the log has lost: those it has written since get numbers behind."""
+
+    channel: ChannelId
+    first: int
+    """The position that its first record since has."""
+    to: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +206,10 @@ class Commit:
     forks: tuple[Fork, ...] = ()
     """Channels that hold from now on what waits in others; nothing is written twice."""
     remove: tuple[RemoveChannel, ...] = ()
+    realign: tuple[Realign, ...] = ()
+    renumber: tuple[Renumber, ...] = ()
+    renew: tuple[ChannelId, ...] = ()
+    """Logs that go on here, in a new incarnation: the one elsewhere may have written more."""
     consumed: Mapping[ChannelId, int] = field(default_factory=dict)
     """Position up to which each channel has been processed; what lies before it is let go."""
     passed: tuple[Passed, ...] = ()

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from meander.run.channels.base import ChannelAppend, Int64s
 from meander.run.memoised import memoised
 from meander.run.store.commit import Commit, StateAppend, StateMerge
 from meander.run.store.framing import Section, section
+from meander.run.store.incarnations import next_number
 from meander.run.store.payloads import Sealed, one_batch
 from meander.run.store.records.former import changes_of
 from meander.run.store.records.record import Change, Forgotten
@@ -41,6 +42,11 @@ class Content(TypedDict, total=False):
     rewire: list[list[Any]]
     forks: list[list[int]]
     remove: list[list[int]]
+    realign: list[list[Any]]
+    """Channel, cut, begin, and the numbers and bases of the lineage."""
+    renumber: list[list[int]]
+    renew: list[list[int]]
+    """Channel and number of the incarnation."""
     consumed: int
     passed: list[int]
     drops: list[list[int]]
@@ -74,6 +80,8 @@ class Envelope(TypedDict):
     """Schema number of each added channel."""
     new: list[list[Any]]
     """Schemas that no earlier record has: number and serialised form."""
+    incarnation: NotRequired[int]
+    """In the first record after the store was opened: the number of the incarnation that began with it."""
 
 
 class Numbers:
@@ -164,6 +172,12 @@ def _structure(commit: Commit, content: Content) -> None:
         content["forks"] = [[f.channel, f.of] for f in commit.forks]
     if commit.remove:
         content["remove"] = [[r.channel, int(r.discard)] for r in commit.remove]
+    if commit.realign:
+        content["realign"] = [[r.channel, r.cut, r.begin, [list(i) for i in r.lineage]] for r in commit.realign]
+    if commit.renumber:
+        content["renumber"] = [[r.channel, r.first, r.to] for r in commit.renumber]
+    if commit.renew:
+        content["renew"] = [[int(c), next_number(0)] for c in commit.renew]
     if commit.retire:
         content["retire"] = [int(f) for f in commit.retire]
     if commit.state_renames:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -26,6 +26,7 @@ from meander.run.store.channel_log import ChannelLog
 from meander.run.store.encoding import schema_from, schema_text
 from meander.run.store.framing import Place, Section, section
 from meander.run.store.gather import resolve
+from meander.run.store.incarnations import Incarnation
 from meander.run.store.journal import Written
 from meander.run.store.partitions import WIDTH as PIECE_WIDTH
 from meander.run.store.payloads import NO_PAYLOAD, Payload, Sealed, one_batch
@@ -35,7 +36,7 @@ from meander.run.store.views import UNKNOWN_PROGRAM, LastBatch, Views
 
 PACK_BYTES = 32_000_000
 ENTRY_WIDTH = entries_of.WIDTH
-_CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH = 15, 5, 6
+_CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH, _LINEAGE_WIDTH = 15, 5, 6, 3
 _NOBODY = -1
 
 
@@ -62,6 +63,7 @@ class SnapshotDraft:
         self._partitions = list(views.state.all())
         self._entries = _joined([c.entries for c in self._channels]).reshape(-1, ENTRY_WIDTH)
         self._pieces = _joined([numbers for _, numbers in self._partitions]).reshape(-1, PIECE_WIDTH)
+        self._lineages = [[c.channel, *each] for c in self._channels for each in c.lineage]
         self._packs: list[_Pack] = []
         self._vacated: list[Payload] = []
         gone = frozenset(vacate)
@@ -124,12 +126,14 @@ class SnapshotDraft:
             keys,
             entries,
             pieces,
+            self._lineages,
         ]
         return np.concatenate([np.asarray(t, np.int64).reshape(-1) for t in tables])
 
     def _header(self, payloads: int) -> bytes:
         views = self._views
-        counts = [payloads, len(self._channels), len(self._partitions), len(self._entries), len(self._pieces)]
+        parts: tuple[Sized, ...] = (self._channels, self._partitions, self._entries, self._pieces, self._lineages)
+        counts = [payloads, *(len(part) for part in parts)]
         markers = [[c.channel, position, m.to_json()] for c in self._channels for position, m in c.markers]
         return json.dumps(
             {
@@ -142,6 +146,7 @@ class SnapshotDraft:
                 "counters": [[f, name, n] for (f, name), n in views.counters.items()],
                 "acknowledged": views.acknowledged,
                 "program": program(),
+                "incarnation": views.incarnation,
                 "records": views.records.to_plain(),
             },
             separators=(",", ":"),
@@ -180,10 +185,11 @@ def load(views: Views, header: bytes, numbers: Int64s, places: Sequence[Place]) 
     data = json.loads(header)
     for number, text in data["schemas"]:
         views.schemas.add(number, schema_from(text))
-    widths = (_PAYLOAD_WIDTH, _CHANNEL_WIDTH, _KEY_WIDTH, ENTRY_WIDTH, PIECE_WIDTH)
-    bounds = np.cumsum([0, *(n * w for n, w in zip(data["counts"], widths, strict=True))]).tolist()
+    widths = (_PAYLOAD_WIDTH, _CHANNEL_WIDTH, _KEY_WIDTH, ENTRY_WIDTH, PIECE_WIDTH, _LINEAGE_WIDTH)
+    counts = [*data["counts"], 0][: len(widths)]  # older ones have no lineages
+    bounds = np.cumsum([0, *(n * w for n, w in zip(counts, widths, strict=True))]).tolist()
     parts = [numbers[a:b].reshape(-1, w) for a, b, w in zip(bounds, bounds[1:], widths, strict=False)]
-    payload_rows, channel_rows, keys, entries, pieces = parts
+    payload_rows, channel_rows, keys, entries, pieces, lineages = parts
     payloads = [Payload(Place(*row[:4]), row[4], row[5], verified=False) for row in payload_rows.tolist()]
     for (schema, rows), place in zip(data["packs"], places, strict=True):
         payloads.append(Payload(place, schema, rows, verified=True))
@@ -191,6 +197,9 @@ def load(views: Views, header: bytes, numbers: Int64s, places: Sequence[Place]) 
         views.payloads.add(payload)
     _count_uses(views, payloads, np.concatenate([entries[:, [2, 1]], pieces[:, [0, 2]]]))
     _load_channels(views, channel_rows, entries, data["markers"])
+    for channel, *incarnation in lineages.tolist():
+        views.channels.by_id[channel].lineage += (Incarnation(*incarnation),)
+    views.incarnation = data.get("incarnation", 0)
     _load_state(views, payloads, keys, pieces)
     views.writers.update((w, LastBatch(*last)) for w, *last in data["writers"])
     views.versions.update(map(tuple, data["versions"]))

@@ -23,6 +23,7 @@ from meander.run.store.commit import Commit, CommitResult, Writer
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Place
+from meander.run.store.incarnations import next_number
 from meander.run.store.journal import Durability, FrameKind, Journal, JournalError
 from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError
@@ -94,6 +95,8 @@ class Store:
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
         self._snapshot_problem: str | None = None
+        self._told_incarnation = 0
+        """The newest one that the journal has."""
 
     @staticmethod
     def open(
@@ -122,6 +125,7 @@ class Store:
                 f"{problem}; Meander {self.views.program} wrote {self._journal.directory}, and this is {program()}: "
                 "open it with that one or a newer one"
             ) from problem
+        self.views.begin(next_number(self.views.incarnation))
         if not self._journal.active_segment:
             self.snapshot()
         elif self.views.program != program():
@@ -184,6 +188,8 @@ class Store:
     def _write(self, prepared: Prepared) -> int:
         envelope = self.views.check(prepared)
         envelope["now"] = self.now_ms()
+        if self._told_incarnation != self.views.incarnation:
+            envelope["incarnation"] = self.views.incarnation
         try:
             written = self._journal.append(prepared.header(envelope), prepared.sections)
         except JournalError:
@@ -191,6 +197,7 @@ class Store:
             raise
         numbers, places = Numbers(prepared.numbers), written.places[1:]
         self.views.apply(written.number, envelope, prepared.content, numbers, places, prepared.tables, prepared.records)
+        self._told_incarnation = self.views.incarnation
         self._commits += 1
         self.changed.notify_all()
         return written.number
@@ -228,6 +235,7 @@ class Store:
                 raise
             draft.adopt(written)
             self._roll_after_bytes, self._snapshot_problem = 0, None
+            self._told_incarnation = self.views.incarnation
             self.payloads.emptied.clear()
             for segment in self._journal.segments:
                 if segment != self._journal.active_segment and not self.payloads.is_live(segment):

@@ -20,11 +20,13 @@ from meander.run.store.channel_log import ChannelLog, Channels
 from meander.run.store.commit import Commit, CommitConflictError
 from meander.run.store.encoding import Content, Envelope, Numbers, Prepared, changes_in, schema_from, schema_text
 from meander.run.store.framing import Place
+from meander.run.store.incarnations import Incarnation, newest, renewed
 from meander.run.store.partitions import PartitionKey, Partitions, Piece, packed
 from meander.run.store.payloads import NO_PAYLOAD, Payload, Payloads, Schemas, Sealed, fitted, plain_schema
 from meander.run.store.records.deployment import SlotRecord
 from meander.run.store.records.record import Change, forget
 from meander.run.store.records.table import Records
+from meander.run.store.records.transport import CopyRecord
 
 UNKNOWN_PROGRAM = "0.1.0, or one before it"
 """The program that wrote stores without a name in them."""
@@ -52,6 +54,8 @@ class Views:
         self.records = Records()
         self.program = UNKNOWN_PROGRAM
         """Which version of the program wrote the newest segment."""
+        self.incarnation = 0
+        """The number that all logs got when the store was opened last."""
 
     # Checking
 
@@ -110,8 +114,9 @@ class Views:
         for fork in commit.forks:
             self._check_fork(fork, added)
         appended = {c for a in commit.appends for c in a.channels[a.lengths > 0].tolist()} if commit.remove else set()
-        for forgetful in commit.forget:
+        for forgetful in (*commit.forget, *commit.renew):
             self._known(forgetful, added)
+        self._check_realigned(commit)
         for removal in commit.remove:
             self._known(removal.channel, added)
             channel = self.channels.by_id.get(removal.channel)
@@ -124,6 +129,23 @@ class Views:
                     "consume them first, or remove it with discard"
                 )
         return added
+
+    def _check_realigned(self, commit: Commit) -> None:
+        for realigned in commit.realign:
+            copy = self.channels[realigned.channel]
+            if not copy.head <= realigned.cut <= copy.tail or realigned.begin < realigned.cut:
+                raise CommitConflictError(
+                    f"channel {copy.channel} holds positions {copy.head} to {copy.tail}; it cannot be cut at "
+                    f"{realigned.cut} and go on at {realigned.begin}"
+                )
+        for renumbered in commit.renumber:
+            log = self.channels[renumbered.channel]
+            starts = {entry.first for entry in log.overlapping(log.head, log.tail)} | {log.head, log.tail}
+            if renumbered.first not in starts or not log.head <= renumbered.first <= renumbered.to:
+                raise CommitConflictError(
+                    f"channel {log.channel} holds positions {log.head} to {log.tail}; its records cannot be numbered "
+                    f"from {renumbered.to} on where {renumbered.first} is"
+                )
 
     def _check_fork(self, fork: Fork, added: dict[int, int]) -> None:
         self._known(fork.channel, added)
@@ -247,6 +269,8 @@ class Views:
         changes: Sequence[Change] | None = None,
     ) -> None:
         """Takes a commit over. `tables` are the batches of a new one, to be kept in memory, `changes` its records."""
+        if (incarnation := envelope.get("incarnation", self.incarnation)) != self.incarnation:
+            self.begin(incarnation)  # which was known before it was written down
         for schema, text in envelope["new"]:
             self.schemas.add(schema, schema_from(text))
         waiting = zip(envelope["schemas"], places, strict=True)
@@ -286,6 +310,31 @@ class Views:
 
         for channel, source in content.get("forks", ()):
             self.channels.by_id[channel].become(self.channels.by_id[source], self.payloads)
+        self._apply_realigned(content)
+
+    def _apply_realigned(self, content: Content) -> None:
+        for channel, cut, begin, lineage in content.get("realign", ()):
+            view = self.channels.by_id[channel]
+            if cut < view.tail:
+                view.cut(cut, self.payloads)
+            view.pass_over(begin)
+            view.lineage = tuple(Incarnation(*each) for each in lineage)
+        for channel, first, to in content.get("renumber", ()):
+            self.channels.by_id[channel].renumber(first, to, self.payloads)
+        for channel, number in content.get("renew", ()):
+            self._renew(self.channels.by_id[channel], max(number, self.incarnation))
+
+    def begin(self, incarnation: int) -> None:
+        """All logs that are here go on in a new incarnation; copies of others keep theirs."""
+        self.incarnation = incarnation
+        copies = self.records.by_kind[CopyRecord.kind]
+        for channel, view in self.channels.by_id.items():
+            copy = copies.get(channel)
+            if not (isinstance(copy, CopyRecord) and copy.route):
+                self._renew(view, incarnation)
+
+    def _renew(self, view: ChannelLog, number: int) -> None:
+        view.lineage = renewed(view.lineage, max(number, newest(view.lineage) + 1), view.head, view.tail)
 
     def _apply_progress(self, content: Content, numbers: Numbers) -> None:
         by_id, payloads = self.channels.by_id, self.payloads

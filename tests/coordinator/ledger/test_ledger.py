@@ -90,14 +90,18 @@ def test_what_is_saved_about_queries_and_operators_is_there_again(tmp_path: Path
     ledger.queries.save_demands("q", ["latency < 1 s"])
     ledger.queries.save_demands("p", ["hops <= 2"])
     ledger.queries.save_demands("p", None)
-    ledger.queries.save_mechanisms({"q": "mopa"})
+    ledger.queries.save_mechanisms({"q": ("mopa", "it was named for it")})
+    ledger.queries.save_adaptation("", {"stay": "1min", "margin": 0.2})
+    ledger.queries.save_adaptation("q", {"mechanisms": ["ilp"]})
+    ledger.queries.save_adaptation("", {"margin": 0.3})
     ledger.queries.save_sink_binding(ChannelId(7), "q", "out")
     ledger.save_rates({("s", "n"): 2.5})
     ledger.close()
     again = Ledger(tmp_path / "ledger.db")
     assert again.placements() == {OperatorId(1): Placing(NodeId(2), True, "by hand")}
     assert again.queries.demands() == {"q": ["latency < 1 s"]}
-    assert again.queries.mechanisms() == {"q": "mopa"}
+    assert again.queries.mechanisms() == {"q": ("mopa", "it was named for it")}
+    assert again.queries.adaptation() == {"": {"margin": 0.3}, "q": {"mechanisms": ["ilp"]}}
     assert again.queries.sink_bindings() == [(ChannelId(7), "q", "out")]
     assert again.rates() == {("s", "n"): 2.5}
 

@@ -49,7 +49,16 @@ def test_any_schedule_of_changes_gives_the_oracles_output(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int, strategy: str | None
 ) -> None:
     rng = np.random.default_rng(seed)
-    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300, strategy=strategy)
+    plane = MovingPlane(
+        tmp_path,
+        spark,
+        runner,
+        QUERIES,
+        slots=1 + seed % 2,
+        disorder_ms=300,
+        strategy=strategy,
+        sends_ahead=seed % 2 == 1,
+    )
     for moment in range(10):
         plane.feed(rng, moment * 500)
         if rng.random() < 0.7:
@@ -101,7 +110,16 @@ def test_a_crash_at_any_commit_of_a_change_or_a_step_leaves_the_output_as_it_is(
     strategy: str | None,
 ) -> None:
     rng = np.random.default_rng(seed)
-    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300, strategy=strategy)
+    plane = MovingPlane(
+        tmp_path,
+        spark,
+        runner,
+        QUERIES,
+        slots=1 + seed % 2,
+        disorder_ms=300,
+        strategy=strategy,
+        sends_ahead=seed % 2 == 1,
+    )
     bomb = Bomb(rng, 0.2)
     monkeypatch.setattr(Store, "commit", lambda store, change: bomb.dies(store, change))
 
@@ -139,7 +157,16 @@ def test_a_disk_that_is_full_at_any_commit_of_a_change_leaves_nothing_undone(
 ) -> None:
     """The process goes on: what was decided begins later, and what began goes on."""
     rng = np.random.default_rng(seed)
-    plane = MovingPlane(tmp_path, spark, runner, QUERIES, slots=1 + seed % 2, disorder_ms=300, strategy=strategy)
+    plane = MovingPlane(
+        tmp_path,
+        spark,
+        runner,
+        QUERIES,
+        slots=1 + seed % 2,
+        disorder_ms=300,
+        strategy=strategy,
+        sends_ahead=seed % 2 == 1,
+    )
     full = FullNow(rng.random, 0.3)
     monkeypatch.setattr(loop, "AGAIN_S", 0.0)
     for moment in range(10):

@@ -80,7 +80,7 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(1)
-    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300, sends_ahead=True)
     try:
         for moment, node in enumerate(["e0", "e1", "cloud", "e2", "e0"]):
             plane.feed(rng, moment * 500)
@@ -90,6 +90,8 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
             plane.until(lambda: not plane.loop.deployer.has_open_changes)
         assert [o.reason for o in plane.outcomes if o.reason] == []
         assert sum(o.state_bytes for o in plane.outcomes) > 0
+        agents = (plane.loop.driver.agent, *(m.agent for m in plane.machines.values()))
+        assert all(agent.mover.precopies.used_bytes > 0 == agent.mover.precopies.wasted_bytes for agent in agents)
         for query in QUERIES:
             serving = tuple(plane.catalog.plan.serving(query))
             assert query_condition(facts_of(plane.loop, serving, (), {})) == RUNNING
@@ -292,7 +294,7 @@ def test_any_schedule_of_changes_and_deaths_gives_the_oracles_output(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300, sends_ahead=seed % 2 == 1)
     names = [HOME, *SITES]
     try:
         for moment in range(8):
@@ -326,7 +328,7 @@ def test_disks_that_are_full_at_any_commit_of_any_host_leave_the_output_as_it_is
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300)
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300, sends_ahead=seed % 2 == 1)
     names = [HOME, *SITES]
     full = FullNow(Random(seed).random, 0.2)
     monkeypatch.setattr(loop, "AGAIN_S", 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.channels.flight.client import AwayError, FlightClient
 from meander.run.channels.flight.proof import PeerAddress, key_of, proof
-from meander.run.channels.flight.server import Chunks, FlightServer, PullRequest
+from meander.run.channels.flight.server import FlightServer, PullRequest, StateAnswer, StateRequest
 from meander.run.channels.kafka.exchange import KafkaExchange
 from meander.run.store.store import Store
 
@@ -67,11 +67,11 @@ class Place:
     def is_given_away(self, channel: ChannelId) -> bool:
         return False
 
-    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
-        to, export, keys = self.exports[number, handover]
+    def state(self, reader: str, via: str, asked: StateRequest) -> StateAnswer:
+        to, export, keys = self.exports[asked.number, asked.handover]
         if to != reader:
             raise InputError(f"this state is not for {reader!r}")
-        return export, keys, export.digest
+        return StateAnswer(export, keys, export.digest)
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         self.orders.append((action, dict(body)))

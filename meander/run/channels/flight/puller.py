@@ -19,9 +19,11 @@ from typing import Any, Protocol
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.model.locks import lock
+from meander.run.channels.flight.alignment import CopyState, follow
 from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError, get_along
-from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch
-from meander.run.store.commit import Commit, CommitConflictError
+from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, lineage_in
+from meander.run.store.commit import Commit, CommitConflictError, Realign
+from meander.run.store.incarnations import Lineage, newest
 from meander.run.store.journal import JournalError
 from meander.run.store.records.record import Record
 from meander.run.store.records.transport import CopyRecord
@@ -58,6 +60,12 @@ class PullMetrics:
     bytes: int = 0
     damaged: int = 0
     failures: int = 0
+    let_go: int = 0
+    """Records that a log lost after they had come, and that were not processed here: it writes them anew."""
+    ahead: int = 0
+    """Records that a log lost after they had been processed here."""
+    missing: int = 0
+    """Records that were lost here after the sender had let go of them."""
 
 
 class Pulling:
@@ -169,6 +177,7 @@ class Pulling:
             ticket["reached"] = reached
         if route in self._damaged:
             ticket["damaged"] = self._damaged.pop(route)
+        ticket["incarnations"] = self._incarnations(asked)
         came = 0
         for piece in get_along(route, ticket, self._client_of):
             if self._stopping.is_set():
@@ -182,6 +191,13 @@ class Pulling:
             views = self.store.views.channels.by_id
             found = {c: view for c in channels if (view := views.get(c)) is not None and not view.is_cut}
             return {c: (view.tail, view.head) for c, view in found.items()}
+
+    def _incarnations(self, channels: Iterable[ChannelId]) -> dict[str, CopyState]:
+        """Which records the copies have seen last, for logs that may have lost some of them."""
+        with self.store.lock:
+            views = self.store.views.channels.by_id
+            copies = ((c, views[c]) for c in channels if c in views)
+            return {str(c): CopyState(newest(view.lineage), view.tail, view.head) for c, view in copies}
 
     def take(self, ranges: Iterable[ChannelRange], *records: Record[Any]) -> int:
         """Appends the records that came, each once; returns the number of new ones. If there are any, `records` go into
@@ -214,11 +230,43 @@ class Pulling:
         control = found.checked()
         if "problem" in control:
             self.refused[found.channel] = control["problem"]
+            if "begins" in control:
+                self._pass_over(found.channel, int(control["begins"]))
             return None
         view = self.store.views.channels.by_id.get(found.channel)
-        if view is None or not found.start <= view.tail < found.stop:
+        if view is None:
+            return None
+        if (lineage := lineage_in(control)) and not self._follow(found.channel, lineage):
+            return None
+        if not found.start <= view.tail < found.stop:
             return None
         self.refused.pop(found.channel, None)
         if found.start == view.tail:
             return found
         return found.after(view.tail, self.store.views.schemas.by_number[view.schema])
+
+    def _follow(self, channel: ChannelId, lineage: Lineage) -> bool:
+        """Brings a copy in line with a log that is in another incarnation; says whether it goes on now."""
+        found = follow(self.store, channel, lineage)
+        if found is not None:
+            self.store.commit(Commit(realign=(found.realign,)))
+            if found.let_go or found.ahead:
+                self.metrics.let_go += found.let_go
+                self.metrics.ahead += found.ahead
+                _log.warning(
+                    "the log of channel %s has lost its end: %s records that were not processed yet are let go of "
+                    "here, %s were processed and may come again from sources that can be read again",
+                    channel,
+                    found.let_go,
+                    found.ahead,
+                )
+        return newest(self.store.views.channels[channel].lineage) == newest(lineage)
+
+    def _pass_over(self, channel: ChannelId, begins: int) -> None:
+        """Goes on where a log begins that has let go of records which this copy has lost."""
+        view = self.store.views.channels.by_id.get(channel)
+        if view is not None and 0 < view.tail < begins:
+            missing = begins - view.tail
+            self.metrics.missing += missing
+            _log.warning("%s records of channel %s were lost here, and the sender has let go of them", missing, channel)
+            self.store.commit(Commit(realign=(Realign(channel, view.lineage, view.tail, begins),)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, Chunk
+from meander.run.store.incarnations import Incarnation, Lineage
 from meander.run.store.payloads import one_batch
 
 RANGES = pa.schema(
@@ -48,12 +49,15 @@ class ChannelRange:
     checksum: int
 
     @staticmethod
-    def of(chunk: Chunk) -> ChannelRange:
+    def of(chunk: Chunk, lineage: Lineage = ()) -> ChannelRange:
+        """`lineage` has the incarnations of the log, of which the last wrote the newest records."""
+        told = {"lineage": lineage} if lineage else {}
         control = json.dumps(
             {
                 "rows": len(chunk.table),
                 "watermarks": [list(w) for w in chunk.watermarks],
                 "markers": [[position, marker.to_json()] for position, marker in chunk.markers],
+                **told,
             },
             separators=(",", ":"),
         )
@@ -83,7 +87,7 @@ class ChannelRange:
         if control["rows"]:
             table = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(self.body), schema)])[gone:]
         left = (tuple(w for w in watermarks if w[0] >= first), tuple(m for m in markers if m[0] >= first))
-        return ChannelRange.of(Chunk(self.channel, first, self.stop, table, *left))
+        return ChannelRange.of(Chunk(self.channel, first, self.stop, table, *left), lineage_in(control))
 
     @property
     def size(self) -> int:
@@ -111,6 +115,11 @@ class ChannelRange:
             lengths.append(self.stop - at)
             watermarks.append(NO_WATERMARK)
         return ChannelAppend.sliced(table, np.full(len(lengths), self.channel), lengths, watermarks, markers)
+
+
+def lineage_in(control: Mapping[str, Any]) -> Lineage:
+    """The incarnations of a range's log; a sender of the version before names none."""
+    return tuple(Incarnation(int(number), int(base)) for number, base in control.get("lineage", ()))
 
 
 def checksum(control: str, body: bytes | pa.Buffer) -> int:

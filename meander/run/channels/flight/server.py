@@ -18,11 +18,12 @@ import pyarrow.flight as flight
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
+from meander.run.channels.flight.alignment import CopyState, align
 from meander.run.channels.flight.client import FlightClient
 from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, is_proof, is_signed
 from meander.run.channels.flight.ranges import RANGES, ChannelRange, to_batch
 from meander.run.channels.flight.refusals import Refusals
-from meander.run.store.commit import Commit
+from meander.run.store.commit import Commit, CommitConflictError
 from meander.run.store.journal import JournalError
 from meander.run.store.store import Store
 
@@ -53,6 +54,33 @@ class PullRequest:
     """Up to where it had read what the broker has for it, before: which topic that was, and the next offset."""
 
 
+@dataclass(frozen=True, slots=True)
+class StateRequest:
+    """State that a site wants from here."""
+
+    number: int
+    handover: int
+    """The place among the handovers of a change."""
+    is_ahead: bool = False
+    """Whether it is to be sent while the operator still runs: what changes later is asked for afterwards."""
+    after: int | None = None
+    """The export that the site has already."""
+    first: int = 0
+    """The first chunk that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateAnswer:
+    """State that a site gets."""
+
+    chunks: Chunks
+    keys: Sequence[int]
+    """The numbers of its tables here."""
+    export: int
+    after: int | None = None
+    """The export that it continues; None if it is all of the state."""
+
+
 class Chunks(Protocol):
     """The state of an operator, cut into chunks."""
 
@@ -74,11 +102,8 @@ class RequestHandler(Protocol):
         """Whether another site takes a log over: it stays as it is, and goes whole, whether or not its reader has a
         way."""
 
-    def state(self, reader: str, via: str, number: int, handover: int) -> tuple[Chunks, Sequence[int], int]:
-        """State that goes to a site, through another one if `via` differs from it.
-
-        Its chunks, its tables' numbers here, and the number of this export.
-        """
+    def state(self, reader: str, via: str, asked: StateRequest) -> StateAnswer:
+        """State that goes to a site, through another one if `via` differs from it."""
 
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         """Carries an order of the coordinator's out; gives the answer."""
@@ -176,11 +201,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _state(self, reader: str, via: str, wanted: Mapping[str, Any]) -> Any:
         try:
-            chunks, keys, export = self._handler.state(reader, via, int(wanted["state"]), int(wanted["handover"]))
+            after, first = wanted.get("after"), int(wanted.get("from", 0))
+            place, is_ahead = int(wanted["handover"]), bool(wanted.get("ahead", False))
+            asked = StateRequest(int(wanted["state"]), place, is_ahead, None if after is None else int(after), first)
+            answer = self._handler.state(reader, via, asked)
         except InputError as error:
             raise self._refused(via, str(error)) from None
-        facts = {"keys": list(keys), "chunks": len(chunks), "export": export}
-        first = int(wanted.get("from", 0)) if wanted.get("export", export) == export else 0
+        chunks, export = answer.chunks, answer.export
+        facts = {"keys": list(answer.keys), "chunks": len(chunks), "export": export, "after": answer.after}
+        first = first if wanted.get("export", export) == export else 0
         block = max(LEAST_BLOCK_BYTES, int(wanted["block"])) if "block" in wanted else None
         schema = (CHUNK if block is None else BLOCK).with_metadata({"state": json.dumps(facts)})
 
@@ -209,11 +238,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         problems = [ChannelRange.refusal(channel, reason) for channel, reason in refused.items()]
         positions = {c: first for c, (first, _) in pulls.items() if c not in refused and first >= 0}
         done = {c: processed for c, (_, processed) in pulls.items() if c not in refused}
+        problems += (told := self._alignments(wanted, done))
         self._forget(done)
         problems += self._publish(wanted, done, reader)
         if problems:
             yield to_batch(problems)
-        deadline = time.monotonic() + float(wanted.get("wait_ms", 0)) / 1000
+        wait_ms = 0.0 if told else float(wanted.get("wait_ms", 0))  # the copy has something to say to what it is told
+        deadline = time.monotonic() + wait_ms / 1000
         left = int(wanted.get("most_bytes", 4_000_000))
         while not context.is_cancelled():
             seen, sent = self._store.commits, False
@@ -224,6 +255,24 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if sent or left <= 0 or remaining <= 0:
                 return
             self._store.wait(seen, min(POLL_S, remaining))
+
+    def _alignments(self, wanted: Mapping[str, Any], done: dict[ChannelId, int]) -> list[ChannelRange]:
+        """The lineages of logs whose copies were last seen in another incarnation.
+
+        What such a reader has processed may be of records that are lost here, so it lets nothing be forgotten.
+        """
+        told: list[ChannelRange] = []
+        for text, (incarnation, tail, head) in wanted.get("incarnations", {}).items():
+            if (channel := ChannelId(int(text))) in done:
+                try:
+                    lineage = align(self._store, channel, CopyState(int(incarnation), int(tail), int(head)))
+                    if lineage is not None:
+                        chunk = self._store.exchange.read(channel, *[self._store.exchange.tail(channel)] * 2)
+                        told.append(ChannelRange.of(chunk, lineage))
+                        del done[channel]
+                except (InputError, CommitConflictError, JournalError) as error:
+                    _log.warning("a copy of channel %s cannot be compared with its log now: %s", channel, error)
+        return told
 
     def _publish(self, wanted: Mapping[str, Any], done: Mapping[ChannelId, int], reader: str) -> list[ChannelRange]:
         """Accepts channels that are to go over a broker; returns the refusals."""
@@ -262,7 +311,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 end = exchange.tail(channel) if self._handler.is_given_away(channel) else exchange.end(channel)
                 if first >= end:
                     continue
-                found = ChannelRange.of(exchange.read(channel, first, min(end, first + MOST_RECORDS)))
+                chunk = exchange.read(channel, first, min(end, first + MOST_RECORDS))
+                found = ChannelRange.of(chunk, exchange.lineage(channel))
             except InputError as error:
                 facts = {"begins": exchange.start(channel)} if channel in exchange.channels() else {}
                 found = ChannelRange.refusal(channel, str(error), **facts)

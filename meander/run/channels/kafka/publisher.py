@@ -204,10 +204,10 @@ class TopicPublisher:
             stop = min(exchange.end(channel), limit, first + MOST_RECORDS)
             if exchange.is_cut(channel) or first >= stop:
                 return None
-            found = ChannelRange.of(exchange.read(channel, first, stop))
+            found = ChannelRange.of(exchange.read(channel, first, stop), exchange.lineage(channel))
             while found.size > RECORD_BYTES and stop - first > 1:
                 stop = first + max(1, (stop - first) * RECORD_BYTES // (2 * found.size))
-                found = ChannelRange.of(exchange.read(channel, first, stop))
+                found = ChannelRange.of(exchange.read(channel, first, stop), exchange.lineage(channel))
         except InputError:  # it has ended, or was let go of: then the reader has it
             return None
         return found

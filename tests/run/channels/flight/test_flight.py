@@ -29,6 +29,7 @@ from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, to_batch
 from meander.run.channels.flight.server import FlightServer
 from meander.run.store.commit import Commit, CommitResult, StateAppend
+from meander.run.store.incarnations import Lineage
 from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 from tests.run.channels.two_stores import SCHEMA, Place, place, rows
@@ -175,8 +176,8 @@ def test_what_is_damaged_on_its_way_is_told_of_at_both_ends_and_comes_again(
     some_of_everything(sender.store)
     made, broken = ChannelRange.of, [True]
 
-    def damaging(chunk: Chunk) -> ChannelRange:
-        found = made(chunk)
+    def damaging(chunk: Chunk, lineage: Lineage = ()) -> ChannelRange:
+        found = made(chunk, lineage)
         if broken and found.body:
             broken.pop()
             body = bytearray(found.body)
