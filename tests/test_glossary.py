@@ -12,9 +12,10 @@ PRODUCT = ROOT / "meander"
 
 _EVERYDAY = """
 action added address answer app append applied arrival assignment attempt away batch begin bound brought buffer by cache
-call callback case cause choice clause client code comparison compression conflict console content control copy
-correction corrupt created crowd curve damaged data dealer declared definition departure description details directory
-disk document drop due durability edge effort ending envelope equal error exact expected export failed failure fault
+call callback case cause check choice clause client code comparison compression conflict console content control copy
+correction corrupt created crowd cursor curve damaged data dealer declared definition departure description details
+directory disk document drop due durability edge effort ending envelope equal error exact expected export failed failure
+fault
 field file finding forgotten format found frame free full function gathered handler head heard histogram history
 hopeless http index input installation internals item java job json key label last lets limit line linear listen literal
 little local lock matching memo memory message metadata meter move named need no not number numbered observed

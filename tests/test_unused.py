@@ -21,7 +21,6 @@ Name = tuple[str, str]
 DEFINITION = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 ALLOWED: dict[Name, str] = {
-    ("meander.coordinator.nova.query", "NovaQuery"): "keeps a running join where it is best: for Nova as a mechanism",
     ("meander.place.nova.queries.aggregate", "aggregation_tree"): "aggregates as a tree: for Nova as a mechanism",
     ("meander.place.nova.queries.multiway", "left_deep"): "queries with several joins: for Nova as a mechanism",
     ("meander.place.nova.queries.multiway", "place_steps"): "queries with several joins: for Nova as a mechanism",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lab.bench import chaos, service, topology
 from lab.bench.dataplane import bench as dataplane
+from lab.bench.handover import bench as handover
 from lab.bench.isqd import bench as isqd
 from lab.bench.isqp import bench as isqp
 from lab.bench.machines import bench as machines
@@ -37,6 +38,7 @@ BENCHES: tuple[Bench, ...] = (
         "150 queries whose binding to slots does not fit the load: static, shared queue, moved",
         rebinding.run,
     ),
+    Bench("handover", "a large state that follows a train: stopped, copied ahead, and predicted", handover.run),
     Bench("service", "the coordinator under 200 events/s and 50 watchers: latency, nothing lost", service.run),
     Bench("machines", "sites on other machines: joins and departures a second", machines.run),
     Bench(

@@ -86,7 +86,7 @@ def channels(directory: Path, count: int, rows: int) -> None:
 def large(directory: Path, rows: int) -> None:
     content = table(rows)
     store = Store.open(directory / "store")
-    store.exchange.add_channel(ChannelSpec(ChannelId(0), content.schema))
+    store.commit(Commit(add=(ChannelSpec(ChannelId(0), content.schema),)))
     size = content.nbytes / 1e6
     raw = content.combine_chunks().to_batches()[0].serialize()
 
@@ -166,7 +166,7 @@ def remembered(directory: Path, streams: int, fragments: int) -> None:
 
 def settled(directory: Path) -> None:
     store = Store.open(directory, StoreOptions(durability=Durability.DISK))
-    store.exchange.add_channel(ChannelSpec(ChannelId(0), table(1).schema))
+    store.commit(Commit(add=(ChannelSpec(ChannelId(0), table(1).schema),)))
     content = table(100)
     times = measured(
         lambda i: store.commit(Commit(slot_writer(0), i, appends=(ChannelAppend.one(ChannelId(0), content),))), 30

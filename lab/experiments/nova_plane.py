@@ -273,7 +273,7 @@ class Plane:
         self.host.warm_up()
         streams = self.loop.catalog.streams.values()
         self.ingest = Ingest(
-            self.host.store, streams, self.host.ingest_channels, clock=self.clock_ms, sources=self.recordings
+            self.host.store, streams, self.host.feeding.channels, clock=self.clock_ms, sources=self.recordings
         )
         self.ingest.open()
 
@@ -299,7 +299,7 @@ class Plane:
     def end(self) -> Comparison:
         """Lets everything pass that waits, and compares."""
         self.paced.pace({}, {})
-        channels = [c for readers in self.host.ingest_channels.values() for c in readers]
+        channels = [c for readers in self.host.feeding.channels.values() for c in readers]
         self.ingest = None
         self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
         quiet = 0
@@ -372,4 +372,4 @@ class Plane:
             table = self.paced.read(channel, start, end).table
             self.latency.add(self.now_ms - table.column(NEWEST).to_numpy().astype(np.int64))
             self.results.append(table.drop_columns(list(HIDDEN)))
-            self.paced.truncate(channel, end)
+            self.host.store.commit(Commit(consumed={channel: end}))

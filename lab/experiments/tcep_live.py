@@ -24,7 +24,7 @@ from meander.adapt.per_query import PerQuery, place_again
 from meander.coordinator.adaptation.costs import Cost
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
-from meander.local.embedded import MOST_CHECKED_ROWS, check_results
+from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
 from meander.model.errors import InputError
 from meander.model.events import QueryAdded
 from meander.model.ids import QueryId
@@ -171,7 +171,7 @@ class LiveStage:
         self.quiet.append((started, time.perf_counter()))
 
     def _carry_on(self) -> None:
-        seen = self.loop.host.store.commits
+        seen = self.loop.host.store.changes
         self.loop.poll()
         self.loop.host.store.wait(seen, WAIT_S)
 
@@ -244,7 +244,7 @@ def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool 
         sinks = {name: TimedSink(sink) for name, sink in kept.items()}
         recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in catalog.streams.items()}
         host.deliver(sink_bindings, around, sinks)
-        host.feed(catalog.streams.values(), around, recordings)
+        host.feeding.begin(catalog.streams.values(), around, recordings)
         stage = LiveStage(scene, loop, sinks, kept, recordings, list(sink_bindings))
         _wait_for_results(stage)
         yield stage

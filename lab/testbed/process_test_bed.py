@@ -27,7 +27,8 @@ from lab.testbed.links import Can, NamespaceLinks
 from lab.testbed.port_forward import PortForward
 from lab.testbed.process import COMMAND, Process
 from lab.testbed.signals import deafen, in_order
-from meander.coordinator.directory import CoordinatorDirectory, create
+from meander.coordinator.directory.creation import create
+from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.security.tokens import Tokens
 from meander.model.clock import VARIABLE, set_off, wall_clock_ms

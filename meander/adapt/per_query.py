@@ -79,7 +79,7 @@ def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:
     plan = engine.catalog.plan
     movable = [o for o in plan.serving(query) if plan[o].pin is None]
     chosen.assign(movable, mechanism)
-    if not chosen.metadata.needs_cost_space:
+    if not engine.needs_cost_space:
         engine.catalog.space = None  # it would not be kept up to date
     return movable
 

@@ -18,6 +18,7 @@ from meander.model.errors import InputError, unknown
 from meander.model.ids import QueryId
 from meander.model.units import duration_ms
 from meander.place.mechanisms import MECHANISMS
+from meander.place.nova.queries.parted_queries import NOVA
 
 DEFAULTS = AdaptationSettings()
 
@@ -147,9 +148,10 @@ SETTINGS: tuple[AdaptationSetting, ...] = (
     AdaptationSetting(
         "first",
         "first",
-        _one_of([BY_DEMANDS, *_MECHANISMS]),
-        f"{BY_DEMANDS} or one of {', '.join(_MECHANISMS)}",
-        "mechanism that a query begins with; by_demands: chosen from its demands, bottom_up without any",
+        _one_of([BY_DEMANDS, NOVA, *_MECHANISMS]),
+        f"{BY_DEMANDS}, {NOVA} or one of {', '.join(_MECHANISMS)}",
+        "mechanism that a query begins with; by_demands: chosen from its demands, bottom_up without any; nova: where a "
+        "join can be placed by it, otherwise by_demands",
     ),
     AdaptationSetting(
         "selector",
@@ -201,6 +203,13 @@ SETTINGS: tuple[AdaptationSetting, ...] = (
         _share(1.0, below=True),
         "a number from 0 to less than 1",
         "share of the demands' weight that a switch must be expected to win",
+    ),
+    AdaptationSetting(
+        "payback",
+        "payback_ms",
+        duration_ms,
+        _DURATION,
+        "a switch must be expected to make up for what its transition disturbs within so long",
     ),
     AdaptationSetting(
         "retry", "retry_ms", duration_ms, _DURATION, "next try after a violation that nothing could be done about"

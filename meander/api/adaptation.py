@@ -33,6 +33,12 @@ def transitions(service: ServiceOf, query: OfQuery = None, limit: Limit = 200) -
     return shown(found[-limit:])
 
 
+@router.get("/predictions", responses={200: {"model": models.Predictions}}, response_class=Response)
+async def predictions(service: ServiceOf) -> Response:
+    """Where mobile nodes are expected to go next, what is prepared for that, and what came of earlier expectations."""
+    return shown(listings.predictions(service))
+
+
 @router.get("/mechanisms", responses={200: {"model": list[models.Mechanism]}}, response_class=Response)
 async def mechanisms(service: ServiceOf) -> Response:
     """The placement mechanisms there are, in the order people should try them."""

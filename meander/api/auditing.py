@@ -11,7 +11,8 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from meander.api.errors import is_malformed, reason_of
-from meander.coordinator.membership.store import ANONYMOUS, AuditEntry
+from meander.coordinator.membership.audit_log import AuditEntry
+from meander.coordinator.membership.store import ANONYMOUS
 from meander.coordinator.service.service import Service
 from meander.model.clock import wall_clock_ms
 

@@ -24,28 +24,30 @@ from pyspark.sql import SparkSession
 from meander.api.server import Server
 from meander.coordinator.assembly import Assembly, assemble
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.directory import CoordinatorDirectory, announce, create, held, withdraw
+from meander.coordinator.directory.creation import create
+from meander.coordinator.directory.directory import CoordinatorDirectory, announce, held, withdraw
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.membership.fleet import MemberFleet
 from meander.coordinator.membership.records import MemberState
 from meander.coordinator.membership.service import MembershipService
 from meander.coordinator.options import CoordinatorOptions
-from meander.coordinator.own_site import ListenOptions, Members, OwnSite
+from meander.coordinator.own_site import OwnSite
 from meander.coordinator.read_model.hub import Hub
+from meander.coordinator.replicas.service import ReplicaService
 from meander.coordinator.security.tokens import Tokens
 from meander.coordinator.service.changes import body_of
 from meander.coordinator.service.service import Service
 from meander.lang.topology.reader import TopologyFile, load
-from meander.model.errors import InputError
 from meander.model.events import ChangeEvent
 from meander.place.catalog import Catalog
+from meander.reconfigure.agent.endpoint import ListenOptions
 from meander.run.connectors import check_connectors
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host, HostOptions
 from meander.run.rebinding.options import rebinding_by
 from meander.run.session import own_session, start_session
-from meander.run.store.journal import JournalError
 
 _log = logging.getLogger(__name__)
 WARM_UP_S = 60.0
@@ -75,6 +77,7 @@ class Coordinator:
         self._parts: Assembly | None = None
         self._host: Host | None = None
         self._own_site: OwnSite | None = None
+        self._replicas: ReplicaService | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -87,7 +90,7 @@ class Coordinator:
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
-        parts.measuring.sites = self.membership_service.membership.reports
+        parts.measuring.sites = self.membership_service.membership.roster.reports
         host = parts.host
         host.start()
         host.warm_up()
@@ -95,11 +98,13 @@ class Coordinator:
         parts.settle()
         parts.core.carry_on()
         sources = {name: self.options.source_of(s, parts.around) for name, s in self.world.streams.items()}
-        host.feed(self.world.streams.values(), parts.around, sources)
+        host.feeding.begin(self.world.streams.values(), parts.around, sources)
         _settle_memory()
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, EventHistory(self.home.ledger))
+        if self._replicas is not None:
+            self._replicas.ready(parts.core)
         self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
 
@@ -113,10 +118,7 @@ class Coordinator:
             rebinding=rebinding_by(options.rebinding, options.slots),
             idle_timeout_ms=world.resilience.idle_timeout_ms,
         )
-        try:
-            self._host = Host(host_options, self._spark)
-        except JournalError as error:
-            raise InputError(str(error)) from None
+        self._host = Host.open(host_options, self._spark)
         around = Surroundings(self.home.results, self.home.host)
         self._parts = assemble(
             self._host, world, self.home.ledger, around, self.hub, options, self.membership_service.epoch, self._join
@@ -127,6 +129,8 @@ class Coordinator:
         """Stops at once; tuples that were taken in go on at the next start."""
         self.service.stopping()
         self.membership_service.stop()
+        if self._replicas is not None:
+            self._replicas.stop()
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
@@ -145,7 +149,7 @@ class Coordinator:
         if self._own_spark and self._spark is not None:
             self._spark.stop()
 
-    def _join(self, loop: PlacementLoop, host: Host) -> None:
+    def _join(self, loop: PlacementLoop) -> None:
         """Lets sites take part in the loop's changes."""
         options, tls = self.options, self.options.tls
         pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
@@ -153,18 +157,23 @@ class Coordinator:
         authority = None if options.ca is None else options.ca.read_bytes()
         broker = (options.broker, options.broker_settings)
         reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker)
-        members = Members(self.membership_service.membership)
+        members = MemberFleet(self.membership_service.membership)
         own_site = self._own_site = OwnSite(members, self.token, self.world, reached)
-        own_site.facts = self.membership_service.membership.facts
-        own_site.join(loop, host)
-        membership = self.membership_service.membership
-        self.service.inventories = lambda: own_site.inventories(membership.present())
-        self.service.resume_elsewhere = lambda name, operators: own_site.resume(membership.present(), name, operators)
+        own_site.facts = self.membership_service.membership.roster.facts
+        own_site.join(loop)
+        replicas = self._replicas = ReplicaService(
+            loop.driver, self.membership_service.membership, members, own_site, self.world.resilience
+        )
+        self.service.has_replicas(replicas)
+        present = self.membership_service.membership.roster.present
+        self.service.inventories = lambda: own_site.inventories(present())
+        self.service.resume_elsewhere = lambda name, operators: own_site.resume(present(), name, operators)
 
         def heard(site: str, state: MemberState) -> None:
             members.changed()
             if state is MemberState.HERE:
                 own_site.joined(site)
+                replicas.joined(site)
 
         self.membership_service.membership.watchers.append(heard)
 

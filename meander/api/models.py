@@ -77,6 +77,32 @@ class Position(BaseModel):
     y: float
 
 
+class ExpectedMove(BaseModel):
+    """A mobile node, and where it goes next."""
+
+    node: str
+    at: str = Field(description="The node that it is linked to.")
+    next: str | None
+    probability: float | None
+    in_s: float | None = Field(description="When; 0 if it is overdue, null if nothing is known about it.")
+    prepared_for: str | None = Field(description="The move for which state is sent ahead.")
+    ready: bool = Field(description="Whether all that is sent ahead is there.")
+    operators: list[int] = Field(description="Operators whose state is sent ahead.")
+    bytes: int
+
+
+class Predictions(BaseModel):
+    """Expected moves, and what came of earlier ones since the process began."""
+
+    mode: str
+    outcomes: dict[str, int] = Field(description="Moves by `hit`, `miss` and `expired`.")
+    used_bytes: int
+    wasted_bytes: int
+    trials: int = Field(description="Placements tried on a copy.")
+    trial_s: float
+    nodes: list[ExpectedMove]
+
+
 class Stream(BaseModel):
     name: str
     schema_: dict[str, str] = Field(alias="schema")
@@ -242,8 +268,31 @@ class Transition(BaseModel):
     protocol: str
 
 
+class PredictedMove(BaseModel):
+    operator: int
+    kind: str
+    way: Literal["with state", "beside", "at once"]
+    state_bytes: int
+    mbps: float | None = Field(description="Bandwidth on the route of its state; null where it is not limited.")
+    transfer_s: float = Field(description="How long its state would travel.")
+    window_s: float | None = Field(
+        description="How long the old one would answer what had begun; null where that cannot be told."
+    )
+
+
+class TransitionPrediction(BaseModel):
+    protocol: str
+    seconds: float = Field(description="From the decision to the last effect, waiting included.")
+    bytes: int
+    overlap_s: float = Field(description="Of that, while operators run at both places.")
+    stop_s: float = Field(description="Of that, while operators that move with their state stand still.")
+    operators: list[PredictedMove] | None = None
+
+
 class Switched(BaseModel):
     transition: Transition
+    predicted: TransitionPrediction
+    protocols: list[TransitionPrediction] | None = Field(None, description="In a dry run: all there are.")
 
 
 class MoveRequest(Input):

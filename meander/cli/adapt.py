@@ -10,7 +10,6 @@ import typer
 
 from meander.adapt.decisions import DecisionAction
 from meander.adapt.log import read, told
-from meander.adapt.steering import SETTINGS
 from meander.cli.client import HERE, Directory, Json, Token, Url, at, connect
 from meander.cli.client import show as show_json
 from meander.model.errors import InputError, unknown
@@ -90,6 +89,8 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Take back what was set at run time: `reset`, `reset margin`, `reset slow`, `reset slow margin`."""
+    from meander.adapt.steering import SETTINGS  # brings the mechanisms along
+
     known = {s.name for s in SETTINGS}
     found = list(words or ())
     query = found.pop(0) if found and found[0] not in known else None

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from meander.cli.client import HERE, Directory, Json, Token, Url, connect, show
-from meander.coordinator.directory import CoordinatorDirectory, announced
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
 
 commands = typer.Typer()
@@ -32,7 +32,7 @@ def audit(
         entries = connect(directory, url, token).get("/audit", limit=limit, since=since)
     else:
         store = MembershipStore(home.ledger)
-        entries = store.audit(limit, since)
+        entries = store.audit.newest(limit, since)
         store.close()
     if as_json:
         show(entries)

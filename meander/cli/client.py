@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from meander.coordinator.directory import DEFAULT, CoordinatorDirectory, announced, read_settings
+from meander.coordinator.directory.directory import DEFAULT, CoordinatorDirectory, announced, written_settings
 from meander.coordinator.security.tokens import Tokens
 from meander.membership.http_client import trusting
 from meander.model.errors import InputError
@@ -144,7 +144,7 @@ def connect(directory: Path, url: str | None, token: str | None) -> ServiceClien
 
 def _authority(home: CoordinatorDirectory) -> Path | None:
     """The authority to trust: from the environment, or else from the settings of the directory."""
-    given = os.environ.get("MEANDER_CA") or (read_settings(home).get("ca") if home.exists else None)
+    given = os.environ.get("MEANDER_CA") or (written_settings(home).get("ca") if home.exists else None)
     return None if given is None else Path(given)
 
 

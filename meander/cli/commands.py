@@ -48,7 +48,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     _entry(QUERIES, "place", "place", "Place queries on a topology, replay its changes, and show the moves."),
     _entry(QUERIES, "nova", "nova", "Place, split and move joins over very many nodes."),
     _entry(QUERIES, "demand", "demand", "Read demands, and see which mechanism could meet them."),
-    _entry(QUERIES, "adapt", "adapt", "What the adaptation loop decided, and why."),
+    _entry(QUERIES, "adapt", "adapt", "What the adaptation loop decided and why, and its settings."),
     _entry(
         QUERIES,
         "status",
@@ -108,6 +108,9 @@ COMMANDS: tuple[CommandEntry, ...] = (
         "resume",
         "changes",
         "Try failed parts that are paused again, such as a stream with too many malformed rows; `status` names them.",
+    ),
+    _entry(
+        COORDINATOR, "predict", "predict", "Show where mobile nodes are expected to go, and what is prepared for that."
     ),
     _entry(COORDINATOR, "node", "node", "Remove nodes, and bring them back as they were."),
     _entry(

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from meander.cli.client import HERE, Json, show
-from meander.coordinator.directory import create
 
 commands = typer.Typer()
 
@@ -22,6 +21,8 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make a directory for a coordinator: settings, tokens, and the topology it begins with."""
+    from meander.coordinator.directory.creation import create
+
     home = create(directory, topology)
     if as_json:
         show({"directory": str(directory), "settings": str(home.settings), "tokens": str(home.tokens)})

@@ -70,7 +70,8 @@ def replay(
     if not setting.events:
         raise InputError("there are no events to replay; give --events, or a folder of topology changes", str(topology))
     seconds = duration_ms(quiet) / 1000
-    from meander.local.replay import ReplayOptions, check_replay, replay_live  # Spark is imported when it is needed
+    from meander.local.replay import replay_live
+    from meander.local.replay_options import ReplayOptions, check_replay
     from meander.run.session import start_session
 
     options = ReplayOptions(

@@ -45,11 +45,8 @@ def run(
     """Place queries on a topology and run them on Spark; ends with a check that nothing is lost or double."""
     seconds = duration_ms(duration) / 1000
     world, queries = _read(topology, query)
-    from meander.local.embedded import (  # Spark is imported only when it is needed
-        check_plan,
-        plan_queries,
-        run_embedded,
-    )
+    from meander.local.embedded import run_embedded
+    from meander.local.plan import check_plan, plan_queries
     from meander.run.rebinding.options import rebinding_by
     from meander.run.reporting.status_file import announce
     from meander.run.session import start_session

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from meander.cli.client import HERE, Json, Token, Url, connect, show
-from meander.coordinator.directory import CoordinatorDirectory, announced
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.model.errors import InputError
 from meander.run.execution.stage_use import in_words
 from meander.run.reporting.status_file import SeenStatus, read_status

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from meander.adapt.mobility.settings import PredictionSettings
 from meander.cli.client import HERE, Directory
 from meander.cli.ending import Ending
-from meander.coordinator.directory import CoordinatorDirectory, create, read_settings
+from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.logs import start_logging
 from meander.coordinator.security.tls import Tls
 from meander.membership.protocol import HEARTBEAT_MS
@@ -61,6 +63,10 @@ def up(
     validate: Annotated[
         bool | None, typer.Option("--validate", help="Compare what runs with the catalog after every change.")
     ] = None,
+    predict: Annotated[
+        str | None, typer.Option(help="Send state ahead of mobile nodes: markov, timetable or off.")
+    ] = None,
+    timetable: Annotated[str | None, typer.Option(help="Where they are when: a file of node,time,attachment.")] = None,
     duration: Annotated[str | None, typer.Option("--for", help="Stop after a time such as 5min.")] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
@@ -69,6 +75,9 @@ def up(
     ] = False,
 ) -> None:
     """Run the coordinator: it takes up what ran before, serves its API and page, and stops at Ctrl-C."""
+    from meander.coordinator.directory.creation import create  # these bring mechanisms and Spark along
+    from meander.coordinator.directory.settings import read_settings
+
     seconds = None if duration is None else duration_ms(duration) / 1000
     home = CoordinatorDirectory(directory)
     if not home.exists and topology is not None:
@@ -87,6 +96,8 @@ def up(
     if not as_json:
         typer.echo("starting Spark ...", err=True)
     settings = read_settings(home) | {k: v for k, v in given.items() if v is not None}
+    if predict is not None or timetable is not None:
+        settings["prediction"] = _prediction(settings.get("prediction"), predict, timetable)
     if settings.get("host", LOCAL[0]) not in LOCAL and "certificate" not in settings:
         typer.echo("warning: without --certificate, tokens cross the network in clear text", err=True)
     with running(directory, None, _options(settings)) as c:
@@ -116,11 +127,18 @@ def _wait(coordinator: Any, ending: Ending, seconds: float | None) -> str | None
     ended = ending.told
     while not ended.is_set() and (until is None or time.monotonic() < until):
         if coordinator.stepped_down.is_set():
-            return str(coordinator.membership_service.membership.stepped_down)
+            return str(coordinator.membership_service.membership.leadership.stepped_down)
         if coordinator.parts.host.ended is not None:
             ending.give_up(coordinator.parts.host.ended)
         ended.wait(POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic())))
     return None
+
+
+def _prediction(settings: PredictionSettings | None, mode: str | None, timetable: str | None) -> PredictionSettings:
+    """The settings of prediction, with flags that win over them."""
+    given = {key: value for key, value in (("mode", mode), ("timetable", timetable)) if value is not None}
+    found = PredictionSettings.of(given, Path())
+    return replace(settings or found, mode=found.mode, timetable=found.timetable)
 
 
 def _options(settings: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,35 +13,31 @@ import numpy as np
 
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
-from meander.adapt.per_query import assign
 from meander.adapt.settings import BY_DEMANDS
 from meander.adapt.steering import AdaptationPolicy
 from meander.coordinator.adaptation.adaptation import USUAL, Adaptation, per_query
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.core.batches import ObservedEngine
-from meander.coordinator.core.commands import Response
 from meander.coordinator.core.core import Core
-from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.ledger import Ledger
-from meander.coordinator.ledger.recovery import Recovered, known_to, rebuild, reopen
+from meander.coordinator.ledger.recovery import known_to, rebuild
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.options import CoordinatorOptions
+from meander.coordinator.prediction.prediction import MOVES, prediction_of
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measuring
 from meander.coordinator.read_model.publisher import Publisher
 from meander.coordinator.read_model.read_model import ReadModel
 from meander.coordinator.read_model.traces import traces_from_environment
 from meander.coordinator.sink_bindings import SinkBindings
+from meander.coordinator.taking_up import finish, take_up
 from meander.deploy.protocols import protocol
 from meander.lang.topology.reader import TopologyFile
 from meander.membership.protocol import Epoch
-from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
-from meander.model.global_plan import GlobalPlan
-from meander.model.ids import OperatorId, QueryId
-from meander.run.connectors.base import SinkBinding, Surroundings
+from meander.place.nova.queries.parted_queries import NOVA
+from meander.run.connectors.base import Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host
-from meander.run.installation import OUTSIDE
 
 _log = logging.getLogger(__name__)
 FORECAST_S = 0.5
@@ -73,6 +69,8 @@ class Assembly:
 
     def close(self) -> None:
         self.core.adaptation.mapek.knowledge.save(self.knowledge)
+        if self.core.prediction is not None:
+            self.core.prediction.save()
         self.core.publisher.traces.close()
         self.loop.engine.close()
         self.ledger.close()
@@ -114,7 +112,7 @@ def assemble(
     hub: Hub,
     options: CoordinatorOptions,
     epoch: Epoch | None = None,
-    join: Callable[[PlacementLoop, Host], None] = lambda loop, host: None,
+    join: Callable[[PlacementLoop], None] = lambda loop: None,
 ) -> Assembly:
     """Puts everything together; the contents of the ledger and of the host's store are taken up, after `join` was
     called."""
@@ -125,17 +123,18 @@ def assemble(
     if fresh:
         with ledger.transaction():
             ledger.topology.save(catalog.topology)
-    usual = USUAL if options.mechanism == BY_DEMANDS else options.mechanism
-    engine = ObservedEngine(catalog, per_query(usual), amenders=options.amenders)
+    usual = USUAL if options.mechanism in (BY_DEMANDS, NOVA) else options.mechanism
+    engine = ObservedEngine(catalog, per_query(usual), amenders=options.amenders, applicator=recovered.applicator)
     loop = PlacementLoop(
         catalog,
         engine,
         host,
         emulated=options.emulate,
         protocol=protocol(options.protocol),
+        strategy=options.state,
         replicas=world.resilience.replicas,
     )
-    join(loop, host)
+    join(loop)
     knowledge = ledger_path.with_name(KNOWLEDGE)
     adaptation = _adaptation(loop, knowledge, options.policy(), ledger)
     sink_bindings = SinkBindings(loop, host, ledger, around, options.sink_of)
@@ -146,12 +145,16 @@ def assemble(
     core = Core(publisher)
     core.validates = options.validate
     adaptation.meter.flows = lambda: publisher.measured.flows if publisher.measured is not None else {}
+    adaptation.transitions.predictor.state_bytes = lambda fragment: (
+        publisher.measured.state_bytes.get(fragment, 0) if publisher.measured is not None else 0
+    )
     adaptation.meter.held = publisher.held
     adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
     adaptation.meter.still_ms = lambda query: publisher.still.get(query, (0, None))[0]
-    _take_up(core, recovered, knowledge_of=ledger.queries.mechanisms())
+    take_up(core, recovered)
+    core.prediction = prediction_of(loop, options.prediction, ledger_path.with_name(MOVES), core.clock())
     parts = Assembly(host, around, ledger, loop, core, Measuring(host, core.measured), knowledge, time.monotonic())
-    _finish(core, ChangeReader(world.streams, world.sinks))
+    finish(core, ChangeReader(world.streams, world.sinks))
     if fresh:
         _first(core, ChangeReader(world.streams, world.sinks), options.first)
     return parts
@@ -165,85 +168,6 @@ def _adaptation(loop: PlacementLoop, knowledge: Path, policy: AdaptationPolicy, 
     if isinstance(adaptation.mapek.foresight, CatalogForesight):
         adaptation.mapek.foresight.time_limit_s = FORECAST_S
     return adaptation
-
-
-def _take_up(core: Core, recovered: Recovered, knowledge_of: Mapping[str, tuple[str, str]]) -> None:
-    """Takes up the work of the last process: plan and placement from the ledger, fragments and channels from the
-    host's store."""
-    loop, publisher, ledger = core.loop, core.publisher, core.ledger
-    engine, plan, now = loop.engine, loop.catalog.plan, core.clock()
-    publisher.read_model.why.update(recovered.why)
-    publisher.texts.update((str(q), text) for q, text in recovered.texts.items())
-    for query, running in plan.queries.items():
-        name, why = knowledge_of.get(query, (core.adaptation.chosen.fallback, ""))
-        if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
-            assign(engine, query, name)
-        core.adaptation.mapek.watch(query, running.query.demands, name, now)
-        core.adaptation.mapek.knowledge.queries[query].why = why
-        publisher.read_model.show_query(query)
-    publisher.mechanisms = dict(core.adaptation.mechanisms())
-    core.batches.restore()
-    history = EventHistory(ledger.path)
-    publisher.change_history.adopt(history.reconfigurations(1_000))
-    history.close()
-    _take_up_sink_bindings(core)
-    core.adaptation.restore()
-    loop.recover(recovered.ghosts)
-    core.adaptation.resume()
-    publisher.read_model.show_whole_topology()
-
-
-def _take_up_sink_bindings(core: Core) -> None:
-    """Takes up the sink bindings of queries that run, and of those that were being stopped."""
-    sink_bindings, sinks = core.sink_bindings, core.loop.catalog.sinks
-    running = {OperatorId(s) for r in core.loop.catalog.plan.queries.values() for s in r.sinks}
-    with core.ledger.transaction():
-        for channel, query, sink in core.ledger.queries.sink_bindings():
-            if sink in sinks:
-                sink_bindings.adopt(SinkBinding(query, sinks[sink], channel))
-                if OperatorId(channel - OUTSIDE) not in running:
-                    sink_bindings.stop(QueryId(query))
-                    core.publisher.texts.setdefault(query, "")
-        for query in core.loop.catalog.plan.queries:
-            if not sink_bindings.names(query):
-                sink_bindings.expect(query)
-
-
-def _finish(core: Core, reader: ChangeReader) -> None:
-    """Batches that were accepted and not applied are applied now; their requests get the answers they had to get."""
-    loop = core.loop
-    reopen(loop.catalog, loop.engine.log)
-    waiting = core.ledger.batches.unfinished()
-    for number, values in waiting:
-        try:
-            changes = reader.read([v for v in values if v.get("event") not in ("query_added", "query_removed")])
-            batch = core.batches.apply(number, _still_there(loop.catalog.plan, changes.events), {})
-            core.batches.begin(batch)
-        except Exception as error:  # a batch that cannot be applied must not keep everything else from running
-            core.failed(f"applying batch {number}, which had been accepted,", error)
-            with core.ledger.transaction():
-                core.ledger.batches.applied(number, {"failed": str(error)})
-            continue
-        with core.ledger.transaction():
-            for key, response in core.ledger.answers.unanswered(number):
-                core.ledger.answers.give(key, *Response.of_json(response).answer(core, batch))
-    if not waiting and (loop.engine.log.entries or loop.deployer.has_waiting_changes):
-        report = loop.engine.run([])
-        loop.follow((), report, loop.clock())
-        core.batches.follow()
-
-
-def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
-    """Leaves out events of queries that left in the same batch: they are gone already, everything else has to come."""
-    found: list[ChangeEvent] = []
-    for event in events:
-        match event:
-            case PlacementChanged(operator=operator) if operator not in plan.operators or not plan[operator].users:
-                continue
-            case DemandChanged(query=query) if query not in plan.queries:
-                continue
-        found.append(event)
-    return found
 
 
 def _first(core: Core, reader: ChangeReader, texts: Mapping[str, str]) -> None:

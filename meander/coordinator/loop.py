@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from meander.coordinator.failover import copies_of, running_on
 from meander.coordinator.quarantine import OperatorQuarantine
+from meander.coordinator.retired_parts import RetiredParts
 from meander.coordinator.retries import RetryPace
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.deployer import Deployer
@@ -120,6 +121,9 @@ class PlacementLoop:
             background=background,
         )
         self.quarantine = OperatorQuarantine(host, self.deployer, self.driver.runs_here)
+        self.retired = RetiredParts(host, self.deployer)
+        engine.parted.has_run = lambda operator: operator in self.deployer.deployment.owner
+        engine.parted.spent = self.retired.spent
 
     def recover(self, ghosts: Sequence[OperatorId] = ()) -> None:
         """Takes up what the host's store holds: the deployment and changes in flight. The catalog has its plan and
@@ -133,6 +137,7 @@ class PlacementLoop:
         self.deployer.deployment, self.deployer.next_number = deployment, number
         self.deployer.under_way = {r.number: r for r in under_way}
         forget(self.catalog, list(ghosts))
+        self.retired.note(self.engine.parted.retired)
         self.deployer.note(dict.fromkeys([*self.catalog.plan.operators, *deployment.owner]), self._edges())
         self._begin()
 
@@ -155,6 +160,7 @@ class PlacementLoop:
         copies = copies_of(self.catalog.topology, self.deployer.deployment, events, self.replicas)
         report = self.engine.run(events)
         applied = Applied(report, started, self.clock() - started, _touched(report))
+        self.retired.note(self.engine.parted.retired, lambda: applied.ended is not None)
         try:
             self._note_failures(events, copies)
         finally:  # what is placed is deployed, also if there was no room to write down which nodes went
@@ -242,6 +248,8 @@ class PlacementLoop:
         self.deployer.note(regrouped)
         if self._may_begin(found, bool(regrouped)):
             self._begin()
+        if self.engine.parted and self.retired.look():
+            self.apply([])
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -323,7 +331,7 @@ class PlacementLoop:
         outcomes: list[ReconfigurationOutcome] = []
         elsewhere = self.driver.depends_on_sites
         while any(not elsewhere(n) for n in self.deployer.under_way) and time.monotonic() < deadline:
-            seen = self.host.store.commits
+            seen = self.host.store.changes
             found = self.poll()
             outcomes += found
             if not found:

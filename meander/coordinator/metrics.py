@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from meander.coordinator.condition.condition import Status
 from meander.coordinator.membership.records import MemberState
+from meander.coordinator.service import listings
 from meander.coordinator.service.service import Service
 from meander.run.execution.stage_use import StageUse
 
@@ -42,6 +43,7 @@ class _Collector(Collector):
             yield from self._decided()
             yield from self._shown()
             yield from self._measured()
+            yield from self._predicted()
             yield from self._sites()
 
     def _decided(self) -> Iterator[Metric]:
@@ -89,14 +91,35 @@ class _Collector(Collector):
                     met.add_metric([name, demand["text"]], float(demand["met"]))
         yield from (results, latency, met)
 
+    def _predicted(self) -> Iterator[Metric]:
+        found = listings.predictions(self.service)
+        moves = CounterMetricFamily(
+            "meander_predictions", "Expected moves of mobile nodes, by what came of them.", labels=["outcome"]
+        )
+        for outcome, count in found["outcomes"].items():
+            moves.add_metric([outcome], count)
+        sent = CounterMetricFamily(
+            "meander_prediction_bytes", "State sent ahead of mobile nodes, by whether they came.", labels=["use"]
+        )
+        sent.add_metric(["used"], found["used_bytes"])
+        sent.add_metric(["wasted"], found["wasted_bytes"])
+        yield from (moves, sent)
+
     def _sites(self) -> Iterator[Metric]:
         members = self.service.sites
         found = GaugeMetricFamily("meander_sites", "Sites by state.", labels=["state"])
-        counts = members.counts()
+        counts = members.roster.counts()
         for state in MemberState:
             found.add_metric([state.value], counts[state])
         yield found
-        yield _gauge("meander_epoch", "The epoch of this coordinator.", members.epoch.number)
+        behind = GaugeMetricFamily(
+            "meander_replica_lag_bytes", "What a replica of a site's store lacks.", labels=["site", "keeper"]
+        )
+        for site, facts in members.roster.facts().items():
+            for keeper, lag in facts.get("replication", {}).items():
+                behind.add_metric([site, keeper], lag["behind_bytes"])
+        yield behind
+        yield _gauge("meander_epoch", "The epoch of this coordinator.", members.leadership.epoch.number)
 
     def _measured(self) -> Iterator[Metric]:
         measured = self.service.views.measured

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from meander.adapt.mobility.settings import PredictionSettings
 from meander.adapt.settings import BY_DEMANDS
 from meander.adapt.steering import DEFAULTS, AdaptationPolicy, checked
 from meander.coordinator.security.tls import Tls
@@ -16,6 +17,7 @@ from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
+from meander.reconfigure.state import state_strategy
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
 from meander.run.rebinding.options import USUAL, rebinding_by
@@ -64,6 +66,10 @@ class CoordinatorOptions:
     """The Kafka broker that the own host shares with sites that use the same one."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings of Kafka's clients."""
+    state: str | None = None
+    """The strategy by which state moves, if not the protocol's."""
+    prediction: PredictionSettings = field(default_factory=PredictionSettings)
+    """What is expected of mobile nodes, and what that may cost."""
     validate: bool = False
     """Whether the running fragments are compared with the catalog after every change; a difference is a problem in
     `health`."""
@@ -71,6 +77,8 @@ class CoordinatorOptions:
     def check(self) -> None:
         self.policy()
         protocol(self.protocol)
+        if self.state is not None:
+            state_strategy(self.state)
         check_amenders(self.amenders)
         rebinding_by(self.rebinding, self.slots)
         if self.rpc_listen is not None:

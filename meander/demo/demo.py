@@ -22,13 +22,13 @@ from meander.demo.fleet import Surveyed, TrainFleet, trains_in
 from meander.demo.incidents import Incident, Incidents
 from meander.demo.line import topology
 from meander.demo.queries import QUERIES, SAMPLES
-from meander.local.embedded import MOST_CHECKED_ROWS, check_results
+from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import Polled, SinkBinding, SinkConnector, SourceConnector, Surroundings
-from meander.run.delivery.latency import LatencyHistogram, Percentiles
+from meander.run.delivery.latency import Percentiles, between
 from meander.run.oracle.comparison import Comparison
 from meander.run.oracle.recording import RecordedSink, Recording
 
@@ -177,7 +177,7 @@ class Demo:
                 self._show(coordinator, fleet)
                 if elapsed >= quiet_s:
                     if calm:
-                        self.report.latency["before"] = _between(before, coordinator.latencies())
+                        self.report.latency["before"] = between(before, coordinator.latencies())
                         before, calm = coordinator.latencies(), False
                     self._change(coordinator, fleet, elapsed - quiet_s, None if seconds is None else seconds - quiet_s)
                 if elapsed >= next_line:
@@ -185,7 +185,7 @@ class Demo:
                     self.say(self._line(coordinator, elapsed))
                 self.enough.wait(TICK_S)
         finally:
-            self.report.latency["before" if calm else "during"] = _between(before, coordinator.latencies())
+            self.report.latency["before" if calm else "during"] = between(before, coordinator.latencies())
 
     def _await_first_result(self, coordinator: Coordinator, fleet: TrainFleet) -> None:
         while not sum(coordinator.summary()["results"].values()):
@@ -272,11 +272,3 @@ class Demo:
             coordinator.spark, coordinator.catalog, coordinator.first_sink_bindings, self.recordings, self.sinks
         )
         report.checks, report.unchecked = checks, unchecked
-
-
-def _between(earlier: Mapping[str, LatencyHistogram], later: Mapping[str, LatencyHistogram]) -> Percentiles:
-    """Latency of the results of all queries between two looks."""
-    total = LatencyHistogram()
-    for query, latency in later.items():
-        total = total.plus(latency.since(earlier[query]) if query in earlier else latency)
-    return total.percentiles()

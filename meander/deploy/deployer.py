@@ -44,6 +44,8 @@ class Deployer:
     failures: list[FailedPart] = field(default_factory=list)
     next_number: int = 1
     _moved: dict[OperatorId, None] = field(default_factory=dict)
+    incomplete: dict[OperatorId, None] = field(default_factory=dict)
+    """Operators that moved, but only make sense together with others that have no place yet."""
     _rerouted: dict[Edge, None] = field(default_factory=dict)
     _loose: dict[OperatorId, None] = field(default_factory=dict)
     """Operators at channels whose route was not decided by the placement: every change may have cut it or brought it
@@ -62,7 +64,7 @@ class Deployer:
     @property
     def waiting(self) -> frozenset[OperatorId]:
         """Operators whose changes wait for reconfigurations in flight."""
-        return frozenset([*self._moved, *(o for edge in self._rerouted for o in edge)])
+        return frozenset([*self._moved, *self.incomplete, *(o for edge in self._rerouted for o in edge)])
 
     @property
     def has_open_changes(self) -> bool:
@@ -74,11 +76,19 @@ class Deployer:
         Changes that touch a reconfiguration in flight stay noted.
         """
         started: list[Reconfiguration] = []
-        moved, self._moved = self._moved, {}
+        moved = self.incomplete | self._moved
+        self._moved, self.incomplete = {}, {}
+        self.placed.withheld.clear()
+        self.placed.withheld.update(o for bundle in self._not_begun() for o in bundle)
+        self.incomplete.update((o, None) for o in moved if o in self.placed.withheld)
+        moved = {o: None for o in moved if o not in self.placed.withheld}
         change = redeploy(self.placed, self.deployment, moved) if moved else DeploymentChange()
         if self.protocol.widening and change:
             change = self.protocol.widening(self.placed.plan, self.deployment, change)
         for part, protocol in self._parts(change):
+            if self._is_incomplete(part):
+                self.incomplete.update(dict.fromkeys(part.operators))
+                continue
             if self._collides(part) or (self.protocol.one_by_one and self.under_way):
                 self.note(part.operators)
                 continue
@@ -161,8 +171,6 @@ class Deployer:
     def _collides(self, change: DeploymentChange) -> bool:
         """Whether it changes a fragment that another one changes or leans on, leans on one that another changes, or
         would wait in a cycle with the fragments of another."""
-        if self._is_incomplete(change):
-            return True
         mine, near = change.fragments, change.neighbours
         for other in self.under_way.values():
             theirs = other.change.fragments
@@ -172,6 +180,12 @@ class Deployer:
             return False
         around = cycles_between(self.deployment, self._changes_under_way, [change])
         return any(share_a_cycle(around, change, other) for other in self._changes_under_way)
+
+    def _not_begun(self) -> list[Mapping[OperatorId, None]]:
+        """Operators that only make sense together, of which none runs yet and some have no place."""
+        nodes, owner = self.placed.placement.nodes, self.deployment.owner
+        bundles = self.placed.plan.bundles.values()
+        return [b for b in bundles if any(o not in nodes for o in b) and not any(o in owner for o in b)]
 
     def _is_incomplete(self, change: DeploymentChange) -> bool:
         """Whether it touches operators that only make sense together, some of which have no place and never had one."""

@@ -160,6 +160,8 @@ class Placed:
     """Operators that stay where they are for now, whatever the placement says: they move in a later step."""
     apart: dict[OperatorId, str] = field(default_factory=dict)
     """Operators that have fragments of their own for now, together with those of the same name only."""
+    withheld: set[OperatorId] = field(default_factory=set)
+    """Operators that do not begin yet, although they have a place: others that they need have none."""
 
     def path(self, upstream: OperatorId, readers: Iterable[OperatorId], ends: tuple[NodeId, NodeId]) -> Path | None:
         """The route of one of the edges that a channel stands for; any way where none was decided."""
@@ -220,6 +222,8 @@ class _Redeployment:
         if operator not in self.plan.operators:
             return None
         node = self.placed.held.get(operator, self.placement.nodes.get(operator))
+        if operator in self.placed.withheld:
+            return None
         owner = self.deployment.owner.get(operator)
         if owner is not None:
             return self.deployment.fragments[owner].node if node is None else node

@@ -69,7 +69,9 @@ _REQUIRED = {
     "query_removed": ("query",),
 }
 _TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("name", "kind", "node", "source", "target", "stream", "query", "sql", "file"), (str,)),
+    **dict.fromkeys(
+        ("name", "kind", "node", "source", "target", "stream", "query", "sql", "file", "mechanism"), (str,)
+    ),
     **dict.fromkeys(("at_ms", "slots", "operator"), (int,)),
     **dict.fromkeys(
         ("capacity_tps", "memory_mb", "latency_ms", "bandwidth_mbps", "rate_tps", "lon", "lat"), (int, float)
@@ -124,7 +126,8 @@ def _written(event: ChangeEvent, sql: Mapping[QueryId, str]) -> dict[str, Any]:
         case QueryAdded(query=query):
             if query.id not in sql:
                 raise unknown("SQL of query", query.id, sql, plural="SQL texts")
-            return head | {"query": query.id, "sql": sql[query.id]}
+            asked = {"mechanism": event.mechanism} if event.mechanism else {}
+            return head | {"query": query.id, "sql": sql[query.id]} | asked
         case DemandChanged(demands=demands):
             return head | {"query": event.query, "demands": [_demand_fields(d) for d in demands]}
         case _:
@@ -165,7 +168,7 @@ def _event(value: Any, plan: Planner | None, folder: Path) -> ChangeEvent:
 def _known(kind: str) -> set[str]:
     class_ = _CLASSES[kind]
     if class_ is QueryAdded:
-        return {"at_ms", "event", "query", "sql", "file"}
+        return {"at_ms", "event", "query", "sql", "file", "mechanism"}
     return {"at_ms", "event", *(field.name for field in fields(_WRITTEN.get(class_, class_)))}
 
 
@@ -189,7 +192,7 @@ def _build(kind: str, values: dict[str, Any], plan: Planner | None, folder: Path
         case "link_added":
             return LinkAdded(at_ms, Link(**values))
         case "query_added":
-            return QueryAdded(at_ms, _query(values, plan, folder))
+            return QueryAdded(at_ms, _query(values, plan, folder), values.get("mechanism", ""))
         case "query_removed":
             return QueryRemoved(at_ms, QueryId(values["query"]))
         case "demand_changed":

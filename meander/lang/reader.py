@@ -1,20 +1,17 @@
-"""A cursor over tokens, with the small words of both languages: names, numbers, durations, lists, expressions."""
+"""The reader of what both languages have in common: names, numbers, durations, expressions, columns."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeVar
 
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
+from meander.lang.cursor import TokenCursor
 from meander.lang.sql.items import SelectItem, Star
-from meander.lang.text import Phrase, Text, is_name, is_quoted, word_of
-from meander.model.errors import InputError
+from meander.lang.text import Phrase, is_name, is_quoted, word_of
 from meander.model.schema import DataType, Field, Schema
 from meander.model.units import duration_ms
 
-T = TypeVar("T")
 _QUANTITY = re.compile(r"[+-]?\d+(\.\d+)?\s*[A-Za-z]*")
 _CLAUSES = {"FROM", "WHERE", "GROUP BY", "WINDOW", "HAVING", "UNION", "INTO", "DEMAND", "ORDER BY", "LIMIT"}
 _JOINS = {"JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "ON", "WITHIN", "ALLOW", "MATCH", "THEN", "RETURNS", "AS"}
@@ -25,65 +22,8 @@ RESERVED = STOPS | {"SELECT", "AND", "OR", "NOT", "CASE", "WHEN", "ELSE", "END",
 """Words that cannot be an alias or a name without backticks."""
 
 
-class Reader:
-    """Reads forward; every error names the expected and the found text."""
-
-    def __init__(self, text: Text) -> None:
-        self.text = text
-        self.tokens = text.tokens()
-        self.index = 0
-
-    @property
-    def token(self) -> Token | None:
-        return self.tokens[self.index] if self.index < len(self.tokens) else None
-
-    @property
-    def offset(self) -> int:
-        """The offset of the next token; after the last one, the end of the text."""
-        if self.token is not None:
-            return self.token.start
-        return self.tokens[-1].end + 1 if self.tokens else 0
-
-    def error(self, message: str) -> InputError:
-        return self.text.error(message, self.offset)
-
-    def expected(self, what: str) -> InputError:
-        found = f"found {self.token.text!r}" if self.token else "the text ends"
-        return self.error(f"expected {what}, but {found}")
-
-    def at(self, *words: str) -> bool:
-        """Whether these keywords or signs come next."""
-        tokens = self.tokens[self.index : self.index + len(words)]
-        return len(tokens) == len(words) and all(word_of(t) == w for t, w in zip(tokens, words, strict=True))
-
-    def take(self, *words: str) -> bool:
-        """Reads the words if they come next."""
-        if self.at(*words):
-            self.index += len(words)
-            return True
-        return False
-
-    def expect(self, *words: str, remedy: str = "") -> None:
-        for word in words:
-            if not self.take(word):
-                raise self.expected(word + (f" ({remedy})" if remedy else ""))
-
-    def end(self) -> None:
-        if self.token is not None:
-            raise self.expected("nothing more")
-
-    def listed(self, one: Callable[[], T]) -> list[T]:
-        """One or more, separated by commas."""
-        result = [one()]
-        while self.take(","):
-            result.append(one())
-        return result
-
-    def in_parentheses(self, one: Callable[[], T]) -> list[T]:
-        self.expect("(")
-        result = self.listed(one)
-        self.expect(")")
-        return result
+class Reader(TokenCursor):
+    """Reads the words that clauses are made of."""
 
     def name(self, what: str) -> str:
         """A name: a word that is not reserved, or anything in backticks or quotes."""

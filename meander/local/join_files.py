@@ -101,7 +101,7 @@ def read_topology(path: Path) -> JoinWorld:
 
 
 def _paths(topology: Topology) -> Floats:
-    rows = np.array([topology.latencies_from(NodeId(n)) for n in range(topology.nodes.count)])
+    rows = np.array([topology.adjacency.latencies_from(NodeId(n)) for n in range(topology.nodes.count)])
     return np.asarray(np.where(np.isfinite(rows), (rows + rows.T) / 2, np.nan), dtype=np.float64)
 
 

@@ -7,147 +7,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from pyspark.sql import SparkSession
 
-from meander.adapt.decisions import Decision
-from meander.adapt.steering import DEFAULTS, AdaptationPolicy
 from meander.coordinator.adaptation.adaptation import Adaptation, per_query
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols import protocol
-from meander.local.embedded import MOST_CHECKED_ROWS, check_results
+from meander.local.recorded_run import RecordedRun
+from meander.local.replay_options import ReplayOptions, fed
+from meander.local.replay_report import ReplayReport, changed
 from meander.local.setting import Setting, batches_of
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
-from meander.model.operators import Sink
-from meander.model.streams import Stream
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
-from meander.reconfigure.state import state_strategy
-from meander.run.connectors import check_connectors, sink_for, source_for
-from meander.run.connectors.base import SinkBinding, Surroundings
-from meander.run.delivery.latency import LatencyHistogram, Percentiles
+from meander.run.connectors.base import Surroundings
+from meander.run.delivery.latency import LatencyHistogram, Percentiles, between
 from meander.run.host import Host, HostOptions, HostStatus
 from meander.run.oracle.comparison import Comparison
-from meander.run.oracle.recording import RecordedSink, Recording
 
 PHASES = ("before", "during", "after")
 POLL_S = 0.01
 WARM_UP_S = 60.0
 """The time that slots may take for their first step."""
-GENERATED = {"connector": "random", "range.id": "0..100", "range.value": "0..100"}
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """The options of a replay."""
-
-    mechanism: str = "bottom_up"
-    protocol: str = "isqd"
-    strategy: str | None = None
-    speed: float = 1.0
-    most_changes: int | None = None
-    quiet_s: float = 5.0
-    rate_tps: float = 5.0
-    """Of producers of streams that have no source of their own."""
-    slots: int = 1
-    emulate: bool = False
-    check: bool = True
-    in_turn: tuple[str, ...] = ()
-    """Protocols that take turns, change by change, and move state the same way.
-
-    Times of events do not count then: a change waits for the one before.
-    """
-    adapt: bool = False
-    """Whether queries switch mechanisms when their demands are not met; `mechanism` is the first one then."""
-    detour: float | None = None
-    """The longest detour before operators follow; None for that of the topology."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """One moment's events on their way."""
-
-    due_s: float
-    queued_s: float
-    """From when it was due until it was taken up."""
-    placement_s: float
-    contexts_s: float
-    markers_s: float
-    state_s: float
-    in_effect_s: float
-    """From when it was due until all of it was in effect."""
-    fragments: int
-    """Fragments it touched."""
-    state_bytes: int
-    aborted: int
-    protocol: str
-
-
-@dataclass(frozen=True)
-class ReplayReport:
-    """The result of a replay."""
-
-    changes: tuple[Changed, ...]
-    unfinished: int
-    fragments: int
-    operators: int
-    queries: int
-    sources: int
-    latency: dict[str, Percentiles]
-    """By phase."""
-    status: HostStatus
-    drained: bool
-    checks: dict[str, Comparison]
-    unchecked: str | None
-    failures: tuple[str, ...]
-    """Reconfigurations that were aborted."""
-    refused: tuple[str, ...]
-    """Events that made no sense."""
-    waiting: tuple[str, ...]
-    """Operators without a place at the end."""
-    same_queries: bool
-    """Whether the slots' streaming queries are the ones that the run began with."""
-    notes: tuple[str, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    """The decisions of the adaptation loop, if there was one."""
-
-    def quantile(self, name: str, share: float) -> float:
-        values = [getattr(c, name) for c in self.changes]
-        return float(np.quantile(values, share)) if values else float("nan")
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """Requests that were not fulfilled, in sentences; none if the replay did all of them."""
-        taken_in = self.status.ingest.rows if self.status.ingest else 0
-        given = self.status.delivery.rows if self.status.delivery else 0
-        unknown = set(self.status.delivery.sink_bindings if self.status.delivery else ()) - set(self.checks)
-        expected = None if unknown else sum(c.expected for c in self.checks.values())
-        found = [
-            (bool(self.unfinished), f"{self.unfinished} moments of change did not take effect"),
-            (bool(self.refused), f"{len(self.refused)} moments of change were refused"),
-            (not taken_in, "no tuple came in, so nothing was tried"),
-            (bool(taken_in and not self.status.totals.steps), "no slot has made a step"),
-            (bool(taken_in and not given and expected != 0), f"no results, although {taken_in:,} tuples came in"),
-            (not self.drained, "not everything that was taken in came out in time"),
-            (bool(self.lost or self.double), f"{self.lost} results are lost, {self.double} double"),
-            (not self.status.healthy, "something is wrong with the host"),
-        ]
-        return tuple(sentence for is_so, sentence in found if is_so)
-
-    @property
-    def lost(self) -> int:
-        return sum(c.lost for c in self.checks.values())
-
-    @property
-    def double(self) -> int:
-        return sum(c.double for c in self.checks.values())
 
 
 @dataclass(slots=True)
@@ -174,7 +61,7 @@ def replay_live(
 ) -> ReplayReport:
     """Runs the queries, feeds the events by their time, drains and checks. Bad events raise before Spark is busy."""
     groups = _groups(setting, options)
-    streams = {n: _fed(s, options) for n, s in setting.streams.items()}
+    streams = {n: fed(s, options) for n, s in setting.streams.items()}
     catalog = Catalog(setting.topology, streams, dict(setting.sinks), detour=setting.resilience.detour)
     chosen = per_query(options.mechanism) if options.adapt else mechanism(options.mechanism)
     engine = Engine(catalog, chosen, detour=options.detour)
@@ -196,30 +83,10 @@ def replay_live(
         engine.close()
 
 
-def check_replay(setting: Setting, base: Path, options: ReplayOptions) -> None:
-    """Raises InputError for a setting that cannot be replayed, before Spark starts."""
-    mechanism(options.mechanism)
-    for name in (options.protocol, *options.in_turn):
-        protocol(name)
-    if options.strategy is not None:
-        state_strategy(options.strategy)
-    streams = [_fed(s, options) for s in setting.streams.values()]
-    sinks = {o.name for q in setting.queries for o in q.plan.operators.values() if isinstance(o, Sink)}
-    check_connectors(streams, (setting.sinks[name] for name in sinks), Surroundings(base, base))
-
-
 def _groups(setting: Setting, options: ReplayOptions) -> list[tuple[float, list[ChangeEvent]]]:
     groups = list(batches_of(setting.events, None))[: options.most_changes]
     first = groups[0][0].at_ms if groups else 0
     return [((g[0].at_ms - first) / 1000 / options.speed, g) for g in groups]
-
-
-def _fed(stream: Stream, options: ReplayOptions) -> Stream:
-    """A stream that says nothing of its source gets a generator."""
-    if "connector" in stream.options:
-        return stream
-    known = {k: v for k, v in GENERATED.items() if "." not in k or k.split(".")[1] in stream.schema.names}
-    return replace(stream, options={**known, **stream.options}, rate_tps=options.rate_tps)
 
 
 class _Run:
@@ -238,15 +105,13 @@ class _Run:
         self.options, self.progress = options, progress
         self.host = loop.host
         streams = loop.catalog.streams
-        self.recordings = {n: Recording(source_for(s, around), s, MOST_CHECKED_ROWS) for n, s in streams.items()}
-        self.sinks: dict[str, RecordedSink] = {}
-        self.sink_bindings: dict[str, SinkBinding] = {}
+        self.recorded = RecordedRun(streams, around)
         self.moments: list[dict[str, LatencyHistogram]] = []
         self.started = 0.0
         self.last_shown = 0.0
         self.adaptation: Adaptation | None = None
         if options.adapt:
-            policy = AdaptationPolicy(replace(DEFAULTS, first=options.mechanism))
+            policy = options.policy
             self.adaptation = Adaptation(loop, policy=policy, log_file=around.base / "decisions.jsonl")
 
     def through(self, timeline: _Timeline) -> ReplayReport:
@@ -258,7 +123,7 @@ class _Run:
         drained = self._drain()
         status = self.host.status()
         checks, unchecked = self._check()
-        changes = tuple(_changed(due, name, each) for due, name, each in timeline.applied if each.ended is not None)
+        changes = tuple(changed(due, name, each) for due, name, each in timeline.applied if each.ended is not None)
         deployment = self.loop.deployer.deployment
         return ReplayReport(
             changes,
@@ -292,16 +157,12 @@ class _Run:
         self.host.warm_up()
         self.host.wait_for_slots()
         for binding in self.loop.sink_bindings():
-            self._add(binding)
-        self.host.deliver(self.sink_bindings.values(), self.around, self.sinks)
-        self.host.feed(self.loop.catalog.streams.values(), self.around, self.recordings)
+            self.recorded.add(binding)
+        self.host.deliver(self.recorded.sink_bindings.values(), self.around, self.recorded.sinks)
+        self.host.feeding.begin(self.loop.catalog.streams.values(), self.around, self.recorded.sources)
         self.started = time.perf_counter()
         while time.perf_counter() - self.started < WARM_UP_S and not self.host.totals.steps:
             self._carry_on("warm-up", time.perf_counter() + POLL_S)
-
-    def _add(self, binding: SinkBinding) -> None:
-        self.sink_bindings[binding.name] = binding
-        self.sinks[binding.name] = RecordedSink(sink_for(binding, self.around))
 
     def _phase(self, name: str, seconds: float) -> None:
         """Lets time pass; lateness from before is carried on."""
@@ -339,13 +200,12 @@ class _Run:
             self.adaptation.note(events, wall_clock_ms())
         if self.host.delivery is not None and any(isinstance(e, QueryAdded) for e in events):
             for binding in self.loop.sink_bindings():
-                if binding.name not in self.sink_bindings:
-                    self._add(binding)
-                    self.host.delivery.add(binding, self.sinks[binding.name])
+                if binding.name not in self.recorded.sink_bindings:
+                    self.host.delivery.add(binding, self.recorded.add(binding))
         return applied
 
     def _carry_on(self, phase: str, until: float) -> None:
-        seen = self.host.store.commits
+        seen = self.host.store.changes
         self.loop.poll()
         if self.adaptation is not None and phase != "warm-up":
             self.adaptation.tick(wall_clock_ms())
@@ -366,11 +226,7 @@ class _Run:
         """Of all queries together, by phase: moments are noted where phases begin and end."""
         found: dict[str, Percentiles] = {}
         for phase, (start, end) in zip(PHASES, ((0, 1), (1, 2), (3, 4)), strict=True):
-            total = LatencyHistogram()
-            for query, latency in self.moments[end].items():
-                earlier = self.moments[start].get(query)
-                total = total.plus(latency.since(earlier) if earlier else latency)
-            found[phase] = total.percentiles()
+            found[phase] = between(self.moments[start], self.moments[end])
         return found
 
     def _drain(self) -> bool:
@@ -389,23 +245,5 @@ class _Run:
                 touched.add(event.query.id)
             elif isinstance(event, QueryRemoved):
                 touched.add(event.query)
-        whole = [o for o in self.sink_bindings.values() if o.query not in touched]
-        return check_results(self.spark, self.loop.catalog, whole, self.recordings, self.sinks)
-
-
-def _changed(due: float, protocol_name: str, applied: Applied) -> Changed:
-    outcomes = applied.outcomes
-    assert applied.ended is not None
-    return Changed(
-        due,
-        applied.started - due,
-        applied.placement_s,
-        max((o.contexts_s for o in outcomes), default=0.0),
-        max((o.markers_s for o in outcomes), default=0.0),
-        max((o.state_s for o in outcomes), default=0.0),
-        applied.ended - due,
-        sum(o.deployed + o.updated + o.undeployed for o in outcomes),
-        sum(o.state_bytes for o in outcomes),
-        sum(o.reason is not None for o in outcomes),
-        protocol_name,
-    )
+        whole = [o for o in self.recorded.sink_bindings.values() if o.query not in touched]
+        return self.recorded.check(self.spark, self.loop.catalog, whole)

@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 from meander.lang.topology.reader import DEFAULT_SLOTS
 from meander.model.errors import InputError
 from meander.model.topology.elements import UNLIMITED, NodeKind
-from meander.model.topology.graph import Topology
+from meander.model.topology.graph import Topology, topology_of_columns
 from meander.model.topology.names import NumberedNames
 
 Ints = NDArray[np.int32]
@@ -188,7 +188,7 @@ def build(
         low, high = np.float32(shape.latency_ms[0]), np.float32(shape.latency_ms[1])
         drawn = np.random.default_rng(shape.seed).random(len(tails), dtype=np.float32)
         latency_ms = np.round(low + drawn * (high - low), 2)
-    return Topology.of_columns(
+    return topology_of_columns(
         NumberedNames(*((kind.name.lower(), count) for kind, count in groups)),
         np.repeat(np.array([kind for kind, _ in groups], dtype=np.uint8), counts),
         np.repeat(np.array([shape.slots[kind] for kind, _ in groups], dtype=np.int32), counts),

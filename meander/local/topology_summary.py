@@ -112,7 +112,7 @@ def _diameter_ms(topology: Topology, alive: list[int]) -> float:
     """The largest latency seen when going from one node to the farthest, from there to the farthest, and so on."""
     start, largest = alive[0], 0.0
     for _ in range(SWEEPS):
-        latencies = topology.latencies_from(NodeId(start))
+        latencies = topology.adjacency.latencies_from(NodeId(start))
         latencies[~np.isfinite(latencies)] = -1.0
         start = int(latencies.argmax())
         largest = max(largest, float(latencies[start]))

@@ -14,6 +14,8 @@ from meander.model.topology.elements import Link, Node
 class QueryAdded:
     at_ms: int
     query: Query
+    mechanism: str = ""
+    """The mechanism that is to place it; empty for the usual one."""
 
 
 @dataclass(frozen=True, slots=True)

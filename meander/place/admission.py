@@ -134,7 +134,7 @@ class _Foresight:
         tail, tip = self._id(a), self._id(b)
         if a in self.emptied or b in self.emptied or tail is None or tip is None:
             return False
-        return self.catalog.topology.arc(tail, tip) is not None
+        return self.catalog.topology.adjacency.between(tail, tip) is not None
 
     def _need_stream(self, name: str, producer: str | None) -> None:
         stream = self.catalog.streams.get(name)

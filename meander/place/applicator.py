@@ -35,6 +35,7 @@ from meander.place.amenders.eviction import leaving
 from meander.place.amenders.routes import Routes
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.nova.queries.parted_queries import PartedQueries
 from meander.place.physical import Preparation
 from meander.place.sharing import add_query, estimate, remove_query
 
@@ -48,6 +49,7 @@ class Applicator:
 
     catalog: Catalog
     log: ChangeLog
+    parted: PartedQueries = field(init=False)
     broken: dict[Edge, str] = field(default_factory=dict)
     """Edges that lost their route in this batch, and why."""
     joined: dict[NodeId, str] = field(default_factory=dict)
@@ -59,13 +61,25 @@ class Applicator:
 
     def __post_init__(self) -> None:
         self.routes = Routes(self.catalog)
+        self.parted = PartedQueries(self.catalog, self.log)
         self.preparation = Preparation(self.catalog.streams, self.catalog.sinks)
 
     def apply(self, events: Sequence[ChangeEvent]) -> None:
         """Applies the batch; raises before anything changed when one of the events cannot be applied."""
-        prepared = {e.query.id: self.preparation.prepare(e.query) for e in events if isinstance(e, QueryAdded)}
-        admit(self.catalog, events)
+        parted = {e.query.id for e in events if self.parted.takes(e) and isinstance(e, QueryAdded)}
+        added = [e.query for e in events if isinstance(e, QueryAdded) and not self.parted.takes(e)]
         for event in events:
+            if isinstance(event, QueryAdded) and self.parted.takes(event):
+                self.parted.check_shape(event.query)
+        prepared = {query.id: self.preparation.prepare(query) for query in added}
+        admit(self.catalog, events)
+        self.parted.foresee(events)
+        for event in events:
+            if self.parted.takes(event):
+                continue  # it begins when the effects of all events are known
+            gone = isinstance(event, QueryRemoved) and event.query not in self.catalog.plan.queries
+            if gone and isinstance(event, QueryRemoved) and event.query in parted:
+                continue
             if isinstance(event, QueryAdded):
                 changed = add_query(self.catalog, prepared[event.query.id])
                 self.admitted(event.query, changed)
@@ -95,7 +109,7 @@ class Applicator:
             case LinkRemoved(source=a, target=b, directed=directed):
                 ends = topology.id(a), topology.id(b)
                 pairs = [ends] if directed else [ends, ends[::-1]]
-                arcs = [arc for pair in pairs if (arc := topology.arc(*pair)) is not None]
+                arcs = [arc for pair in pairs if (arc := topology.adjacency.between(*pair)) is not None]
                 self._break_arcs(arcs, f"link {a} to {b} removed")
                 topology.disconnect(arcs)
             case CapacityChanged(node=name, slots=slots, capacity_tps=tps, memory_mb=memory):
@@ -121,7 +135,7 @@ class Applicator:
 
     def _remove_node(self, node: NodeId, cause: str) -> None:
         topology = self.catalog.topology
-        self._break_arcs((*topology.arcs_from(node), *topology.arcs_to(node)), cause)
+        self._break_arcs((*topology.adjacency.leaving(node), *topology.adjacency.entering(node)), cause)
         self._invalidate(self.catalog.on_node.get(node, ()), cause)
         topology.remove_node(node)
 

@@ -155,6 +155,7 @@ class Engine:
         widening: Widening | None = None,
         worth_sharing: int = WORTH_SHARING,
         detour: float | None = None,
+        applicator: Applicator | None = None,
     ) -> None:
         if control not in CONTROLS:
             raise unknown("concurrency control", control, CONTROLS)
@@ -163,8 +164,9 @@ class Engine:
             check_detour(detour)
             catalog.detour = detour
         self.catalog, self.mechanism = catalog, mechanism
-        self.log = ChangeLog()
-        self.applicator = Applicator(catalog, self.log)
+        self.applicator = Applicator(catalog, ChangeLog()) if applicator is None else applicator
+        self.log, self.parted = self.applicator.log, self.applicator.parted
+        """What is to be placed; and the queries that Nova places, which are pinned for the mechanism."""
         self.control = CONTROLS[control](catalog, seed)
         self.escalation = Escalation(catalog)
         self.amenders = by_cores() if amenders is None else amenders
@@ -181,6 +183,11 @@ class Engine:
         """The number of batches it has run: with the seed it determines the random choices of the next one."""
         return self._batch
 
+    @property
+    def needs_cost_space(self) -> bool:
+        """Whether the catalog's cost space is used, and has to be kept up to date."""
+        return self.mechanism.metadata.needs_cost_space or bool(self.parted)
+
     def close(self) -> None:
         if self._pool:
             self._pool.shutdown()
@@ -193,8 +200,9 @@ class Engine:
         report = BatchReport(len(events))
         started = time.perf_counter()
         self.applicator.apply(events)
-        if self.mechanism.metadata.needs_cost_space:
+        if self.needs_cost_space or any(map(self.parted.takes, events)):
             follow(self.catalog, events, self.seed + self._batch)
+        self.parted.follow(events)
         self.escalation.heed(events)
         applied = time.perf_counter()
         only_additions = all(isinstance(e, QueryAdded) for e in events)

@@ -145,7 +145,7 @@ class Room:
         found = self.topology.path(start, goal)
         if found is None or self.carries(found.arcs, mbps):
             return found
-        return self.topology.search(start, goal, mbps, self.ledger.mbps, self._mbps)
+        return self.topology.adjacency.search(start, goal, mbps, self.ledger.mbps, self._mbps)
 
     def take(self, node: NodeId, slots: int, load_tps: float, memory_mb: float = 0.0) -> None:
         if slots or load_tps or memory_mb:

@@ -119,9 +119,27 @@ class Reroute:
     """Epoch of the coordinator, and a number that grows with every such message."""
 
 
-Message = Prepare | Mark | Poll | ForkAt | Fetch | Effect | Abort | Reroute
+@dataclass(frozen=True, slots=True)
+class PrepareAhead:
+    """Changes that are expected, not decided: plans are made ready, and the bulk of large states is sent."""
+
+    ACTION: ClassVar[str] = "prepare_ahead"
+    parts: tuple[Part, ...]
+    most_bytes: int = 0
+    """How much state is sent to one node for changes that may never be."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAhead:
+    """The expected changes that are still expected: what was prepared for others is dropped."""
+
+    ACTION: ClassVar[str] = "keep_ahead"
+    numbers: Numbers
+
+
+Message = Prepare | Mark | Poll | ForkAt | Fetch | Effect | Abort | Reroute | PrepareAhead | KeepAhead
 MESSAGES: Mapping[str, type[Message]] = {
-    kind.ACTION: kind for kind in (Prepare, Mark, Poll, ForkAt, Fetch, Effect, Abort, Reroute)
+    kind.ACTION: kind for kind in (Prepare, Mark, Poll, ForkAt, Fetch, Effect, Abort, Reroute, PrepareAhead, KeepAhead)
 }
 
 
@@ -171,4 +189,4 @@ Answer = Done | PartStatuses
 
 def answer_to(message: Message) -> type[Answer]:
     """The kind of answer that a message gets."""
-    return PartStatuses if isinstance(message, Poll) else Done
+    return PartStatuses if isinstance(message, Poll | KeepAhead) else Done

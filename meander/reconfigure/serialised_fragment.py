@@ -15,9 +15,11 @@ from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import from_plain, to_plain
 from meander.model.signature import Signature
 from meander.run.fragments.bindings import first_slot
+from meander.run.fragments.retained import remember
 from meander.run.host import Host
 from meander.run.installation import Installation, install
 from meander.run.store.records.deployment import ChannelRecord, FragmentRecord, SerialisedFragmentRecord
+from meander.run.store.store import Store
 
 
 def serialised(plan: GlobalPlan, fragment: Fragment) -> list[Any]:
@@ -67,6 +69,23 @@ def install_serialised(
         ingest,
         {o: c for each in found for o, c in each.results.items()},
     )
+
+
+def remember_serialised(plan: GlobalPlan, store: Store) -> None:
+    """Keeps with the plan what fragments of this host are made of whose operators may have other inputs by now."""
+    fragments = store.records(FragmentRecord)
+    for number, record in store.records(SerialisedFragmentRecord).items():
+        found = fragments.get(number)
+        if found is not None and (number, found.fragment.version) not in plan.former:
+            own = plan_of(list(record.operators))
+            (installed,) = install(own, [found.fragment], _channels_of(found.fragment, store), {}).fragments
+            remember(own, [installed], {number: found.fragment})
+            plan.former.update(own.former)
+
+
+def _channels_of(fragment: Fragment, store: Store) -> dict[ChannelKey, Channel]:
+    found = (record.channel for record in store.records(ChannelRecord).values())
+    return {(c.upstream, c.receiver): c for c in found if fragment.id in (c.sender, c.receiver)}
 
 
 def take_up(host: Host) -> None:

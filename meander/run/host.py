@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,19 +21,15 @@ from pyspark.sql import SparkSession
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
-from meander.model.streams import Stream
-from meander.run.channels.base import ChannelAppend
-from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
+from meander.run.connectors.base import SinkBinding, SinkConnector, Surroundings
 from meander.run.delivery.delivery import Delivery, DeliveryMetrics
-from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.runner import Runner
+from meander.run.execution.stage_plans import StagePlans
 from meander.run.execution.stage_use import StageUse
-from meander.run.execution.tiered import TieredRunner
 from meander.run.fragments.bindings import Bindings
-from meander.run.fragments.routing import Installed, Routing
-from meander.run.fragments.template import Stage
-from meander.run.frames import END
-from meander.run.ingest.ingest import Ingest, IngestMetrics, IngestOptions
+from meander.run.fragments.routing import Routing
+from meander.run.ingest.feeding import Feeding
+from meander.run.ingest.ingest import IngestMetrics, IngestOptions
 from meander.run.installation import Installation
 from meander.run.rebinding.options import RebindingOptions
 from meander.run.rebinding.rebinder import Rebinder
@@ -42,12 +38,11 @@ from meander.run.slots import SLOTS_START_S, Slots, StepTotals
 from meander.run.step.compaction import Compaction, CompactionMetrics, CompactionOptions
 from meander.run.step.step import MOST_ROWS, Stepper
 from meander.run.store.commit import Commit
+from meander.run.store.journal import JournalError
 from meander.run.store.store import Store, StoreOptions, StoreStats
 
 _log = logging.getLogger(__name__)
 IDLE_S = 0.05
-EVICT_S = 60.0
-"""The interval at which unused plans are dropped."""
 FEW_TUPLES = 1_000
 """Fragments for which no more tuples wait have caught up."""
 
@@ -58,7 +53,7 @@ class HostOptions:
 
     directory: Path
     slots: int = 1
-    linger_ms: int = 5_000
+    linger_ms: int = 60_000
     """The time for which a micro-batch stays open for more work: Spark's own work around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
     ingest: IngestOptions = field(default_factory=IngestOptions)
@@ -69,6 +64,8 @@ class HostOptions:
     """The policy by which fragments change slots by themselves; None when they do not."""
     idle_timeout_ms: int | None = None
     """The time for which event time waits for an input that is cut off; None for as long as that takes."""
+    label: str = ""
+    """Tells a host apart from others in the same process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +114,17 @@ class Host:
         self.options, self._given_spark = options, spark
         self.store = Store.open(options.directory / "store", options.store, clock=clock)
         self.routing = Routing(options.slots)
-        self._own_runner: TieredRunner | None = None
-        if runner is None:
-            runner = self._own_runner = TieredRunner(PreparedRunner(self.spark))
-        self.stepper = Stepper(self.store, self.routing, runner, options.most_rows, options.idle_timeout_ms)
-        self.compaction = Compaction(self.store, self.routing, self.stepper.runner, options.compaction)
+        self.plans = StagePlans(self.routing, runner, lambda: self.spark)
+        self.stepper = Stepper(self.store, self.routing, self.plans.runner, options.most_rows, options.idle_timeout_ms)
+        self.compaction = Compaction(self.store, self.routing, self.plans.runner, options.compaction)
         self.pool = Slots(
-            options.directory, options.slots, self.stepper, lambda: self.spark, options.linger_ms, self._evict_unused
+            options.directory,
+            options.slots,
+            self.stepper,
+            lambda: self.spark,
+            options.linger_ms,
+            self.plans.evict_unused,
+            options.label,
         )
         self.slots = self.pool.all
         self.rebinder: Rebinder | None = None
@@ -134,14 +135,18 @@ class Host:
         self.bindings = Bindings(self.store, self.routing)
         self.bindings.is_kept &= self.rebinder is None or not self.rebinder.policy.pulls
         self.stepper.bindings = self.bindings
-        self.ingest: Ingest | None = None
+        self.feeding = Feeding(self.store, options.ingest)
         self.delivery: Delivery | None = None
         self.troubles: list[Callable[[], Iterable[str]]] = []
         """Other sources of problems."""
-        self._ingest_channels: Mapping[tuple[str, str], tuple[ChannelId, ...]] = {}
-        self._stages: tuple[int, tuple[Stage, ...]] = (-1, ())
-        """The stages of all fragments, each once, and the version of the routing table that they are of."""
-        self._evict_at = time.monotonic() + EVICT_S
+
+    @staticmethod
+    def open(options: HostOptions, spark: SparkSession) -> Host:
+        """A host on its directory; one whose journal cannot be read is named, with the remedy."""
+        try:
+            return Host(options, spark)
+        except JournalError as error:
+            raise InputError(str(error)) from None
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -177,63 +182,12 @@ class Host:
         if fresh:
             self.store.commit(Commit(add=fresh))
         self.routing.install(self.bindings.applied(installation.fragments))
-        self.take_in(installation.ingest)
+        self.store.nudge()
+        self.feeding.add(installation.ingest)
 
     def warm_up(self) -> None:
         """Prepares the plans of all installed fragments, so that the first tuples need not wait for that."""
-        self.prepare(self.routing.fragments.values())
-
-    def prepare(self, fragments: Iterable[Installed]) -> None:
-        """Prepares the plans of fragments that are to come. Prepared plans cost nothing."""
-        self.stepper.runner.warm_up(stage for f in fragments for stage in f.bound.template.stages)
-
-    def is_prepared(self, fragments: Iterable[Installed]) -> bool:
-        """Whether the plans of these fragments are ready."""
-        return self.stepper.runner.is_warm(stage for f in fragments for stage in f.bound.template.stages)
-
-    def feed(
-        self,
-        streams: Iterable[Stream],
-        surroundings: Surroundings,
-        sources: Mapping[str, SourceConnector] | None = None,
-    ) -> None:
-        """Begins to take in the streams that installed fragments read."""
-        self.ingest = Ingest(
-            self.store,
-            streams,
-            self._ingest_channels,
-            options=self.options.ingest,
-            surroundings=surroundings,
-            sources=sources,
-        )
-        self.ingest.open()
-        self.ingest.start()
-
-    @property
-    def ingest_channels(self) -> Mapping[tuple[str, str], tuple[ChannelId, ...]]:
-        """(stream, node) to the channels that its tuples enter by."""
-        return self._ingest_channels
-
-    def take_in(self, channels: Mapping[tuple[str, str], tuple[ChannelId, ...]]) -> None:
-        """Begins to feed channels of sources that came; those that are fed already stay."""
-        found = dict(self._ingest_channels)
-        for key, readers in channels.items():
-            found[key] = tuple(dict.fromkeys((*found.get(key, ()), *readers)))
-        self._feed_only(found)
-
-    def stop_feeding(self, channels: Collection[ChannelId]) -> None:
-        """Stops feeding channels of sources that have no readers any more."""
-        if channels:
-            kept = {
-                key: tuple(c for c in readers if c not in channels) for key, readers in self._ingest_channels.items()
-            }
-            self._feed_only({key: readers for key, readers in kept.items() if readers})
-
-    def _feed_only(self, channels: Mapping[tuple[str, str], tuple[ChannelId, ...]]) -> None:
-        if channels != self._ingest_channels:
-            self._ingest_channels = channels
-            if self.ingest is not None:
-                self.ingest.rewire(channels)
+        self.plans.prepare(self.routing.fragments.values())
 
     def deliver(
         self,
@@ -247,37 +201,21 @@ class Host:
             self.delivery.add(binding, (sinks or {}).get(binding.name))
         self.delivery.start()
 
-    def rebind(self, slots: Mapping[FragmentId, int]) -> None:
-        """Gives fragments to other slots, each when its old slot is between two steps."""
-        for fragment, target in slots.items():
-            with self.between_steps([fragment]):
-                self.routing.rebind({fragment: target})
-            self.slots[target].wake()
-        self.bindings.keep()
-
-    def remove(self, fragments: Iterable[FragmentId]) -> None:
-        """Stops running fragments; their channels and state stay until they are retired."""
-        for fragment in fragments:
-            with self.between_steps([fragment]):
-                self.routing.remove([fragment])
-
     def drain(self, *, end_streams: bool = False, timeout_s: float = 60.0) -> bool:
         """Stops the sources and waits until everything taken in has been processed and delivered.
 
         With `end_streams` time goes to its end, so that every window closes; the streams cannot go on afterwards.
         """
-        if self.ingest is not None:
-            self.ingest.stop()
+        self.feeding.stop()
         if end_streams:
-            channels = [c for readers in self._ingest_channels.values() for c in readers]
-            self.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
+            self.feeding.end_streams()
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if not self.busy():
                 return True
             if self._is_stuck():
                 return False
-            self.store.wait(self.store.commits, IDLE_S)
+            self.store.wait(self.store.changes, IDLE_S)
         return False
 
     def _is_stuck(self) -> bool:
@@ -296,13 +234,11 @@ class Host:
         if self.rebinder is not None:
             self.rebinder.stop()
         self.compaction.stop()
-        if self.ingest is not None:
-            self.ingest.stop()
+        self.feeding.stop()
         self.pool.stop()
         if self.delivery is not None:
             self.delivery.stop()
-        if self._own_runner is not None:
-            self._own_runner.close()
+        self.plans.close()
         self.store.close()
 
     # ---------------------------------------------------------------- slots
@@ -319,21 +255,6 @@ class Host:
         """Inside, the slots of these fragments (given) are between two steps, and the fragments stay bound to them."""
         return self.pool.between_steps(fragments)
 
-    def _evict_unused(self) -> None:
-        """Plans of fragments that are gone are given up after a while."""
-        if self._own_runner is not None and time.monotonic() >= self._evict_at:
-            self._own_runner.evict(self.stages())
-            self._evict_at = time.monotonic() + EVICT_S
-
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages of all fragments that are installed, each once."""
-        version, found = self._stages
-        if version != (now := self.routing.version):
-            templates = {f.bound.template.key: f.bound.template for f in self.routing.fragments.values()}
-            found = tuple({s.key: s for t in templates.values() for s in t.stages}.values())
-            self._stages = now, found
-        return found
-
     def busy(self) -> bool:
         """Whether anything that was taken in waits to be processed or delivered."""
         exchange = self.store.exchange
@@ -349,7 +270,7 @@ class Host:
             f"fragment {f} {'is paused' if pause.until is None else 'waits'}: {pause.reason}"
             for f, pause in self.routing.pauses.items()
         ]
-        ingest = self.ingest.metrics() if self.ingest else None
+        ingest = self.feeding.metrics()
         delivery = self.delivery.metrics() if self.delivery else None
         streams = ingest.streams.items() if ingest else ()
         problems += [f"stream {name} is paused: {s.paused}" for name, s in streams if s.paused]
@@ -382,5 +303,5 @@ class Host:
             delivery=delivery,
             halted=halted,
             limits=limits_of(self.spark),
-            stages=None if self._own_runner is None else self._own_runner.use(self.stages()),
+            stages=self.plans.use(),
         )

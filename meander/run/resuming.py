@@ -15,7 +15,7 @@ def resume(host: Host, name: str | None = None, operators: Collection[OperatorId
     such as `fragment 7`. Fragments of nodes that are gone wait for their nodes.
     """
     found: list[str] = []
-    if (ingest := host.ingest) is not None:
+    if (ingest := host.feeding.ingest) is not None:
         streams = [s for s, metrics in ingest.metrics().streams.items() if metrics.paused and name in (None, s)]
         for stream in streams:
             ingest.resume(stream)

@@ -81,21 +81,23 @@ def read_signal(path: str) -> int:
 class Slot:
     """One streaming query and the number that wakes it."""
 
-    def __init__(self, number: int, directory: Path) -> None:
+    def __init__(self, number: int, directory: Path, label: str = "") -> None:
+        """`label` tells its query apart from those of another host in the same Spark."""
         self.number = number
+        self._name = f"{label} slot-{number}".strip()
         self.directory = directory / f"slot-{number}"
         self.directory.mkdir(parents=True, exist_ok=True)
         self.step_lock = StepLock()
         """Held while a step runs: its holder knows that the slot is between two steps."""
         self.revivals = 0
         self.trouble: str | None = None
-        """The reason why it was last started again, until a batch is done."""
+        """The reason why it was last started again, until a step is done."""
         self.again_at = 0.0
         """The time at which it may be started again, in seconds of the monotonic clock."""
         self.is_busy = False
         """Whether a micro-batch is open: it sees new work by itself."""
         self.has_run = False
-        """Whether it has done a batch, so that nothing of its start is left to wait for."""
+        """Whether it has done a step, so that nothing of its start is left to wait for."""
         self.query: StreamingQuery | None = None
         self._signal = self.directory / "signal"
         if not self._signal.exists():
@@ -124,7 +126,6 @@ class Slot:
             leave_alone(spark)
             try:
                 on_batch(batch_id)
-                self.revivals, self.again_at, self.trouble, self.has_run = 0, 0.0, None, True
             finally:
                 self.is_busy = False
 
@@ -133,7 +134,7 @@ class Slot:
                 spark.readStream.format(SOURCE)
                 .option("signal", str(self._signal))
                 .load()
-                .writeStream.queryName(f"slot-{self.number}")
+                .writeStream.queryName(self._name)
                 # On this machine's disk, whatever a cluster's own file system is.
                 .option("checkpointLocation", f"file:{(self.directory / 'checkpoint').absolute()}")
                 .foreachBatch(batch)
@@ -151,6 +152,10 @@ class Slot:
             self.writer = self._writer()
         self.is_busy = False
         self.start(spark, on_batch)
+
+    def did_well(self) -> None:
+        """A step was done: what was wrong before is over."""
+        self.revivals, self.again_at, self.trouble, self.has_run = 0, 0.0, None, True
 
     def wake(self) -> None:
         """Asks for a batch. Eight bytes are written at once, so the source never reads half a number."""

@@ -34,13 +34,15 @@ SWITCH_S = 0.0005
 """After so long a thread that computes lets others have the interpreter; 5 ms by default, and a step gives it away, to
 Spark or to a file, a hundred times: beside a thread that places operators it would wait that long each time."""
 RETRY_S = 0.5
-IDLE_S = POLL_S = 0.05
+POLL_S = 0.05
+IDLE_S = 0.1
+"""The time after which a slot without work looks whether there is some that nothing has told it of."""
 SLOTS_START_S = 300.0
 """The time that slots may take to start before the host gives up."""
 LET_THROUGH_S = 0.05
 LONGEST_PAUSE_S, MOST_DOUBLINGS = 30.0, 6
 """The longest pause before a slot that failed again and again is started once more."""
-STEPS_PER_BATCH = 1000
+STEPS_PER_BATCH = 1_000_000
 """Steps in one micro-batch at most; a step's number is its batch's id times this, plus its place in the batch."""
 
 
@@ -75,10 +77,11 @@ class Slots:
         spark: Callable[[], SparkSession],
         linger_ms: int,
         housekeeping: Callable[[], None],
+        label: str = "",
     ) -> None:
         """`spark` gives the session to run on; `housekeeping` is done now and then between wake-ups."""
         self.stepper, self.store, self.routing = stepper, stepper.store, stepper.routing
-        self.all = tuple(Slot(n, directory / "slots") for n in range(count))
+        self.all = tuple(Slot(n, directory / "slots", label) for n in range(count))
         self.totals = StepTotals()
         self.waits_for_disk: str | None = None
         """The reason why a step cannot be committed now, if it cannot."""
@@ -170,21 +173,28 @@ class Slots:
     # ---------------------------------------------------------------- steps
 
     def _batch_of(self, slot: Slot) -> OnBatch:
-        """One micro-batch of a slot: steps, one after the other, for as long as work comes and the time allows."""
+        """One micro-batch of a slot: steps, one after the other, whenever there is work, until its time is over.
+
+        The next one follows at once, so that a slot is in a micro-batch also while it has nothing to do: otherwise
+        Spark looks for one a hundred times a second, and takes as long as many steps to begin it.
+        """
 
         def batch(batch_id: int) -> None:
             deadline = time.monotonic() + self._linger_ms / 1000
-            for number in range(STEPS_PER_BATCH):
+            before = batch_id * STEPS_PER_BATCH
+            done = self.store.last_batch(slot.writer)  # after a crash, by this batch or those before it
+            for number in range(before if done is None else max(before, done + 1), before + STEPS_PER_BATCH):
                 with slot.step_lock:
-                    report = self._step(slot, batch_id * STEPS_PER_BATCH + number)
+                    report = self._step(slot, number)
                 if report is not None:
+                    slot.did_well()
                     with self._counting:
                         self.totals.add(report)
                     if report.drained:
                         self._let_through()
                 if not self._work_before(slot, deadline):
                     break
-            if self.stepper.has_work(slot.number):
+            if not self._stopping.is_set():
                 slot.wake()
 
         return batch
@@ -196,7 +206,7 @@ class Slots:
         """
         deadline = time.monotonic() + LET_THROUGH_S
         while self.routing.is_about_to_change and not self._stopping.is_set():
-            seen, left = self.store.commits, deadline - time.monotonic()
+            seen, left = self.store.changes, deadline - time.monotonic()
             if left <= 0:
                 return
             self.store.wait(seen, min(left, 0.01))
@@ -204,7 +214,7 @@ class Slots:
     def _work_before(self, slot: Slot, deadline: float) -> bool:
         """Waits for work until the deadline; says whether there is some."""
         while not self._stopping.is_set():
-            seen = self.store.commits
+            seen = self.store.changes
             if time.monotonic() >= deadline:
                 return False
             if self.stepper.has_work(slot.number):
@@ -257,7 +267,7 @@ class Slots:
     def _wake_slots(self) -> None:
         """Wakes each slot whose fragments have something to read, until the host stops or cannot go on."""
         while not self._stopping.is_set() and self.ended is None:
-            seen, failed = self.store.commits, False
+            seen, failed = self.store.changes, False
             for slot in self.all:
                 try:
                     self._tend(slot)
@@ -269,8 +279,11 @@ class Slots:
                     _log.exception("waking slot %d failed; it is tried again", slot.number)
             try:
                 self._housekeeping()
-                self.ended = self.store.broken
-                self.store.wait(seen, RETRY_S if failed else self._pause_s())
+                self.ended = self.store.syncer.broken
+                if failed or all(slot.is_busy for slot in self.all):  # they see new work by themselves
+                    self._stopping.wait(RETRY_S if failed else IDLE_S)
+                else:
+                    self.store.wait(seen, self._pause_s())
             except Exception:  # this thread must not end while anything else goes on
                 _log.exception("waiting for work failed; it is tried again")
                 self._stopping.wait(RETRY_S)
@@ -286,4 +299,4 @@ class Slots:
         """Records the reason why nothing can go on before this process is started again."""
         if has_ended(self._spark()):
             return "Java, on which Spark runs, has ended"
-        return self.store.broken
+        return self.store.syncer.broken

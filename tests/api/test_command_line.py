@@ -79,13 +79,13 @@ def test_what_is_paused_goes_on_when_somebody_says_so(typed: Any, coordinator: C
     failed, gone = list(host.routing.fragments)[:2]
     host.routing.pause(failed, Pause("a function of a user raised", Cause.DATA))
     host.routing.pause(gone, f"{GONE}: s9")
-    assert host.ingest is not None
-    host.ingest._tasks["noise"]._pause("the cable is out")
+    assert host.feeding.ingest is not None
+    host.feeding.ingest._tasks["noise"]._pause("the cable is out")
     assert "nothing called 'nobody' was paused" in typed("resume", "nobody")
     assert f"home: fragment {failed} goes on" in typed("resume", f"fragment {failed}")
     assert failed not in host.routing.paused
     assert "home: stream noise goes on" in typed("resume")
-    assert host.ingest.metrics().streams["noise"].paused is None
+    assert host.feeding.ingest.metrics().streams["noise"].paused is None
     assert list(host.routing.paused) == [gone]  # waits for its node
     host.routing.resume(gone)
     assert all(each["resumed"] == [] for each in json.loads(typed("resume", "--json")))

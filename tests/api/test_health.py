@@ -139,7 +139,7 @@ def test_what_a_site_says_of_itself_is_a_problem_of_the_service(
     until(lambda: operator.get("/health")["status"] == "ok")
     with monkeypatch.context() as patched:
         patched.setattr(
-            coordinator.membership_service.membership, "troubles", lambda: {"west": ("slot 0 ended: boom",)}
+            coordinator.membership_service.membership.roster, "troubles", lambda: {"west": ("slot 0 ended: boom",)}
         )
         health = operator.get("/health")
         assert (health["status"], health["problems"]) == ("degraded", ["site west: slot 0 ended: boom"])

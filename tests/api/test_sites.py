@@ -315,7 +315,7 @@ def test_a_registration_that_is_wrong_says_what_and_changes_nothing(
     assert reason in answer.json["detail"]
     assert shape(operator) == before
     assert operator.get(f"/sites/{site}")["state"] in ("expected", "left")
-    assert coordinator.membership_service.membership.stepped_down is None
+    assert coordinator.membership_service.membership.leadership.stepped_down is None
     assert any(reason in outcome for did, outcome in audit(operator, site) if did == "join")
 
 
@@ -347,7 +347,7 @@ def test_a_clock_that_goes_wrong_later_is_told_of_once(membership: Membership, o
     assert not [did for did, _ in audit(operator, site) if did == "clock"]
     for _ in range(5):
         beat(membership, site, session, ahead_ms=60_000)
-    assert membership.site(site)["clock_ms"] < -50_000
+    assert membership.roster.site(site)["clock_ms"] < -50_000
     (outcome,) = [outcome for did, outcome in audit(operator, site) if did == "clock"]
     assert "60.0 s ahead of the coordinator's" in outcome
 
@@ -360,12 +360,13 @@ def test_who_was_about_to_leave_when_the_coordinator_ended_has_left_when_it_is_b
     store = membership.store
     (row,) = [r for r in store.sites() if r.name == first]
     store.save_site(replace(row, state=MemberState.LEFT.value))  # and then it ended
-    again = Membership(store, membership.epoch, MembershipEvents(store, ChangeReader({}, {})), wall_ms=wall_clock_ms)
+    epoch, events = membership.leadership.epoch, MembershipEvents(store, ChangeReader({}, {}))
+    again = Membership(store, epoch, events, wall_ms=wall_clock_ms)
     again.ready(coordinator.parts.core)
     until(lambda: not is_alive(reader, name))
-    assert again.owner(name) is None
+    assert again.roster.owner(name) is None
     join(again, second, {"name": name, **NEW})
-    assert again.owner(name) == second
+    assert again.roster.owner(name) == second
 
 
 def test_simulated_sites_speak_the_protocol(operator: Browser, coordinator: Coordinator) -> None:
@@ -397,7 +398,7 @@ def test_a_node_is_claimed_by_one_site_until_that_leaves_or_is_released(
     with pytest.raises(RequestRefusedError, match="is here already, at grpc://") as twice:
         twin.wait_joined(90)
     assert twice.value.code is Code.TWICE
-    assert coordinator.membership_service.membership.owner(name) == first
+    assert coordinator.membership_service.membership.roster.owner(name) == first
 
 
 def test_an_address_where_no_coordinator_is_is_named() -> None:
@@ -476,7 +477,7 @@ def test_a_silent_site_is_away_with_its_nodes_and_comes_back_with_their_links(
     hours.now += 0.2
     assert {left, right, calm} & set(membership.sweep()) == {left, right}
     assert [is_alive(reader, n) for n in (left, right, calm)] == [False, False, True]
-    assert [membership.site(s)["state"] for s in (left, right, calm)] == ["away", "away", "here"]
+    assert [membership.roster.site(s)["state"] for s in (left, right, calm)] == ["away", "away", "here"]
     with pytest.raises(SiteRefusedError, match="register again") as refused:
         beat(membership, right, gone)
     assert refused.value.code is Code.SESSION
@@ -495,18 +496,19 @@ def test_a_site_that_is_away_is_a_problem_and_its_nodes_come_back_with_it_only(
     operator: Browser,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    roster = membership.roster
     site, name = fresh("gateway"), fresh("bridge")
     join(membership, site, {"name": name, **NEW})
-    assert site not in membership.troubles()
+    assert site not in roster.troubles()
     hours.now += 60
     assert site in membership.sweep()
-    assert membership.troubles()[site] == (f"it is away; if it is not to come back, `meander site release {site}`",)
-    monkeypatch.setattr(coordinator.membership_service.membership, "absent_owner", membership.absent_owner)
+    assert roster.troubles()[site] == (f"it is away; if it is not to come back, `meander site forget {site}`",)
+    monkeypatch.setattr(coordinator.membership_service.membership.roster, "absent_owner", roster.absent_owner)
     for path in ("/nodes/restore", "/nodes/forget"):
         refused = operator.ask("POST", path, {"nodes": [name]})
         assert (refused.status, f"belongs to site {site!r}, which is away" in refused.json["detail"]) == (409, True)
     membership.release(site, "operator")
-    assert site not in membership.troubles()
+    assert site not in roster.troubles()
     assert operator.ask("POST", "/nodes/forget", {"nodes": [name]}).status == 200
 
 
@@ -522,13 +524,13 @@ def test_a_site_that_drained_and_went_has_its_slots_again_when_it_is_back(
     assert site in membership.sweep()
     join(membership, site, {"name": site})
     assert (node(reader, site) or {})["capacity"] == NEW["slots"]
-    session = membership._sites[site].row.session
+    session = membership.roster.sites[site].row.session
     membership.drain(known, site, session, None)
     membership.leave(known, site, session)
     assert not is_alive(reader, site)
     join(membership, site, {"name": site})
     assert (node(reader, site) or {})["capacity"] == NEW["slots"]
-    membership.drain(known, site, membership._sites[site].row.session, None)
+    membership.drain(known, site, membership.roster.sites[site].row.session, None)
     join(membership, site, {"name": site})
     assert (node(reader, site) or {})["capacity"] == NEW["slots"]
 
@@ -541,7 +543,7 @@ def test_a_site_that_was_lost_sight_of_can_still_leave(membership: Membership, h
     hours.now += 6
     assert site in membership.sweep()
     membership.leave(known, site, session)
-    assert membership.site(site)["state"] == "left"
+    assert membership.roster.site(site)["state"] == "left"
     join(membership, site, {"name": site})
     assert (node(reader, site) or {})["capacity"] == NEW["slots"]
 

@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 
 from meander.cli.main import app
 from meander.cli.up import _options
-from meander.coordinator.directory import CoordinatorDirectory, create, read_settings
+from meander.coordinator.directory.creation import create
+from meander.coordinator.directory.directory import CoordinatorDirectory
+from meander.coordinator.directory.settings import read_settings
 from meander.model.errors import InputError
 from meander.run import session
 

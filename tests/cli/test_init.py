@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meander.cli.main import app
-from meander.coordinator.directory import CoordinatorDirectory
+from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.model.errors import InputError
 
 RING = Path(__file__).parents[2] / "examples" / "topologies" / "ring.yaml"

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from meander.cli.main import app
 from meander.local import replay as replaying
-from meander.local.replay import PHASES, ReplayReport
+from meander.local.replay import PHASES
+from meander.local.replay_report import ReplayReport
 from meander.run import session
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.oracle.comparison import Comparison

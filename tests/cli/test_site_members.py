@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meander.cli.main import app
-from meander.coordinator.directory import create
+from meander.coordinator.directory.creation import create
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.security.tls import Tls
 from meander.model.errors import InputError
@@ -63,7 +63,7 @@ def test_what_makes_no_sense_changes_nothing(home: Path, arguments: tuple[str, .
     with pytest.raises(InputError, match=reason):
         CliRunner().invoke(app, ("site", *arguments, "-d", str(home)), catch_exceptions=False)
     book = MembershipStore(home / "ledger.db")
-    assert (book.passes(), book.audit(10)) == ([], [])
+    assert (book.passes(), book.audit.newest(10)) == ([], [])
     book.close()
 
 

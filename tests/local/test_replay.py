@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from lab.workloads.isqd import DeviceShape, generated
 from meander.deploy.protocols import PROTOCOLS
 from meander.local.dry_run import LocalDryRun
-from meander.local.replay import ReplayOptions, replay_live
+from meander.local.replay import replay_live
+from meander.local.replay_options import ReplayOptions
 from meander.model.operators import WindowJoin
 from meander.reconfigure.state import STATE_STRATEGIES
 from meander.reconfigure.state.replay import StateReplay

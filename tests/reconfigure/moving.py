@@ -208,7 +208,7 @@ class MovingPlane:
         self.reached[stream, node] = max(before, newest)
         self.entered[stream].append(table.append_column(PRODUCER, pa.array([node] * len(table), pa.string())))
         mark = None if self.reached[stream, node] == BEGIN else self.reached[stream, node]
-        channels = self.host.ingest_channels.get((stream, node), ())
+        channels = self.host.feeding.channels.get((stream, node), ())
         self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, mark) for c in channels)))
 
     def feed(self, rng: np.random.Generator, at_ms: int) -> None:
@@ -229,7 +229,7 @@ class MovingPlane:
 
     def finish(self) -> None:
         """Ends all streams; steps and reconfigures until nothing is left to do."""
-        channels = [c for readers in self.host.ingest_channels.values() for c in readers]
+        channels = [c for readers in self.host.feeding.channels.values() for c in readers]
         self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
         for _ in range(100):
             self.step()

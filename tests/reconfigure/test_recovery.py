@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from meander.lang.load import load_queries
 from meander.lang.topology.reader import load
-from meander.local.embedded import LocalPlan, plan_queries
+from meander.local.plan import LocalPlan, plan_queries
 from meander.model.plan import Query
 from meander.run.connectors import source_for
 from meander.run.connectors.base import Surroundings
@@ -285,10 +285,10 @@ def run_host(directory: Path) -> None:
     host.install(plan.installation)
     host.start()
     host.deliver(plan.sink_bindings, around)
-    host.feed([plan.catalog.streams[name] for name in ("cars", "rain")], around)
+    host.feeding.begin([plan.catalog.streams[name] for name in ("cars", "rain")], around)
     say("running")
-    assert host.ingest is not None
-    while not host.ingest.ended:
+    assert host.feeding.ingest is not None
+    while not host.feeding.ingest.ended:
         status = host.status()
         assert status.alive, status.problems
         assert not status.paused, status.problems

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from meander.lang import sql
 from meander.lang.topology.reader import load
-from meander.local.embedded import LocalPlan, check_results, plan_queries
+from meander.local.plan import LocalPlan, plan_queries
+from meander.local.recorded_run import check_results
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import Surroundings
 from meander.run.host import Host, HostOptions
@@ -129,9 +130,9 @@ def run(spark: SparkSession, plan: LocalPlan, folder: Path) -> dict[str, Any]:
         host.start()
         host.warm_up()
         host.deliver(plan.sink_bindings, around, sinks)
-        host.feed(streams.values(), around, recordings)
+        host.feeding.begin(streams.values(), around, recordings)
         until = time.monotonic() + 150
-        while time.monotonic() < until and (host.ingest is None or host.ingest.metrics().rows < 400):
+        while time.monotonic() < until and (host.feeding.ingest is None or host.feeding.ingest.metrics().rows < 400):
             time.sleep(0.2)
         drained = host.drain(end_streams=True)
         status = host.status()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,8 @@ def evaluate(expression: Expression, row: Mapping[str, Value]) -> Value:
             return True if True in values else None if None in values else False
         case Call("is_null", (arg,)):
             return evaluate(arg, row) is None
+        case Call("xxhash64", args):
+            return zlib.crc32(repr([evaluate(a, row) for a in args]).encode())
         case Call("coalesce", args):
             return next((v for v in (evaluate(a, row) for a in args) if v is not None), None)
         case Call(function, args):
@@ -156,6 +159,8 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "negative": lambda a: -a,
     "abs": abs,
     "upper": lambda a: a.upper(),
+    "between": lambda a, low, high: low <= a <= high,
+    "pmod": lambda a, b: a % b,
     "concat": lambda *a: "".join(a),
 }
 

@@ -51,7 +51,10 @@ def test_fragments_move_between_slots_while_the_same_streaming_queries_run(spark
             channels = plane.installation.ingest["cars", "s0"]
             mark = moment * 500 + 475
             host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, mark) for c in channels)))
-            host.rebind({f: int(rng.integers(2)) for f in host.routing.fragments if rng.random() < 0.5})
+            moved = {f: int(rng.integers(2)) for f in host.routing.fragments if rng.random() < 0.5}
+            with host.between_steps(moved):
+                host.routing.rebind(moved)
+            host.wake()
         ends = [c for readers in plane.installation.ingest.values() for c in readers]
         host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in ends)))
         assert host.drain(timeout_s=200)

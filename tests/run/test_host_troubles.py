@@ -92,7 +92,7 @@ def test_a_broken_sink_and_a_full_disk_stop_nothing_else(
         commit(host.store, Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in ends)))
         while refused < FULL or not host.status().problems:
             said.update(host.status().problems)
-            host.store.wait(host.store.commits, 0.02)
+            host.store.wait(host.store.changes, 0.02)
         assert not host.drain(timeout_s=200)
         status = host.status()
         assert status.problems == ("sink binding fast > one is paused: OSError: nobody answers",)

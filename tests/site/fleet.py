@@ -17,7 +17,8 @@ from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
-from meander.coordinator.directory import CoordinatorDirectory, create
+from meander.coordinator.directory.creation import create
+from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.security import certificates
 from meander.coordinator.security.tokens import Tokens

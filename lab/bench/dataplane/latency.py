@@ -192,7 +192,7 @@ class LatencyHost:
         self.host.start()
         self.host.deliver(plan.sink_bindings, around, {o.name: self.sinks[o.query] for o in plan.sink_bindings})
         sources = {name: Socket(each) for name, each in lines.items()}
-        self.host.feed(running.file.streams.values(), around, sources)
+        self.host.feeding.begin(running.file.streams.values(), around, sources)
 
     def latencies(self, kind: QueryKind, seconds: float) -> list[float]:
         sink = self.sinks[slug(kind)]

@@ -15,7 +15,7 @@ from lab.bench.dataplane.latency import Stopwatch
 from lab.bench.report import Figure
 from meander.lang import sql
 from meander.lang.topology.reader import TopologyFile
-from meander.local.embedded import plan_queries
+from meander.local.plan import plan_queries
 from meander.local.process_memory import resident_mb
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
@@ -137,7 +137,7 @@ class QueryFleet:
         self.host.warm_up()
         self.host.start()
         self.host.deliver(plan.sink_bindings, around, {o.name: self.sink for o in plan.sink_bindings})
-        self.host.feed(file.streams.values(), around)
+        self.host.feeding.begin(file.streams.values(), around)
 
     def run(self, seconds: float) -> RateOutcome:
         deadline = time.monotonic() + START_S

@@ -99,15 +99,15 @@ class ThroughputHost:
         self.host.warm_up()
         self.host.start()
         self.host.deliver(plan.sink_bindings, around)
-        self.host.feed(running.file.streams.values(), around)
+        self.host.feeding.begin(running.file.streams.values(), around)
 
     def take(self, kind: QueryKind, size: int, batches: list[list[pa.Table]]) -> float:
         """Seconds until the results of the batches are in files."""
-        ingest = self.host.ingest
+        ingest = self.host.feeding.ingest
         assert ingest is not None
         per_stream = size // len(kind.streams)
         ingest.options = IngestOptions(most_rows=per_stream)
-        self.host.stepper.most_rows = size + len(kind.streams)  # with a watermark behind each part
+        self.host.stepper.reader.most_rows = size + len(kind.streams)  # with a watermark behind each part
         wanted = ingest.metrics().rows + len(batches) * per_stream * len(kind.streams)
         folders = self.folders[kind.name]
         started = time.perf_counter()
@@ -117,10 +117,10 @@ class ThroughputHost:
         return time.perf_counter() - shown
 
     def _settle(self, wanted: int, deadline: float) -> None:
-        assert self.host.ingest is not None
+        assert self.host.feeding.ingest is not None
         while time.perf_counter() < deadline:
-            seen = self.host.store.commits
-            if self.host.ingest.metrics().rows >= wanted and not self.host.busy():
+            seen = self.host.store.changes
+            if self.host.feeding.ingest.metrics().rows >= wanted and not self.host.busy():
                 return
             self.host.store.wait(seen, 0.01)
         raise TimeoutError(f"tuples still wait: {self.host.status().problems}")

@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 
 from lab.bench.report import Figure
 from lab.workloads.isqd import DeviceShape, generated, published
-from meander.local.replay import ReplayOptions, ReplayReport, replay_live
+from meander.local.replay import replay_live
+from meander.local.replay_options import ReplayOptions
+from meander.local.replay_report import ReplayReport
 from meander.local.setting import Setting
 
 IN_EFFECT_GOAL_S = 1.0

@@ -25,7 +25,9 @@ from lab.baselines.plain_spark import compiled, read_files
 from lab.bench.report import Figure
 from lab.workloads.isqd import READINGS, DeviceShape, generated, logical
 from meander.deploy.protocols import ISQD, PROTOCOLS, RESTART_CONCURRENT, RESTART_SERIAL
-from meander.local.replay import Changed, ReplayOptions, replay_live
+from meander.local.replay import replay_live
+from meander.local.replay_options import ReplayOptions
+from meander.local.replay_report import Changed
 from meander.model.plan import Query
 from meander.model.streams import Stream
 from meander.run.frames import arrow_schema

@@ -172,7 +172,7 @@ def move_sensors(worlds: dict[int, RunningWorld], repeats: int) -> dict[int, lis
                 stream = world.engine.catalog.streams[f"stream-{(repeat * BATCH + i) % world.shape.sites}-0"]
                 sensor = topology.id(stream.nodes[0])
                 edge = topology.neighbours(sensor)[-1]
-                arc = topology.arc(sensor, edge)
+                arc = topology.adjacency.between(sensor, edge)
                 assert arc is not None
                 link = Link(topology.name(sensor), topology.name(edge), float(topology.arcs.latency_ms[arc]))
                 away.append(LinkRemoved(0, link.source, link.target))

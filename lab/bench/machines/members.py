@@ -93,7 +93,7 @@ def _loaded(coordinator: Coordinator, seconds: float) -> SiteAnswers:
 def _wrong(coordinator: Coordinator, felt: SiteAnswers) -> int:
     """Sites whose state the coordinator has wrong, and nodes that should or should not be there."""
     present = set(felt.present)
-    sites = {s["site"] for s in coordinator.membership_service.membership.shown() if s["state"] in ("here", "draining")}
+    sites = set(coordinator.membership_service.membership.roster.present())
     nodes = {n for n, shown in coordinator.service.views.nodes.items() if shown["alive"] and n.startswith("site-")}
     return len(present ^ sites) + len(present ^ nodes)
 

@@ -6,7 +6,8 @@ whose demands another mechanism comes closer to is placed again, which costs not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from meander.adapt.beginning import Beginning, beginning, by_metadata
 from meander.adapt.decisions import Decision
@@ -18,6 +19,7 @@ from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
 from meander.place.engine import BatchReport, Engine
+from meander.place.nova.queries.parted_queries import NOVA
 
 MOST_FORECAST = 20
 """Queries that come in one batch and whose first mechanism is forecast; with more, metadata decide."""
@@ -30,30 +32,37 @@ class FirstMechanisms:
         self.engine, self.chosen, self.mapek = engine, chosen, mapek
         self.placed: dict[QueryId, str] = {}
         """The mechanisms by which new queries were placed, until they are settled."""
+        self.refused: dict[QueryId, str] = {}
+        """Why Nova cannot place a new query that was to begin with it, until that is settled."""
         engine.applicator.admitted = self._admitted
 
     def _admitted(self, query: Query, operators: Sequence[OperatorId]) -> None:
         """The mechanism that is named for a query, or whose metadata match its demands, places it."""
         settings, usual = self.mapek.policy.of(query.id), self.chosen.fallback
         name = settings.first
-        if name == BY_DEMANDS:
+        if name in (BY_DEMANDS, NOVA):
             known = usable(self.mapek.foresight, query.id, settings)
             name = by_metadata(known, query.demands, usual) if query.demands else usual
         self.placed[query.id] = name
         if name != usual:
             self.chosen.assign(operators, name)
 
-    def settle(self, events: Iterable[ChangeEvent], now_ms: int) -> tuple[list[Decision], list[BatchReport]]:
+    def settle(self, events: Sequence[ChangeEvent], now_ms: int) -> tuple[list[Decision], list[BatchReport]]:
         """Chooses for the queries that were just placed; those that another mechanism is to have, it places again."""
-        added = [e.query for e in events if isinstance(e, QueryAdded) and e.query.id in self.placed]
-        decided: list[Decision] = []
+        named = Beginning(NOVA, "it was named for it")
+        parted = [e.query.id for e in events if isinstance(e, QueryAdded) and e.query.id in self.engine.parted.by_name]
+        decided = [self.mapek.begin(now_ms, query, named) for query in parted]
         reports: list[BatchReport] = []
+        added = [e.query for e in events if isinstance(e, QueryAdded) and e.query.id in self.placed]
         for query in added:
             placed, settings = self.placed.pop(query.id), self.mapek.policy.of(query.id)
             if len(added) > MOST_FORECAST and settings.first == BY_DEMANDS and query.demands:
                 choice = Beginning(placed, "its metadata match the demands best; too many queries came to ask more")
             else:
-                choice = beginning(self.mapek.foresight, query.id, query.demands, settings, placed)
+                others = replace(settings, first=BY_DEMANDS) if settings.first == NOVA else settings
+                choice = beginning(self.mapek.foresight, query.id, query.demands, others, placed)
+            if query.id in self.refused:
+                choice = replace(choice, reason=f"{self.refused.pop(query.id)}; of the others, {choice.reason}")
             if choice.mechanism != placed:
                 reports.append(place_again(self.engine, query.id, choice.mechanism))
             decided.append(self.mapek.begin(now_ms, query.id, choice))

@@ -78,7 +78,7 @@ class Meter:
             for query in plan.queries
         }
         busy = (host.totals.seconds - self._busy_s) * 1000 / span_ms / max(1, len(host.slots))
-        tuples = host.ingest.metrics().rows if host.ingest else 0
+        tuples = host.feeding.ingest.metrics().rows if host.feeding.ingest else 0
         total = sum(received.values()) or 1
         loads = {node: busy * count / total for node, count in received.items()}
         mobile = int(np.count_nonzero(loop.catalog.topology.nodes.mobile & loop.catalog.topology.nodes.alive))

@@ -5,13 +5,15 @@ with its own reason. Nothing is changed by looking.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from meander.coordinator.core.commands import Command
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
 from meander.place.admission import admit
 from meander.place.catalog import Catalog
+from meander.place.nova.queries.parted_queries import NOVA, refusal
 
 if TYPE_CHECKING:
     from meander.coordinator.core.core import Core
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 def admitted(core: Core, commands: Sequence[Command]) -> list[Command]:
     """The commands that can be carried out; the others are answered with the reason why not."""
+    for command in commands:
+        choose_mechanisms(core, command)
     if _all_fit(core.loop.catalog, commands):
         return list(commands)
     good: list[Command] = []
@@ -49,8 +53,9 @@ def check(core: Core, command: Command, before: Sequence[ChangeEvent]) -> None:
         command.check(core)
     catalog, events = core.loop.catalog, command.changes.events
     added = [e.query for e in events if isinstance(e, QueryAdded)]
-    for query in added:
-        core.loop.engine.applicator.preparation.prepare(query)
+    for event in events:
+        if isinstance(event, QueryAdded):
+            _check_mechanism(core, event)
     if not before:
         admit(catalog, events)
     elif not _fits(catalog, [*before, *events]):  # alone, so that the error counts its own events
@@ -58,6 +63,41 @@ def check(core: Core, command: Command, before: Sequence[ChangeEvent]) -> None:
         admit(catalog, [*before, *events])
     for query in added:
         core.sink_bindings.prepare(query)
+
+
+def choose_mechanisms(core: Core, command: Command) -> None:
+    """Lets Nova place queries that are to begin with it. Where it is only the usual choice and cannot place one, the
+    reason is remembered, and the query begins as if nothing was named."""
+    changes = command.changes
+    events: list[ChangeEvent] = []
+    values: list[dict[str, Any]] = []
+    for event, value in zip(changes.events, changes.values, strict=True):
+        if isinstance(event, QueryAdded) and not event.mechanism and _is_for_nova(core, event):
+            event, value = replace(event, mechanism=NOVA), value | {"mechanism": NOVA}
+        events.append(event)
+        values.append(value)
+    command.changes = replace(changes, events=tuple(events), values=tuple(values))
+
+
+def _is_for_nova(core: Core, event: QueryAdded) -> bool:
+    policy, query = core.adaptation.policy, event.query.id
+    if policy.of(query).first != NOVA:
+        return False
+    named = "first" in policy.changed.get(query, {}) or "first" in policy.of_queries.get(query, {})
+    reason = None if named else refusal(core.loop.engine.parted, event.query)
+    if reason is not None:
+        core.adaptation.first.refused[query] = f"Nova cannot place it: {reason}"
+    return reason is None
+
+
+def _check_mechanism(core: Core, event: QueryAdded) -> None:
+    """Raises when Nova is to place a query and cannot."""
+    if event.mechanism == NOVA:
+        core.loop.engine.parted.check(event.query)
+    elif event.mechanism:
+        raise InputError(f"mechanism {event.mechanism!r} cannot be named here, only {NOVA}; submit the query instead")
+    else:
+        core.loop.engine.applicator.preparation.prepare(event.query)
 
 
 def _fits(catalog: Catalog, events: Sequence[ChangeEvent]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from meander.coordinator.core.commands import CommandBatch
 from meander.coordinator.ledger.departed import Departure
 from meander.coordinator.ledger.ledger import Placing
+from meander.coordinator.ledger.query_tables import QueryChange
 from meander.coordinator.read_model.publisher import Publisher
 from meander.coordinator.read_model.read_model import pair_of
 from meander.model.events import (
@@ -30,6 +31,7 @@ from meander.model.events import (
 )
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport, Engine
+from meander.place.nova.queries.parted_queries import NOVA
 
 
 class ObservedEngine(Engine):
@@ -83,10 +85,12 @@ class Batches:
         for report in again:
             applied.continued(report)
         self._told_reports()
+        recut = self._recut()
         nodes = {topology.known_id(name) for name in names}
         pairs = {pair_of(topology.known_id(a), topology.known_id(b)) for a, b in links}
         with self.ledger.transaction():
             self._note(events, texts)
+            self._save_cuts(recut)
             moves = self.publisher.moves(applied.report)
             self.publisher.by_hand([e.operator for e in events if isinstance(e, PlacementChanged)])
             owner = self.loop.deployer.deployment.owner
@@ -102,7 +106,7 @@ class Batches:
         nodes |= {n for m in applied.report.moves for n in (m.source, m.target) if n is not None}
         self.publisher.placed(moves, nodes, pairs)
         self.publisher.decisions(chosen)
-        self.publisher.queries([q for e in events if (q := _query_of(e)) is not None])
+        self.publisher.queries([*recut, *(q for e in events if (q := _query_of(e)) is not None)])
         return batch
 
     def begin(self, batch: CommandBatch) -> None:
@@ -136,8 +140,8 @@ class Batches:
         node = topology.find(name)
         if node is None:
             return []
-        ends = [topology.arcs.tip[a] for a in topology.arcs_from(node)]
-        ends += [topology.arcs.tail[a] for a in topology.arcs_to(node)]
+        ends = [topology.arcs.tip[a] for a in topology.adjacency.leaving(node)]
+        ends += [topology.arcs.tail[a] for a in topology.adjacency.entering(node)]
         return [topology.name(NodeId(int(n))) for n in ends]
 
     def _note(self, events: Iterable[ChangeEvent], texts: Mapping[QueryId, str]) -> None:
@@ -184,11 +188,28 @@ class Batches:
         reports = self._told_reports()
         if not reports:
             return
-        moves = [m for report in reports for m in self.publisher.moves(report)]
+        recut = self._recut()
         with self.ledger.transaction():
+            self._save_cuts(recut)
+            moves = [m for report in reports for m in self.publisher.moves(report)]
             self._save_placements()
         ends = (n for report in reports for m in report.moves for n in (m.source, m.target))
         self.publisher.placed(moves, {n for n in ends if n is not None}, ())
+
+    def _recut(self) -> list[QueryId]:
+        """Queries that Nova cut anew since the last call."""
+        parted = self.loop.engine.parted
+        found = list(parted.changed)
+        parted.changed.clear()
+        return found
+
+    def _save_cuts(self, recut: Iterable[QueryId]) -> None:
+        """Writes down how queries are cut now, and shows their operators."""
+        parted = self.loop.engine.parted.by_name
+        for query in recut:
+            self.ledger.queries.save_cut(query, parted[query].record() if query in parted else None)
+            if query in self.loop.catalog.plan.queries:
+                self.publisher.read_model.show_query(query)
 
     def _told_reports(self) -> list[BatchReport]:
         engine = self.loop.engine
@@ -207,12 +228,12 @@ def _query_of(event: ChangeEvent) -> str | None:
     return None
 
 
-def query_steps(events: Iterable[ChangeEvent], texts: Mapping[QueryId, str]) -> list[tuple[str, str | None]]:
+def query_steps(events: Iterable[ChangeEvent], texts: Mapping[QueryId, str]) -> list[QueryChange]:
     """The queries that come with these events, each with its text, and those that go."""
-    steps: list[tuple[str, str | None]] = []
+    steps: list[QueryChange] = []
     for event in events:
         if isinstance(event, QueryAdded):
-            steps.append((event.query.id, texts[event.query.id]))
+            steps.append(QueryChange(event.query.id, texts[event.query.id], event.mechanism == NOVA))
         elif isinstance(event, QueryRemoved):
-            steps.append((event.query, None))
+            steps.append(QueryChange(event.query))
     return steps

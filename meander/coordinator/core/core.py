@@ -21,6 +21,7 @@ from meander.coordinator.core.admission import admitted
 from meander.coordinator.core.batches import Batches, query_steps
 from meander.coordinator.core.commands import Answer, Command, CoreTask
 from meander.coordinator.epochs import SteppedDownError
+from meander.coordinator.prediction.prediction import MobilityPrediction
 from meander.coordinator.problems import ServiceRefusedError, conflict
 from meander.coordinator.read_model.measuring import Measured
 from meander.coordinator.read_model.publisher import Publisher
@@ -53,6 +54,8 @@ class Core:
         """Told when another coordinator has taken over."""
         self.on_measured: Callable[[], None] = lambda: None
         """Called after new measures were shown."""
+        self.prediction: MobilityPrediction | None = None
+        """What is expected of mobile nodes, if anything is."""
         self._queue: queue.SimpleQueue[Command | CoreTask | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self.validates = False
@@ -201,15 +204,16 @@ class Core:
         events = [e for w in good for e in w.changes.events]
         texts = {q: text for w in good for q, text in w.changes.texts.items()}
         with self.ledger.transaction():
-            number = self.ledger.batches.accept(
-                now, [v for w in good for v in w.changes.values], query_steps(events, texts)
-            )
+            values = [v for w in good for v in w.changes.values]
+            first = self.loop.catalog.plan.next_operator
+            number = self.ledger.batches.accept(now, values, query_steps(events, texts), first)
             for command in good:
                 if command.key is not None:
                     self.ledger.answers.expect(
                         command.key.key, command.key.fingerprint, now, number, command.response.as_json()
                     )
         batch = self.batches.apply(number, events, texts)
+        self._expecting(lambda prediction: prediction.note(events, now))
         answers = [(command, command.response.answer(self, batch)) for command in good]
         with self.ledger.transaction():
             for command, answer in answers:
@@ -226,6 +230,7 @@ class Core:
         now = self.clock()
         outcomes = self._polled()
         decided = self._adapted(now)
+        self._expecting(lambda prediction: prediction.tick(now))
         self.batches.follow()
         self.publisher.reconfigurations(outcomes, now)
         self.publisher.decisions(decided)
@@ -259,6 +264,15 @@ class Core:
         except Exception as error:
             self.failed("deploying", error)
             return []
+
+    def _expecting(self, what: Callable[[MobilityPrediction], None]) -> None:
+        """Lets prediction learn or look ahead; when it fails, nothing is prepared."""
+        if self.prediction is None:
+            return
+        try:
+            what(self.prediction)
+        except Exception as error:
+            self.failed("prediction", error)
 
     def _adapted(self, now_ms: int) -> list[Decision]:
         """The decisions of the adaptation loop; when it fails, queries run on as they are placed."""

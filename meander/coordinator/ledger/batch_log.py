@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from meander.coordinator.ledger.query_tables import QueryChange
 from meander.coordinator.ledger.values import as_text
 
 KEPT_BATCHES = 20_000
@@ -25,16 +26,28 @@ class BatchLog:
         self.next = (last or 0) + 1
         """The number of the next batch."""
 
-    def accept(self, at_ms: int, events: Iterable[Mapping[str, Any]], queries: Iterable[tuple[str, str | None]]) -> int:
-        """A batch that is about to be applied: its events as JSON values, and queries that come (text) or go (None)."""
+    def accept(
+        self,
+        at_ms: int,
+        events: Iterable[Mapping[str, Any]],
+        queries: Iterable[QueryChange | tuple[str, str | None]],
+        first: int | None = None,
+    ) -> int:
+        """A batch that is about to be applied: its events as JSON values, and queries that come or go.
+
+        Operators of the first query that comes are counted from `first`, or from where the last ones ended.
+        """
         number = self.next
         self._db.execute("INSERT INTO batches VALUES (?, ?, 0, NULL)", (number, at_ms))
         rows = ((number, at_ms, as_text(event)) for event in events)
         self._db.executemany("INSERT INTO events (batch, at_ms, event) VALUES (?, ?, ?)", rows)
-        self._db.executemany(
-            "INSERT INTO query_log (batch, at_ms, query, text) VALUES (?, ?, ?, ?)",
-            ((number, at_ms, query, text) for query, text in queries),
-        )
+        for change in (QueryChange(*each) for each in queries):
+            counts = change.text is not None and not change.parted
+            row = (number, at_ms, change.query, change.text, int(change.parted), first if counts else None)
+            first = None if counts else first
+            self._db.execute(
+                "INSERT INTO query_log (batch, at_ms, query, text, parted, first) VALUES (?, ?, ?, ?, ?, ?)", row
+            )
         self.next = number + 1
         if number % PRUNE_EVERY == 0:
             self._prune(at_ms)

@@ -167,7 +167,7 @@ def _departed(topology: Topology, name: str, forgotten: Collection[str]) -> Node
 def arcs_of(topology: Topology, node: NodeId) -> Iterator[Link]:
     """The arcs from and to a node, each a directed link."""
     arcs = topology.arcs
-    for arc in (*topology.arcs_from(node), *topology.arcs_to(node)):
+    for arc in (*topology.adjacency.leaving(node), *topology.adjacency.entering(node)):
         tail, tip = topology.name(NodeId(int(arcs.tail[arc]))), topology.name(NodeId(int(arcs.tip[arc])))
         yield Link(tail, tip, float(arcs.latency_ms[arc]), float(arcs.bandwidth_mbps[arc]), directed=True)
 

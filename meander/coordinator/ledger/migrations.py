@@ -174,7 +174,15 @@ CREATE TABLE adaptation_settings (    -- what was set at run time
 ALTER TABLE mechanisms ADD COLUMN reason TEXT NOT NULL DEFAULT '';  -- why the query has it
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, STEERING)
+PARTED = """
+ALTER TABLE query_log ADD COLUMN parted INTEGER NOT NULL DEFAULT 0;  -- 1: its operators are those of a cut
+CREATE TABLE cuts (
+    query TEXT PRIMARY KEY,
+    record TEXT NOT NULL              -- JSON: the join matrix, the parts, and the numbers of their operators
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, STEERING, PARTED)
 """In order; the first is number 1."""
 
 

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from meander.coordinator.ledger.values import as_text
 from meander.model.ids import ChannelId
@@ -26,6 +26,16 @@ class QueryStep:
     text: str | None
     first: int | None
     """The number of the first operator that came with it; None: counted on from the step before."""
+    parted: bool = False
+    """Whether its operators are those of a cut, which has a record of its own."""
+
+
+class QueryChange(NamedTuple):
+    """A query that comes, with its text, or goes."""
+
+    query: str
+    text: str | None = None
+    parted: bool = False
 
 
 class QueryTables:
@@ -35,8 +45,12 @@ class QueryTables:
         self._db = db
 
     def log(self) -> list[QueryStep]:
-        rows = self._db.execute("SELECT position, batch, at_ms, query, text, first FROM query_log ORDER BY position")
-        return [QueryStep(*row) for row in rows]
+        wanted = "position, batch, at_ms, query, text, first, parted"
+        rows = self._db.execute(f"SELECT {wanted} FROM query_log ORDER BY position")
+        return [
+            QueryStep(position, batch, at_ms, query, text, first, bool(parted))
+            for position, batch, at_ms, query, text, first, parted in rows
+        ]
 
     def keep(self, needed: Mapping[int, int | None], next_operator: int) -> None:
         """Forgets all steps but these (position to first number); operators are counted on from `next_operator`."""
@@ -80,6 +94,16 @@ class QueryTables:
         for query, name, value in self._db.execute("SELECT query, name, value FROM adaptation_settings"):
             found.setdefault(query, {})[name] = json.loads(value)
         return found
+
+    def save_cut(self, query: str, record: Mapping[str, Any] | None) -> None:
+        """Writes down the cut of a query; None when it has none any more."""
+        if record is None:
+            self._db.execute("DELETE FROM cuts WHERE query = ?", (query,))
+        else:
+            self._db.execute("INSERT OR REPLACE INTO cuts VALUES (?, ?)", (query, as_text(record)))
+
+    def cuts(self) -> dict[str, dict[str, Any]]:
+        return {query: json.loads(found) for query, found in self._db.execute("SELECT * FROM cuts")}
 
     def save_sink_binding(self, channel: ChannelId, query: str, sink: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO sink_bindings VALUES (?, ?, ?)", (int(channel), query, sink))

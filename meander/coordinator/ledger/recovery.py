@@ -23,6 +23,7 @@ from meander.model.placement import mbps
 from meander.model.plan import Query
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.graph import Topology
+from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.physical import Preparation
@@ -41,6 +42,8 @@ class Recovered:
     """The catalog as it was before."""
 
     catalog: Catalog
+    applicator: Applicator
+    """With the queries that Nova places, as they were cut."""
     texts: dict[QueryId, str] = field(default_factory=dict)
     """The queries that run, as people wrote them."""
     since_ms: dict[QueryId, int] = field(default_factory=dict)
@@ -72,17 +75,22 @@ def known_to(store: Store) -> set[OperatorId]:
 def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]) -> Recovered:
     """The catalog of the ledger; `running` are the operators that the host's store knows."""
     topology = ledger.topology.load() if ledger.topology.exists() else world.topology
-    found = Recovered(Catalog(topology, dict(world.streams), dict(world.sinks), detour=world.resilience.detour))
+    catalog = Catalog(topology, dict(world.streams), dict(world.sinks), detour=world.resilience.detour)
+    found = Recovered(catalog, Applicator(catalog, ChangeLog()))
     found.catalog.rates_tps.update(ledger.rates())
-    _follow_queries(found, ledger, set(running))
+    _restore_cuts(found, ledger, _follow_queries(found, ledger, set(running)), running)
     _restore_demands(found.catalog, ledger)
     _restore_placements(found, ledger.placements())
     found.catalog.difference()  # earlier ones are no news
     return found
 
 
-def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) -> None:
-    """Adds and removes queries as the log says, batch by batch; queries that left nothing in use are then forgotten."""
+def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) -> dict[QueryId, Query]:
+    """Adds and removes queries as the log says, batch by batch; queries that left nothing in use are then forgotten.
+
+    Gives those whose operators are not counted here, because they are those of a cut.
+    """
+    parted: dict[QueryId, Query] = {}
     catalog = found.catalog
     preparation = Preparation(catalog.streams, catalog.sinks)
     batch = None
@@ -98,7 +106,16 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
         name = QueryId(step.query)
         if not step.query:
             continue
-        if step.text is None:
+        if step.parted and step.text is not None:
+            query = planned(name, step.text, catalog.streams, catalog.sinks)
+            parted[name] = Query(name, query.plan, query.demands)
+            now = catalog.plan.next_operator
+            retention.came(name, QueryArrival(step.position, step.batch, now, frozenset(), frozenset()))
+            found.texts[name], found.since_ms[name] = step.text, step.at_ms
+        elif step.text is None and name in parted:
+            del parted[name], found.texts[name], found.since_ms[name]
+            retention.went(name, step.position, step.batch)
+        elif step.text is None:
             leaving.update(dict.fromkeys(remove_query(catalog, catalog.plan.query(name))))
             del found.texts[name], found.since_ms[name]
             retention.went(name, step.position, step.batch)
@@ -115,6 +132,21 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
     if len(needed) + FORGOTTEN_AT_ONCE <= len(steps):
         with ledger.transaction():
             ledger.queries.keep(needed, catalog.plan.next_operator)
+    return parted
+
+
+def _restore_cuts(
+    found: Recovered, ledger: Ledger, parted: Mapping[QueryId, Query], running: Collection[OperatorId]
+) -> None:
+    """Adds the queries that Nova places as they were cut; no number is given twice, also of what still runs."""
+    plan, cuts = found.catalog.plan, ledger.queries.cuts()
+    used = [*running, *(OperatorId(o) for record in cuts.values() for o in record["cut"]["operators"])]
+    plan.count_from(max([plan.next_operator, *(o + 1 for o in used)]))
+    for name, query in parted.items():
+        if name in cuts:  # or else it was accepted, and is added when the batch is applied
+            found.applicator.parted.restore(query, cuts[name])
+        else:
+            del found.texts[name]
 
 
 def _let_go(found: Recovered, leaving: dict[OperatorId, None], running: set[OperatorId]) -> None:

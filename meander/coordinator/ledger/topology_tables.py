@@ -61,7 +61,7 @@ class TopologyTables:
             for tail, tip in ((a, b), (b, a)):
                 self._db.execute("DELETE FROM arcs WHERE tail = ? AND tip = ?", (int(tail), int(tip)))
                 alive = topology.is_alive(tail) and topology.is_alive(tip)
-                arc = topology.arc(tail, tip) if alive else None
+                arc = topology.adjacency.between(tail, tip) if alive else None
                 if arc is not None:
                     latency, bandwidth = float(topology.arcs.latency_ms[arc]), float(topology.arcs.bandwidth_mbps[arc])
                     row = (int(tail), int(tip), latency, limited(bandwidth))

@@ -7,7 +7,8 @@ import logging
 import threading
 from collections import deque
 
-from meander.coordinator.membership.store import AuditEntry, MembershipStore
+from meander.coordinator.membership.audit_log import AuditEntry
+from meander.coordinator.membership.store import MembershipStore
 from meander.model.locks import lock
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class Auditor:
                 )
                 self._dropped = 0
             if found:
-                self._store.note_many(found)
+                with self._store.transaction():
+                    self._store.audit.note(*found)
 
     def _run(self) -> None:
         while not self._ending.wait(EVERY_S):

@@ -37,7 +37,7 @@ class Detector:
                 self._membership.forgive()
             last = now
             try:
-                self._membership.check_epoch()
+                self._membership.leadership.check()
                 lost = self._membership.sweep()
             except Exception:
                 _log.exception("looking for sites that are away failed")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.core.core import Core
+from meander.coordinator.membership.audit_log import AuditEntry
 from meander.coordinator.membership.auditor import Auditor
 from meander.coordinator.membership.detector import Detector
 from meander.coordinator.membership.events import MembershipEvents
 from meander.coordinator.membership.members import Membership
-from meander.coordinator.membership.store import AuditEntry, MembershipStore
+from meander.coordinator.membership.store import MembershipStore
 from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS, Epoch
 from meander.model.clock import wall_clock_ms
 
@@ -46,7 +47,7 @@ class MembershipService:
 
     def ready(self, core: Core) -> None:
         """The core can be asked: sites may join, and those that are not heard of are looked for."""
-        core.on_stepped_down = self.membership.step_down
+        core.on_stepped_down = self.membership.leadership.step_down
         self.membership.ready(core)
         self._detector.start()
 
@@ -57,5 +58,5 @@ class MembershipService:
     def close(self) -> None:
         """After the last request was answered."""
         self.auditor.stop()
-        self.store.note(AuditEntry(wall_clock_ms(), "coordinator", "stop", f"epoch {self.epoch.number}"))
+        self.store.audit.note(AuditEntry(wall_clock_ms(), "coordinator", "stop", f"epoch {self.epoch.number}"))
         self.store.close()

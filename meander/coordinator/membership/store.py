@@ -20,6 +20,7 @@ from typing import Any
 from meander.coordinator import epochs
 from meander.coordinator.ledger.away_links import AwayLinks
 from meander.coordinator.ledger.migrations import migrate
+from meander.coordinator.membership.audit_log import AuditEntry, AuditLog
 from meander.coordinator.problems import conflict, not_found
 from meander.membership.protocol import Epoch
 from meander.model.errors import InputError, unknown
@@ -30,8 +31,6 @@ ANONYMOUS = "anonymous"
 """The name in the audit log of requests without a valid token."""
 RESERVED = ("home", "coordinator", "operator", "reader", ANONYMOUS)
 """Names that sites cannot have: those of other actors."""
-KEPT_AUDIT = 100_000
-PRUNE_EVERY = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +64,6 @@ class MemberRow:
     broker: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """An entry of the audit log: an action or an attempt."""
-
-    at_ms: int
-    who: str
-    did: str
-    about: str
-    outcome: str = "done"
-
-
 class MembershipStore:
     """One file, from any thread."""
 
@@ -90,7 +78,7 @@ class MembershipStore:
         self._lock, self._looking = reentrant_lock("membership store"), lock("membership store reads")
         self._looker = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         self._away_links = AwayLinks(self._db)
-        self._written = 0
+        self.audit = AuditLog(self._db, self._lock)
 
     def close(self) -> None:
         with self._lock, self._looking:
@@ -117,7 +105,7 @@ class MembershipStore:
         """The epoch of a coordinator that starts."""
         with self.transaction():
             epoch = epochs.begin(self._db, at_ms)
-            self.note(AuditEntry(at_ms, "coordinator", "start", f"epoch {epoch.number}"))
+            self.audit.note(AuditEntry(at_ms, "coordinator", "start", f"epoch {epoch.number}"))
         return epoch
 
     def check_epoch(self, epoch: Epoch) -> None:
@@ -143,7 +131,7 @@ class MembershipStore:
                 raise conflict(f"site {site!r} has a token already; revoke it first, or renew it")
             row = (site, digest(token), json.dumps(list(nodes)), at_ms)
             self._db.execute("INSERT OR REPLACE INTO site_tokens VALUES (?, ?, ?, ?)", row)
-            self.note(AuditEntry(at_ms, who, "make token", site, "for " + ", ".join(nodes)))
+            self.audit.note(AuditEntry(at_ms, who, "make token", site, "for " + ", ".join(nodes)))
         return token
 
     def revoke(self, site: str, at_ms: int, who: str) -> None:
@@ -153,7 +141,7 @@ class MembershipStore:
             if site not in known:
                 raise not_found(unknown("site", site, known))
             self._db.execute("DELETE FROM site_tokens WHERE site = ?", (site,))
-            self.note(AuditEntry(at_ms, who, "revoke token", site))
+            self.audit.note(AuditEntry(at_ms, who, "revoke token", site))
 
     def passes(self) -> list[Pass]:
         with self._lock:
@@ -223,34 +211,6 @@ class MembershipStore:
     def drop_links(self, ends: Iterable[tuple[str, str]]) -> None:
         with self.transaction():
             self._away_links.drop_arcs(ends)
-
-    # ---------------------------------------------------------------- audit
-
-    def note(self, *entries: AuditEntry) -> None:
-        """Adds to the audit log, within a transaction if there is one."""
-        with self._lock:
-            self._db.executemany(
-                "INSERT INTO audit (at_ms, who, did, about, outcome) VALUES (?, ?, ?, ?, ?)",
-                [(e.at_ms, e.who, e.did, e.about, e.outcome) for e in entries],
-            )
-            self._written += len(entries)
-            if self._written >= PRUNE_EVERY:
-                self._written = 0
-                self._db.execute("DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (KEPT_AUDIT,))
-
-    def note_many(self, entries: Sequence[AuditEntry]) -> None:
-        with self.transaction():
-            self.note(*entries)
-
-    def audit(self, limit: int, since: int = 0) -> list[dict[str, Any]]:
-        """The newest entries after a number, oldest first."""
-        query = (
-            "SELECT number, at_ms, who, did, about, outcome FROM audit WHERE number > ? ORDER BY number DESC LIMIT ?"
-        )
-        with self._lock:
-            rows = self._db.execute(query, (since, limit)).fetchall()
-        names = ("number", "at_ms", "who", "did", "about", "outcome")
-        return [dict(zip(names, row, strict=True)) for row in reversed(rows)]
 
 
 def digest(token: str) -> str:

@@ -163,13 +163,13 @@ class TopologyProjection:
 
     def _links_of(self, node: NodeId) -> Iterable[Link]:
         topology, arcs = self._topology, self._topology.arcs
-        for arc in (*topology.arcs_from(node), *topology.arcs_to(node)):
+        for arc in (*topology.adjacency.leaving(node), *topology.adjacency.entering(node)):
             source, target = topology.name(NodeId(int(arcs.tail[arc]))), topology.name(NodeId(int(arcs.tip[arc])))
             yield Link(source, target, float(arcs.latency_ms[arc]), float(arcs.bandwidth_mbps[arc]), directed=True)
 
     def _exists(self, source: str, target: str) -> bool:
         a, b = self._topology.find(source), self._topology.find(target)
-        return a is not None and b is not None and self._topology.arc(a, b) is not None
+        return a is not None and b is not None and self._topology.adjacency.between(a, b) is not None
 
     def _linked(self, source: str, target: str) -> bool:
         """Whether there is a link now that will still be there, or one that comes."""

@@ -90,7 +90,7 @@ class Measuring:
         exchange, state = host.store.exchange, host.store.state
         counters = read_counters(exchange)
         flows = self._backlog.read(int(time.monotonic() * 1000), counters)
-        reports = {HOME: HostReport.of(status, flows, host.ingest_channels), **self.sites()}
+        reports = {HOME: HostReport.of(status, flows, host.feeding.channels), **self.sites()}
         seen = (wall_clock_ms(), status, counters, reports, merged_flows(reports))
         sizes = {f: state.size(f).bytes for f in state.fragments()}
         latencies = host.delivery.latencies() if host.delivery else {}

@@ -117,8 +117,10 @@ class Publisher:
             return "a source runs where its tuples are produced"
         if record is not None and isinstance(record.spec, Sink):
             return "a sink runs where its results are wanted"
-        if record is not None and record.pin is not None:
+        if record is not None and record.is_held:
             return "put there by hand"
+        if record is not None and record.pin is not None:
+            return f"nova chose it after: {cause}"
         name = chosen.by_operator.get(operator, chosen.fallback) if isinstance(chosen, PerQuery) else chosen.name
         return f"{name} chose it after: {cause}"
 

@@ -154,7 +154,7 @@ class ReadModel:
 
     def _arc(self, tail: NodeId, tip: NodeId) -> Json | None:
         topology = self.loop.catalog.topology
-        arc = topology.arc(tail, tip) if topology.is_alive(tail) and topology.is_alive(tip) else None
+        arc = topology.adjacency.between(tail, tip) if topology.is_alive(tail) and topology.is_alive(tip) else None
         if arc is None:
             return None
         latency, bandwidth = float(topology.arcs.latency_ms[arc]), float(topology.arcs.bandwidth_mbps[arc])

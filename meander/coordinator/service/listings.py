@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from meander.coordinator.prediction.prediction import PredictionOutcome
 from meander.coordinator.problems import not_found
 from meander.coordinator.service.service import Service
+from meander.model.demands import Metric
 from meander.model.errors import unknown
 from meander.place.mechanisms import MECHANISMS
+from meander.place.nova.queries.parted_queries import NOVA
 
 
 def query(service: Service, name: str) -> dict[str, Any]:
@@ -31,6 +34,14 @@ def placements(service: Service) -> list[dict[str, Any]]:
     return [{"operator": each["id"], **{key: each[key] for key in keys}} for each in found]
 
 
+def predictions(service: Service) -> dict[str, Any]:
+    """Mobile nodes with their expected moves; none where nothing is predicted."""
+    prediction = service.core.prediction
+    outcomes = {outcome.value: 0 for outcome in PredictionOutcome}
+    nothing = {"mode": "off", "outcomes": outcomes, "used_bytes": 0, "wasted_bytes": 0, "trials": 0, "trial_s": 0.0}
+    return {**nothing, "nodes": []} if prediction is None else prediction.shown
+
+
 def mechanisms() -> list[dict[str, Any]]:
     return [
         {
@@ -40,6 +51,13 @@ def mechanisms() -> list[dict[str, Any]]:
             "summary": m.metadata.summary,
         }
         for m in MECHANISMS
+    ] + [
+        {
+            "name": NOVA,
+            "optimises": [Metric.LATENCY.value],
+            "needs": {"cost_space": True, "most_operators": None},
+            "summary": "joins of two streams in parts near the cheapest nodes with room, and keeps them there",
+        }
     ]
 
 

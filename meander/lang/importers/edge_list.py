@@ -16,7 +16,7 @@ from meander.lang.topology.yaml_fields import number
 from meander.model.errors import InputError
 from meander.model.text_files import read_text
 from meander.model.topology.elements import UNLIMITED, NodeKind
-from meander.model.topology.graph import Topology
+from meander.model.topology.graph import Topology, topology_of_columns
 
 COLUMNS = ("source", "target", "latency_ms", "bandwidth_mbps")
 
@@ -65,7 +65,7 @@ def _topology(
     kinds = [_kind(name) for name in names]
     ends = np.array(pairs, dtype=np.int32).reshape(-1, 2)
     with np.errstate(over="ignore"):
-        return Topology.of_columns(
+        return topology_of_columns(
             names,
             np.array(kinds, dtype=np.uint8),
             np.array([DEFAULT_SLOTS[kind] for kind in kinds], dtype=np.int32),

@@ -19,7 +19,7 @@ from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile
 from meander.model.errors import InputError
 from meander.model.text_files import read_text
 from meander.model.topology.elements import NodeKind
-from meander.model.topology.graph import Topology
+from meander.model.topology.graph import topology_of_columns
 
 KEY = "rtt_ms"
 TOLERANCE = 1e-6
@@ -37,7 +37,7 @@ def import_rtt_matrix(path: Path, repair: bool = False) -> Imported:
         raise error.at(str(path)) from None
     names = names or [f"node-{i + 1}" for i in range(len(rtt_ms))]
     tails, tips = np.triu_indices(len(rtt_ms), 1)
-    topology = Topology.of_columns(
+    topology = topology_of_columns(
         names,
         np.full(len(names), NodeKind.EDGE, dtype=np.uint8),
         np.full(len(names), DEFAULT_SLOTS[NodeKind.EDGE], dtype=np.int32),

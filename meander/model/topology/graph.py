@@ -7,93 +7,18 @@ kept by a `PathCache` until a change touches them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meander.model.errors import InputError, unknown
 from meander.model.ids import NodeId
+from meander.model.topology.adjacency import Adjacency
+from meander.model.topology.columns import ArcColumns, NodeColumns
 from meander.model.topology.elements import UNLIMITED, Link, Node, NodeKind
-from meander.model.topology.kernels import NONE, distances_from, find_arc, shortest_path, thread_lists
 from meander.model.topology.names import NodeNames
 from meander.model.topology.path_cache import Path, PathCache
-
-NOTHING_USED = np.zeros(0, dtype=np.float64)
-NO_ARCS = np.zeros(0, dtype=np.int64)
-
-
-class NodeColumns:
-    """One array per property of a node. Grows by doubling."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        room = max(count, 8)
-        self.alive = np.zeros(room, dtype=bool)
-        self.kind = np.zeros(room, dtype=np.uint8)
-        self.slots = np.zeros(room, dtype=np.int32)
-        self.capacity_tps = np.full(room, UNLIMITED, dtype=np.float32)
-        self.memory_mb = np.full(room, UNLIMITED, dtype=np.float32)
-        self.lon = np.full(room, np.nan, dtype=np.float32)
-        self.lat = np.full(room, np.nan, dtype=np.float32)
-        self.mobile = np.zeros(room, dtype=bool)
-        self.out_head = np.full(room, NONE, dtype=np.int32)
-        self.in_head = np.full(room, NONE, dtype=np.int32)
-        self.out_degree = np.zeros(room, dtype=np.int32)
-        self.in_degree = np.zeros(room, dtype=np.int32)
-
-    def append(self) -> int:
-        """A fresh row, all defaults."""
-        _grow(self, self.count)
-        self.count += 1
-        return self.count - 1
-
-
-class ArcColumns:
-    """One array per property of an arc, with the four list pointers. Freed rows are used again."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.free: list[int] = []
-        room = max(count, 8)
-        self.alive = np.zeros(room, dtype=bool)
-        self.tail = np.zeros(room, dtype=np.int32)
-        self.tip = np.zeros(room, dtype=np.int32)
-        self.latency_ms = np.zeros(room, dtype=np.float32)
-        self.bandwidth_mbps = np.full(room, UNLIMITED, dtype=np.float32)
-        self.out_next = np.full(room, NONE, dtype=np.int32)
-        self.out_prev = np.full(room, NONE, dtype=np.int32)
-        self.in_next = np.full(room, NONE, dtype=np.int32)
-        self.in_prev = np.full(room, NONE, dtype=np.int32)
-
-    def append(self) -> int:
-        if self.free:
-            return self.free.pop()
-        _grow(self, self.count)
-        self.count += 1
-        return self.count - 1
-
-
-def _grow(columns: NodeColumns | ArcColumns, needed: int) -> None:
-    room = len(columns.alive)
-    if needed < room:
-        return
-    for name, column in vars(columns).items():
-        if isinstance(column, np.ndarray):
-            larger = np.empty(2 * room, dtype=column.dtype)
-            larger[:room] = column
-            larger[room:] = _default(name, column.dtype)
-            setattr(columns, name, larger)
-
-
-def _default(name: str, dtype: np.dtype[Any]) -> float | int | bool:
-    if name in ("lon", "lat"):
-        return float("nan")
-    if name.endswith(("head", "next", "prev")):
-        return NONE
-    return UNLIMITED if name in ("capacity_tps", "memory_mb", "bandwidth_mbps") else 0
 
 
 class Topology:
@@ -102,6 +27,7 @@ class Topology:
     def __init__(self) -> None:
         self.nodes = NodeColumns(0)
         self.arcs = ArcColumns(0)
+        self.adjacency = Adjacency(self.nodes, self.arcs)
         self.version = 0
         self.has_narrow_links = False
         """Whether some link has, or once had, limited bandwidth; if not, every path can carry everything."""
@@ -120,57 +46,11 @@ class Topology:
             topology.add_link(link)
         return topology
 
-    @staticmethod
-    def of_columns(
-        names: Sequence[str],
-        kind: NDArray[np.uint8],
-        slots: NDArray[np.int32],
-        tails: NDArray[np.int32],
-        tips: NDArray[np.int32],
-        latency_ms: NDArray[np.float32],
-        *,
-        bandwidth_mbps: NDArray[np.float32] | float = UNLIMITED,
-        capacity_tps: NDArray[np.float32] | float = UNLIMITED,
-        memory_mb: NDArray[np.float32] | float = UNLIMITED,
-        lon: NDArray[np.float32] | float = float("nan"),
-        lat: NDArray[np.float32] | float = float("nan"),
-        mobile: NDArray[np.bool_] | bool = False,
-        directed: bool = False,
-    ) -> Topology:
-        """A topology from columns, for a million nodes. Links are given once and go both ways unless `directed`."""
-        topology = Topology()
-        count, links = len(names), len(tails)
-        if links and not (int(min(tails.min(), tips.min())) >= 0 and int(max(tails.max(), tips.max())) < count):
-            raise InputError(f"a link leads to a node outside 0..{count - 1}")
-        nodes = topology.nodes = NodeColumns(count)
-        for name, column in (
-            ("alive", True), ("kind", kind), ("slots", slots), ("capacity_tps", capacity_tps),
-            ("memory_mb", memory_mb), ("lon", lon), ("lat", lat), ("mobile", mobile),
-        ):  # fmt: skip
-            getattr(nodes, name)[:count] = column
-        arcs = topology.arcs = ArcColumns(links if directed else 2 * links)
-        for half in range(1 if directed else 2):
-            part = slice(half * links, (half + 1) * links)
-            arcs.tail[part], arcs.tip[part] = (tails, tips) if half == 0 else (tips, tails)
-            arcs.latency_ms[part], arcs.bandwidth_mbps[part], arcs.alive[part] = latency_ms, bandwidth_mbps, True
-        topology.has_narrow_links = bool(links) and bool(np.min(bandwidth_mbps) < UNLIMITED)
-        used = slice(0, arcs.count)
-        thread_lists(arcs.tail[used], nodes.out_head, arcs.out_next, arcs.out_prev)
-        thread_lists(arcs.tip[used], nodes.in_head, arcs.in_next, arcs.in_prev)
-        nodes.out_degree[:count] = np.bincount(arcs.tail[used], minlength=count)
-        nodes.in_degree[:count] = np.bincount(arcs.tip[used], minlength=count)
-        topology._names = NodeNames(names)
-        return topology
-
     # ---------------------------------------------------------------- looking
 
     def __len__(self) -> int:
         """Number of live nodes."""
         return int(np.count_nonzero(self.nodes.alive))
-
-    def link_count(self) -> int:
-        """Number of live arcs; a link that goes both ways counts twice."""
-        return int(np.count_nonzero(self.arcs.alive))
 
     def name(self, node: NodeId) -> str:
         return self._names[node]
@@ -213,25 +93,7 @@ class Topology:
 
     def neighbours(self, node: NodeId) -> list[NodeId]:
         """Nodes that one outgoing arc leads to."""
-        return [NodeId(int(self.arcs.tip[a])) for a in self.arcs_from(node)]
-
-    def arcs_from(self, node: NodeId) -> list[int]:
-        return _listed(int(self.nodes.out_head[node]), self.arcs.out_next)
-
-    def arcs_to(self, node: NodeId) -> list[int]:
-        return _listed(int(self.nodes.in_head[node]), self.arcs.in_next)
-
-    def arc(self, tail: NodeId, tip: NodeId) -> int | None:
-        """The arc between two neighbours, found from the end that has fewer arcs."""
-        n, a = self.nodes, self.arcs
-        if n.out_degree[tail] <= n.in_degree[tip]:
-            count, first, following, ends, wanted = n.out_degree[tail], n.out_head[tail], a.out_next, a.tip, tip
-        else:
-            count, first, following, ends, wanted = n.in_degree[tip], n.in_head[tip], a.in_next, a.tail, tail
-        if count == 1:  # as with most devices: quicker than a call of compiled code
-            return int(first) if ends[first] == wanted else None
-        arc = find_arc(first, following, ends, wanted)
-        return None if arc == NONE else int(arc)
+        return [NodeId(int(self.arcs.tip[a])) for a in self.adjacency.leaving(node)]
 
     def links(self) -> Iterator[Link]:
         """Every link once; two opposite arcs with equal properties are one link that goes both ways."""
@@ -239,7 +101,7 @@ class Topology:
         for arc in map(int, np.flatnonzero(a.alive[: a.count])):
             tail, tip = NodeId(int(a.tail[arc])), NodeId(int(a.tip[arc]))
             latency, bandwidth = float(a.latency_ms[arc]), float(a.bandwidth_mbps[arc])
-            back = self.arc(tip, tail)
+            back = self.adjacency.between(tip, tail)
             both_ways = back is not None and (float(a.latency_ms[back]), float(a.bandwidth_mbps[back])) == (
                 latency,
                 bandwidth,
@@ -258,37 +120,6 @@ class Topology:
 
     def reachable(self, start: NodeId, goal: NodeId) -> bool:
         return self.path(start, goal) is not None
-
-    def latencies_from(self, start: NodeId) -> NDArray[np.float64]:
-        """Latency of the cheapest path to every node; infinite for unreachable and dead ones."""
-        a, n = self.arcs, self.nodes
-        return distances_from(start, a.tip, a.latency_ms, n.out_head, a.out_next, n.count)
-
-    def search(
-        self,
-        start: NodeId,
-        goal: NodeId,
-        need_mbps: float = 0.0,
-        used_mbps: NDArray[np.float64] = NOTHING_USED,
-        own_mbps: Mapping[int, float] = MappingProxyType({}),
-    ) -> Path | None:
-        """A cheapest path, computed afresh; with a need, over arcs that have that much left.
-
-        The use of an arc is in `used_mbps`, plus, for the few arcs in it, in `own_mbps`.
-        """
-        n, a = self.nodes, self.arcs
-        if not (n.alive[start] and n.alive[goal]):
-            return None
-        if start == goal:
-            return Path((start,), (), 0.0)
-        latency, arcs = shortest_path(
-            int(start), int(goal), a.tail, a.tip, a.latency_ms, n.out_head, a.out_next, n.in_head, a.in_next,
-            need_mbps, a.bandwidth_mbps, used_mbps, *_sorted_columns(own_mbps),
-        )  # fmt: skip
-        if latency == UNLIMITED:
-            return None
-        nodes = (start, *(NodeId(int(a.tip[arc])) for arc in arcs))
-        return Path(nodes, tuple(map(int, arcs)), float(latency))
 
     # ---------------------------------------------------------------- changing
 
@@ -313,10 +144,10 @@ class Topology:
         if not self.nodes.alive[node]:
             raise unknown("node", self.name(node), (self.name(n) for n in self.ids()))
         touched: dict[NodeId, None] = {}
-        for arc in (*self.arcs_from(node), *self.arcs_to(node)):
+        for arc in (*self.adjacency.leaving(node), *self.adjacency.entering(node)):
             tail, tip = NodeId(int(self.arcs.tail[arc])), NodeId(int(self.arcs.tip[arc]))
             touched[tip if tail == node else tail] = None
-            self._remove_arc(arc)
+            self._cut(arc)
         self.nodes.alive[node] = False
         self._paths.drop_node(node)
         self.version += 1
@@ -326,20 +157,26 @@ class Topology:
         """Connects two live nodes. A link that exists already is an error."""
         ends = self.id(link.source), self.id(link.target)
         arcs = [ends] if link.directed else [ends, ends[::-1]]
-        if any(self.arc(*pair) is not None for pair in arcs):
+        if any(self.adjacency.between(*pair) is not None for pair in arcs):
             raise InputError(f"link {link.source!r} to {link.target!r} exists already; remove it first")
         self.connect(arcs, link)
 
     def connect(self, arcs: Iterable[tuple[NodeId, NodeId]], link: Link) -> None:
         """Adds arcs with the properties of a link, between nodes that are known to be alive and not linked yet."""
+        self.has_narrow_links = self.has_narrow_links or link.bandwidth_mbps < UNLIMITED
         for tail, tip in arcs:
-            self._add_arc(tail, tip, link.latency_ms, link.bandwidth_mbps)
+            self.adjacency.add(tail, tip, link.latency_ms, link.bandwidth_mbps)
+            self._paths.added(tail, tip, link.latency_ms)
         self.version += 1
 
     def remove_link(self, source: str, target: str, *, directed: bool = False) -> None:
         """Cuts a link, both ways unless `directed`."""
         tail, tip = self.id(source), self.id(target)
-        arcs = [self.arc(tail, tip)] if directed else [self.arc(tail, tip), self.arc(tip, tail)]
+        arcs = (
+            [self.adjacency.between(tail, tip)]
+            if directed
+            else [self.adjacency.between(tail, tip), self.adjacency.between(tip, tail)]
+        )
         live = [a for a in arcs if a is not None]
         if not live:
             near = sorted({self.name(n) for n in self.neighbours(tail)})
@@ -351,7 +188,7 @@ class Topology:
     def disconnect(self, arcs: Iterable[int]) -> None:
         """Removes arcs that are known to be alive."""
         for arc in arcs:
-            self._remove_arc(arc)
+            self._cut(arc)
         self.version += 1
 
     def set_capacity(
@@ -370,62 +207,44 @@ class Topology:
                 getattr(self.nodes, what)[node] = value
         self.version += 1
 
-    def _add_arc(self, tail: NodeId, tip: NodeId, latency_ms: float, bandwidth_mbps: float) -> None:
-        arc = self.arcs.append()
-        n, a = self.nodes, self.arcs
-        a.tail[arc], a.tip[arc], a.alive[arc] = tail, tip, True
-        a.latency_ms[arc], a.bandwidth_mbps[arc] = latency_ms, bandwidth_mbps
-        self.has_narrow_links = self.has_narrow_links or bandwidth_mbps < UNLIMITED
-        _push(arc, tail, n.out_head, a.out_next, a.out_prev)
-        _push(arc, tip, n.in_head, a.in_next, a.in_prev)
-        n.out_degree[tail] += 1
-        n.in_degree[tip] += 1
-        self._paths.added(tail, tip, latency_ms)
-
-    def _remove_arc(self, arc: int) -> None:
-        n, a = self.nodes, self.arcs
-        tail, tip = int(a.tail[arc]), int(a.tip[arc])
-        _unlink(arc, tail, n.out_head, a.out_next, a.out_prev)
-        _unlink(arc, tip, n.in_head, a.in_next, a.in_prev)
-        n.out_degree[tail] -= 1
-        n.in_degree[tip] -= 1
-        a.alive[arc] = False
-        a.free.append(arc)
+    def _cut(self, arc: int) -> None:
+        self.adjacency.remove(arc)
         self._paths.drop_arc(arc)
 
 
-def _sorted_columns(by_arc: Mapping[int, float]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    if not by_arc:
-        return NO_ARCS, NOTHING_USED
-    arcs = sorted(by_arc)
-    return np.array(arcs, dtype=np.int64), np.array([by_arc[arc] for arc in arcs], dtype=np.float64)
-
-
-def _listed(arc: int, following: NDArray[np.int32]) -> list[int]:
-    found: list[int] = []
-    while arc != NONE:
-        found.append(arc)
-        arc = int(following[arc])
-    return found
-
-
-def _push(
-    arc: int, owner: int, head: NDArray[np.int32], following: NDArray[np.int32], preceding: NDArray[np.int32]
-) -> None:
-    first = head[owner]
-    following[arc], preceding[arc] = first, NONE
-    if first != NONE:
-        preceding[first] = arc
-    head[owner] = arc
-
-
-def _unlink(
-    arc: int, owner: int, head: NDArray[np.int32], following: NDArray[np.int32], preceding: NDArray[np.int32]
-) -> None:
-    before, after = preceding[arc], following[arc]
-    if before == NONE:
-        head[owner] = after
-    else:
-        following[before] = after
-    if after != NONE:
-        preceding[after] = before
+def topology_of_columns(
+    names: Sequence[str],
+    kind: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    tails: NDArray[np.int32],
+    tips: NDArray[np.int32],
+    latency_ms: NDArray[np.float32],
+    *,
+    bandwidth_mbps: NDArray[np.float32] | float = UNLIMITED,
+    capacity_tps: NDArray[np.float32] | float = UNLIMITED,
+    memory_mb: NDArray[np.float32] | float = UNLIMITED,
+    lon: NDArray[np.float32] | float = float("nan"),
+    lat: NDArray[np.float32] | float = float("nan"),
+    mobile: NDArray[np.bool_] | bool = False,
+    directed: bool = False,
+) -> Topology:
+    """A topology from columns, for a million nodes. Links are given once and go both ways unless `directed`."""
+    topology = Topology()
+    count, links = len(names), len(tails)
+    if links and not (int(min(tails.min(), tips.min())) >= 0 and int(max(tails.max(), tips.max())) < count):
+        raise InputError(f"a link leads to a node outside 0..{count - 1}")
+    nodes = topology.nodes = NodeColumns(count)
+    for name, column in (
+        ("alive", True), ("kind", kind), ("slots", slots), ("capacity_tps", capacity_tps),
+        ("memory_mb", memory_mb), ("lon", lon), ("lat", lat), ("mobile", mobile),
+    ):  # fmt: skip
+        getattr(nodes, name)[:count] = column
+    arcs = topology.arcs = ArcColumns(links if directed else 2 * links)
+    for half in range(1 if directed else 2):
+        part = slice(half * links, (half + 1) * links)
+        arcs.tail[part], arcs.tip[part] = (tails, tips) if half == 0 else (tips, tails)
+        arcs.latency_ms[part], arcs.bandwidth_mbps[part], arcs.alive[part] = latency_ms, bandwidth_mbps, True
+    topology.has_narrow_links = bool(links) and bool(np.min(bandwidth_mbps) < UNLIMITED)
+    topology.adjacency = Adjacency.of(nodes, arcs)
+    topology._names = NodeNames(names)
+    return topology

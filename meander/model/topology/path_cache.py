@@ -65,7 +65,7 @@ class PathCache:
             return path
         if topology.nodes.out_degree[start] == 1 and start != goal:
             return self.put(start, goal, self._path_of_leaf(start, goal, topology))
-        return self.put(start, goal, topology.search(start, goal))
+        return self.put(start, goal, topology.adjacency.search(start, goal))
 
     def _path_of_leaf(self, start: NodeId, goal: NodeId, topology: Topology) -> Path | None:
         """The cheapest path of a node with one outgoing arc, such as most devices: the arc, and the path from there."""
@@ -75,7 +75,7 @@ class PathCache:
         if tip == goal:
             return Path((start, goal), (arc,), latency_ms)
         if nodes.out_degree[tip] == 1:  # leaves that may lead to each other
-            return topology.search(start, goal)
+            return topology.adjacency.search(start, goal)
         onward = self.path(tip, goal, topology)
         if onward is None:
             return None

@@ -213,7 +213,7 @@ class Escalation:
     def _users(self, node: NodeId) -> Iterator[OperatorId]:
         catalog = self.catalog
         yield from sorted(catalog.on_node.get(node, ()))
-        for arc in catalog.topology.arcs_from(node):
+        for arc in catalog.topology.adjacency.leaving(node):
             for edge in sorted(catalog.on_arc.get(arc, ())):
                 yield from edge
 

@@ -42,7 +42,7 @@ def pick_landmarks(topology: Topology, wanted: int, seed: int) -> tuple[Ints, Fl
         chosen.append(int(np.random.default_rng(seed).choice(live)))
     nearest = np.full(topology.nodes.count, np.inf)
     while chosen and len(rows) < wanted:
-        row = topology.latencies_from(NodeId(chosen[-1]))
+        row = topology.adjacency.latencies_from(NodeId(chosen[-1]))
         rows.append(np.where(np.isfinite(row), row, np.nan))
         nearest = np.minimum(nearest, row)
         furthest = int(live[nearest[live].argmax()])

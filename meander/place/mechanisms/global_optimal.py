@@ -49,7 +49,7 @@ class GlobalOptimal(Mechanism):
             proposal.unplaced = dict.fromkeys(problem.free, reason)
             return proposal
         count(proposal, Message.STATE, nodes)
-        count(proposal, Message.LATENCY, problem.topology.link_count())
+        count(proposal, Message.LATENCY, len(problem.topology.adjacency))
         anchored = all(part.starts or part.ends for part in parts(problem))
         best = self._best(problem, list(problem.free), proposal) if anchored else None
         if best is not None and not problem.connect_all(best):

@@ -133,7 +133,7 @@ def _network(problem: Problem) -> _Network:
     near = topology.ids() if len(topology) <= most else islice(dict.fromkeys(_around(problem)), most)
     nodes = list(near)
     inside = set(nodes)
-    arcs = [a for n in nodes for a in topology.arcs_from(n) if NodeId(int(topology.arcs.tip[a])) in inside]
+    arcs = [a for n in nodes for a in topology.adjacency.leaving(n) if NodeId(int(topology.arcs.tip[a])) in inside]
     return _Network(nodes, arcs)
 
 

@@ -41,7 +41,7 @@ def _drawn(spot: Spot, rng: np.random.Generator) -> Iterator[NodeId]:
     connected &= nodes.capacity_tps[: nodes.count] >= need.load_tps
     connected &= nodes.memory_mb[: nodes.count] >= need.memory_mb
     for start in spot.starts:
-        connected &= np.isfinite(topology.latencies_from(start))
+        connected &= np.isfinite(topology.adjacency.latencies_from(start))
     for end in spot.ends:
         connected &= np.isfinite(_latencies_to(topology, end))
     for node in map(NodeId, rng.permutation(np.flatnonzero(connected)).tolist()):

@@ -18,7 +18,7 @@ def everywhere(problem: Problem, operators: Sequence[OperatorId]) -> tuple[Assig
     least = min(n.slots for n in needs), min(n.load_tps for n in needs), min(n.memory_mb for n in needs)
     candidates = [n for n in topology.ids() if room.fits(n, *least)]
     columns = np.array(candidates, dtype=np.int64)
-    rows = {n: topology.latencies_from(n) for n in candidates}
+    rows = {n: topology.adjacency.latencies_from(n) for n in candidates}
     matrix = np.array([row[columns] for row in rows.values()]).reshape(len(candidates), len(candidates))
     index = {o: i for i, o in enumerate(operators)}
     unary = np.zeros((len(index), len(candidates)))
@@ -32,7 +32,7 @@ def everywhere(problem: Problem, operators: Sequence[OperatorId]) -> tuple[Assig
         elif reader is not None:
             start = problem.pinned[flow.upstream]
             if start not in rows:
-                rows[start] = topology.latencies_from(start)
+                rows[start] = topology.adjacency.latencies_from(start)
             unary[reader] += weight(flow) * rows[start][columns]
         elif upstream is not None:
             goal = problem.pinned[flow.reader]

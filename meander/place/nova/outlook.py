@@ -1,8 +1,8 @@
-"""How many joins can be placed at all: a rehearsal by amounts alone, without places, compiled.
+"""How many joins can be placed at all: a packing by amounts alone, without places, compiled.
 
 The joins that take least go in, largest first, each to the fullest node that still has room, or in two pieces, of which
-one fills the largest room. Rooms are counted by size, in steps, so that a rehearsal costs nothing beside a placement.
-Rehearsed for several numbers of joins: where not all fit, it pays to leave the largest ones for the end.
+one fills the largest room. Rooms are counted by size, in steps, so that it costs nothing beside a placement.
+Done for several numbers of joins: where not all fit, it pays to leave the largest ones for the end.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -21,7 +21,7 @@ STEPS = 4097
 CLOSE = 1e-6
 """Of a step."""
 MOST_JOINS = 20_000
-"""Of more joins and their nodes, only every so many are rehearsed."""
+"""Of more joins and their nodes, only every so many are packed."""
 COARSE = 16
 """Half the numbers of joins that are tried, between half of them and all, and once more around the best."""
 
@@ -41,7 +41,7 @@ def affordable(problem: JoinProblem) -> tuple[float, float]:
     for width in (0.5, 0.5 / COARSE):
         for share in np.linspace(min(1.0, best + (width if best < 1 else 0.0)), best - width, 2 * COARSE + 1):
             some = order[: round(share * len(order))][::-1]
-            out = len(order) - len(some) + rehearse(left[some], right[some], counts.copy(), step)
+            out = len(order) - len(some) + refused_by_packing(left[some], right[some], counts.copy(), step)
             if out < refused:
                 best, refused = float(share), out
             if not out:
@@ -50,7 +50,7 @@ def affordable(problem: JoinProblem) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True)
-def rehearse(left: Floats, right: Floats, counts: Ints, step: float) -> int:
+def refused_by_packing(left: Floats, right: Floats, counts: Ints, step: float) -> int:
     """How many joins find no room, in this order."""
     refused, top = 0, counts.shape[0] - 1
     for i in range(left.shape[0]):

@@ -14,7 +14,7 @@ from meander.place.nova.improvement.improve import improve, tail_and_mean
 from meander.place.nova.outlook import affordable
 from meander.place.nova.placing import NO_ROOM, place_all
 from meander.place.nova.problem import JoinProblem
-from meander.place.nova.running.joins import Joins, taste_of, with_more_rows
+from meander.place.nova.running.joins import LARGE, Joins, taste_of, with_more_rows
 from meander.place.nova.settings import NovaSettings, Overload
 
 Floats = NDArray[np.float64]
@@ -52,7 +52,8 @@ def _placed(problem: JoinProblem, settings: NovaSettings) -> Joins:
     assert best is not None
     if len(best.unplaced) and settings.overload is not Overload.REFUSE:
         retry(best, best.rules)
-        if settings.overload is Overload.EXPAND and len(best.unplaced) and not settings.by_distance:
+        finer = settings.overload is Overload.EXPAND and problem.nodes < LARGE and not settings.by_distance
+        if finer and len(best.unplaced):
             best = _fewer_refused(best, _attempt(problem, settings, virtual, Overload.EXPAND, share, tight=True))
     best.seconds = {"phase II": phase_2, "phase III": time.perf_counter() - start - phase_2}
     return best

@@ -69,13 +69,16 @@ class Access:
 
     def _part(self, asked: StateRequest) -> Part:
         change = self.agent.changes.get(asked.number)
+        if change is None and asked.is_ahead:
+            change = self.agent.expected.changes.get(asked.number)
         if change is None:
             raise InputError(f"change {asked.number} is not under way here; it was never prepared, or has ended")
         return change.part
 
     def _forget(self) -> None:
         """Forgets what changes that have ended were given."""
-        for key in [key for key in self._exports if key[0] not in self.agent.changes]:
+        known = {*self.agent.changes, *self.agent.expected.changes}
+        for key in [key for key in self._exports if key[0] not in known]:
             del self._exports[key]
         while len(self._sent) > MOST_SENT:
             del self._sent[next(iter(self._sent))]
@@ -88,7 +91,8 @@ class Access:
         export = self._exports.get(place)
         if export is None or asked.first == 0 or export.after != asked.after:
             store, least = self.agent.host.store, self.agent.mover.precopies.least_bytes
-            if missing_bytes(store, source, keys, after) < (least if after is None else min(SMALL_BYTES, least)):
+            least = least if after is None else min(SMALL_BYTES, least)
+            if not least <= missing_bytes(store, source, keys, after) <= asked.most_bytes:
                 return StateAnswer(NOTHING, keys, 0)
             export = self._exports[place] = Export(store, source, operators=keys, after=after)
             for digest in [d for d in sent if d != asked.after]:

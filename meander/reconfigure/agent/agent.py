@@ -24,6 +24,7 @@ from meander.model.locks import reentrant_lock
 from meander.reconfigure.agent import marking
 from meander.reconfigure.agent.effect import rerouted, starts, to_be_drained, undo
 from meander.reconfigure.agent.ending import ChangeEnding, ImpossibleEffectError
+from meander.reconfigure.agent.expected import ExpectedChanges
 from meander.reconfigure.agent.failover import Failover
 from meander.reconfigure.agent.in_flight import InFlightChange, parts_under_way
 from meander.reconfigure.agent.moving import StateMover
@@ -41,12 +42,14 @@ from meander.reconfigure.messages import (
     Effect,
     Fetch,
     ForkAt,
+    KeepAhead,
     Mark,
     Message,
     PartStatuses,
     Poll,
     Positions,
     Prepare,
+    PrepareAhead,
     Reroute,
 )
 from meander.reconfigure.part import Part
@@ -101,6 +104,7 @@ class Agent:
         """Changes that were aborted or have happened here: a message to prepare one may come late."""
         self._turn = (0, 0)
         self._preparer = ThreadPoolExecutor(1, "preparer")
+        self.expected = ExpectedChanges(host, self.mover, self._begun, lambda: clock() * 1000)
 
     @property
     def paths(self) -> Paths | None:
@@ -141,6 +145,18 @@ class Agent:
                 return self.abort(message)
             case Reroute():
                 return self.reroute(message)
+            case PrepareAhead():
+                with self.changing:
+                    return self.expected.prepare(message, self._preparer)
+            case KeepAhead():
+                with self.changing:
+                    return self.expected.keep(message)
+
+    def tidy(self) -> None:
+        """Drops what was prepared for changes that nobody expects any more."""
+        with self.changing:
+            self.expected.tidy()
+            self.mover.precopies.tidy({*self.changes, *self.expected.changes})
 
     # ---------------------------------------------------------------- prepare
 
@@ -156,7 +172,7 @@ class Agent:
                     continue
                 try:
                     change = self._begun(part)
-                    is_prepared = self.host.is_prepared(change.installation.fragments)
+                    is_prepared = self.host.plans.are_ready(change.installation.fragments)
                     is_ahead = not self.mover.goes_ahead(change)
                 except JournalError:
                     raise
@@ -174,7 +190,7 @@ class Agent:
             self.changes.update((c.number, c) for c in fresh)
         for change in fresh:  # plans that are new to Spark take a while: nobody waits for that
             if change.number not in warm:
-                change.preparing = self._preparer.submit(self.host.prepare, change.installation.fragments)
+                change.preparing = self._preparer.submit(self.host.plans.prepare, change.installation.fragments)
         return Done(refused, frozenset(prepared))
 
     def _begun(self, part: Part) -> InFlightChange:
@@ -253,7 +269,6 @@ class Agent:
     def poll(self, message: Poll) -> PartStatuses:
         """How far changes are; state that can move begins to."""
         with self.changing:
-            self.mover.precopies.tidy(self.changes)
             found = [c for n in message.numbers if (c := self.changes.get(n)) is not None]
             return PartStatuses({c.number: status_of(c, self.host, self.mover, self.overlaps) for c in found})
 
@@ -383,7 +398,7 @@ class Agent:
         change.is_armed, change.is_marked, change.added = True, record.is_marked, list(record.added)
         change.fetched = None if record.fetched is None else decode(Positions, record.fetched)
         self.changes[number] = change
-        change.preparing = self._preparer.submit(self.host.prepare, change.installation.fragments)
+        change.preparing = self._preparer.submit(self.host.plans.prepare, change.installation.fragments)
         if record.times is not None:
             self.overlaps.resume(change, record.times)
             return

@@ -35,15 +35,15 @@ class ChangeEnding:
         self, changes: Sequence[InFlightChange], positions: Mapping[int, Positions], records: Sequence[Change]
     ) -> None:
         """The changes happen, all together; `positions` say where their fragments have stopped, on all hosts."""
-        fed = self.host.ingest_channels
-        self.host.stop_feeding({p for c in changes for p in c.gone_ports})
+        fed = self.host.feeding.channels
+        self.host.feeding.drop({p for c in changes for p in c.gone_ports})
         try:
             self._exchange(changes, self._commit_of(changes, positions, records))
         except (JournalError, ImpossibleEffectError):
-            self.host.take_in(fed)
+            self.host.feeding.add(fed)
             raise
         for change in changes:
-            self.host.take_in(change.installation.ingest)
+            self.host.feeding.add(change.installation.ingest)
 
     def _exchange(self, changes: Sequence[InFlightChange], commit: Callable[[], Commit]) -> None:
         host, routing = self.host, self.host.routing

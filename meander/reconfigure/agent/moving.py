@@ -54,8 +54,12 @@ class StateMover:
         if not change.goes_ahead:
             change.goes_ahead = True
             for handover in self.goes_ahead(change):
-                self.precopies.begin(change, handover, self.paths, self._client)
+                self.send_ahead(change, handover)
         return self.precopies.is_ready(change)
+
+    def send_ahead(self, change: InFlightChange, handover: Handover, most_bytes: int | None = None) -> None:
+        """Begins to send one state; no more than `most_bytes` of one whose change is only expected."""
+        self.precopies.begin(change, handover, self.paths, self._client, most_bytes)
 
     def _client(self, site: str) -> FlightClient:
         assert self.client is not None

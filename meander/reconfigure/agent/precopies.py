@@ -8,6 +8,7 @@ operator went to is of no use, and is dropped.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from meander.run.store.store import Store
 _log = logging.getLogger(__name__)
 LEAST_BYTES = 256_000
 """A smaller state moves after the marker, in one piece."""
+REFRESH_MS = 2_000.0
+"""How often what changed meanwhile is sent, for a change that is only expected."""
 KEPT_MS = 30_000.0
 """How long what was sent for an aborted change is kept for the next try."""
 Destination = tuple[OperatorId, NodeId]
@@ -35,9 +38,11 @@ Destination = tuple[OperatorId, NodeId]
 @dataclass(slots=True)
 class _Entry:
     copy: Precopy
+    rounds: PrecopyRounds
     number: int
-    """The change that it was begun for."""
+    """The change that it was begun for, or is for now."""
     since_ms: float
+    """When it was last asked for."""
 
 
 class Precopies:
@@ -64,20 +69,44 @@ class Precopies:
         return running and missing_bytes(self.host.store, source.fragment, keys) >= self.least_bytes
 
     def begin(
-        self, change: InFlightChange, handover: Handover, paths: Paths | None, client: Callable[[str], FlightClient]
+        self,
+        change: InFlightChange,
+        handover: Handover,
+        paths: Paths | None,
+        client: Callable[[str], FlightClient],
+        most_bytes: int | None = None,
     ) -> None:
-        """Begins to send a state ahead, or goes on with what was begun before."""
+        """Begins to send a state ahead, or goes on with what was begun before.
+
+        With `most_bytes` the change is only expected: it goes on for as long as that is so, and no further than that.
+        """
         where = handover.operator, handover.destination
         found = self._entries.get(where)
         if found is not None:
             found.number = change.number
-            found.copy.hurry()
+            if isinstance(found.rounds, RemoteRounds):
+                found.rounds.number, found.rounds.place = change.number, change.part.places[handover]
+            if most_bytes is None:
+                found.rounds.most_bytes = math.inf
+                found.copy.hurry()
             return
         into = FragmentId(self._next)
         self._next += 1
         rounds = self._rounds(change, handover, into, paths, client)
-        copy = Precopy(into, self.host.store, rounds, self._clock_ms, background=self.background)
-        self._entries[where] = _Entry(copy, change.number, self._clock_ms())
+        rounds.most_bytes = math.inf if most_bytes is None else most_bytes
+        refresh_ms = None if most_bytes is None else REFRESH_MS
+        store, clock_ms = self.host.store, self._clock_ms
+        copy = Precopy(into, store, rounds, clock_ms, background=self.background, refresh_ms=refresh_ms)
+        self._entries[where] = _Entry(copy, rounds, change.number, self._clock_ms())
+
+    def held_bytes(self, node: NodeId) -> int:
+        """How much was sent ahead to a node, and waits there."""
+        return sum(e.copy.bytes for (_, destination), e in self._entries.items() if destination == node)
+
+    def status_of(self, number: int) -> tuple[bool, dict[OperatorId, int]]:
+        """Whether all that is sent for a change is there, and the bytes by operator."""
+        mine = {where[0]: e.copy for where, e in self._entries.items() if e.number == number}
+        return all(copy.ready for copy in mine.values()), {o: copy.bytes for o, copy in mine.items()}
 
     def _rounds(
         self,
@@ -132,6 +161,11 @@ class Precopies:
                 entry.since_ms = now
             elif now - entry.since_ms > KEPT_MS:
                 self._drop(where)
+
+    def give_up(self, numbers: Collection[int]) -> None:
+        """Changes are not expected any more."""
+        for where in [where for where, entry in self._entries.items() if entry.number in numbers]:
+            self._drop(where)
 
     def drop(self, operators: Collection[OperatorId]) -> None:
         """Operators have moved: what was sent elsewhere is of no use."""

@@ -28,10 +28,11 @@ from meander.reconfigure.driver.outbox import Outbox
 from meander.reconfigure.driver.participants import Known, Participants
 from meander.reconfigure.driver.progress import Phase, Progress
 from meander.reconfigure.driver.remote_records import recorded, remote_records
-from meander.reconfigure.driver.transport import InProcess, Network
+from meander.reconfigure.driver.transport import InProcess, Network, Transport
 from meander.reconfigure.messages import Abort, Effect, ForkAt, Positions, Reroute
 from meander.reconfigure.outcome import ReconfigurationOutcome, never_begun
 from meander.reconfigure.paths import Paths
+from meander.reconfigure.serialised_fragment import remember_serialised
 from meander.reconfigure.state import state_strategy
 from meander.run.channels.flight.proof import HOME
 from meander.run.failures import reason_of
@@ -107,6 +108,11 @@ class Driver:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def transport(self) -> Transport:
+        """How the agents of hosts are reached."""
+        return self._requests.transport
+
     def use_paths(self, paths: Paths) -> None:
         """Lets state and tuples take these paths from now on."""
         self.agent.paths = paths
@@ -181,6 +187,7 @@ class Driver:
         if self.agent.backup is not None:
             self.agent.backup.tick()
         self.agent.failover.let_back({})
+        self.agent.tidy()
         self._go_on()
         if self._outbox is not None:
             assert self._pool is not None
@@ -355,6 +362,7 @@ class Driver:
         deployment = recorded(store)
         bindings = slots or {f: first_slot(f, routing.slots) for f in deployment.fragments}
         delays = {c.id: agent.delay_ms(c) for c in deployment.channels.values()}
+        remember_serialised(self.plan, store)
         plan, known = with_former(self.plan), bounds_of(self.plan)
         here = [f for f in deployment.fragments.values() if self.runs_here(f.id)]
         channels = {k: c for k, c in deployment.channels.items() if any(map(self.runs_here, _ends(c)))}

@@ -86,6 +86,17 @@ class Participants:
             parts[HOME] = self._bound(parts[HOME], plan, known)
         return parts
 
+    def parts_expected(self, each: Reconfiguration, deployment: Deployment, plan: GlobalPlan) -> dict[str, Part]:
+        """The parts of a change that may never be: nothing of it is remembered."""
+        sites, change = dict(self.sites), each.change
+        for fragment in change.fragments_after.values():
+            if fragment.id not in change.fragments_before:
+                sites[fragment.id] = self._site_for(fragment, change)
+        parts = cut(each, plan, deployment, sites, self.map)
+        if HOME in parts:
+            parts[HOME] = self._bound(parts[HOME], plan)
+        return parts
+
     def _site_for(self, fragment: Fragment, change: DeploymentChange) -> str:
         """Where a new fragment will run: with those it comes from if they are on its node, otherwise at its site.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meander.deploy.contexts import Reconfiguration
-from meander.deploy.fragments import Channel, Deployment
+from meander.deploy.fragments import Channel, Deployment, Fragment
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
 from meander.model.operators import Sink
@@ -81,10 +81,17 @@ def cut(
             r.strategy,
             schemas,
             routes,
-            {} if own else {f: serialised(plan, each) for f, each in mine.items()},
+            {f: serialised(plan, each) for f, each in mine.items() if not own or _changes_inputs(plan, each)},
             {} if own else _results(plan, [o for f in mine.values() for o in f.operators]),
         )
     return found
+
+
+def _changes_inputs(plan: GlobalPlan, fragment: Fragment) -> bool:
+    """Whether the plan may change the inputs of a fragment's operators, such as parts of a join, or drop what they
+    read, while they run."""
+    near = {*fragment.operators, *(r for o in fragment.operators for r in plan[o].readers)} if plan.bundles else ()
+    return any(o in bundle for bundle in plan.bundles.values() for o in near)
 
 
 def _routes(

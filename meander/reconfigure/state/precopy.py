@@ -7,6 +7,7 @@ pre-copy is only ever an advantage: whatever goes wrong with it, the state moves
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +35,11 @@ WATCH_MS = 10.0
 class PrecopyRounds(Protocol):
     """The way of one state to its next place."""
 
-    def begin(self, *, is_first: bool) -> StateMove | None:
-        """The next round, not started; None if too little is missing."""
+    most_bytes: float
+    """More is not sent in all, for a change that is only expected."""
+
+    def begin(self, *, is_first: bool, sent: int) -> StateMove | None:
+        """The next round, not started; None if too little is missing, or too much beside what was sent."""
 
     def ended(self, move: StateMove) -> Manifest | None:
         """What is there after a round that is done; None if nothing was sent."""
@@ -53,20 +57,19 @@ class Precopy:
         *,
         background: bool,
         refresh_ms: float | None = None,
-        most_bytes: float = float("inf"),
     ) -> None:
         """`refresh_ms` is how often it is looked at again after it is ready, for one whose change has not begun."""
         self.into, self.bytes, self.rounds = into, 0, 0
         self.ready = False
         """Whether nothing is gained by waiting longer."""
         self.error: str | None = None
-        self.refresh_ms, self.most_bytes = refresh_ms, most_bytes
+        self.refresh_ms = refresh_ms
         self._store, self._rounds, self._clock_ms = store, rounds, clock_ms
         self._manifest: Manifest | None = None
         self._move: StateMove | None = None
         self._is_over = False
         self._due_ms = clock_ms()
-        self._last, self._left = float("inf"), MOST_ROUNDS
+        self._last, self._left = math.inf, MOST_ROUNDS
         self._lock, self._wake = reentrant_lock("pre-copy"), threading.Event()
         self._background = background
         self._thread: threading.Thread | None = None
@@ -115,7 +118,7 @@ class Precopy:
             if self._is_over:
                 return
             self.refresh_ms, self.ready, self._due_ms = None, False, self._clock_ms()
-            self._last, self._left = float("inf"), MOST_ROUNDS
+            self._last, self._left = math.inf, MOST_ROUNDS
         self._wake.set()
         self._go()
 
@@ -136,8 +139,7 @@ class Precopy:
 
     def _begin(self) -> bool:
         try:
-            within = self.bytes < self.most_bytes
-            move = self._rounds.begin(is_first=self._manifest is None) if within else None
+            move = self._rounds.begin(is_first=self._manifest is None, sent=self.bytes)
             if move is not None:
                 move.start()
                 self._move = move
@@ -150,7 +152,7 @@ class Precopy:
 
     def _rest(self) -> None:
         """Nothing to send now: another look later, if its change has not begun."""
-        self.ready, self._last, self._left = True, float("inf"), MOST_ROUNDS
+        self.ready, self._last, self._left = True, math.inf, MOST_ROUNDS
         self._due_ms = self._clock_ms() + (self.refresh_ms or 0.0)
 
     def _end(self, move: StateMove) -> None:
@@ -180,13 +182,16 @@ class LocalRounds:
     clock_ms: Callable[[], float]
     least_bytes: float
     """A smaller state is not worth a round."""
+    most_bytes: float = math.inf
+    """A larger one is not wanted."""
     _manifest: Manifest | None = field(default=None, init=False)
     _number: int = field(default=0, init=False)
 
-    def begin(self, *, is_first: bool) -> Migration | None:
+    def begin(self, *, is_first: bool, sent: int) -> Migration | None:
         missing = missing_bytes(self.store, self.fragment, self.keys, self._manifest)
         hops = self.hops()
-        if hops is None or missing < (self.least_bytes if is_first else min(SMALL_BYTES, self.least_bytes)):
+        least = self.least_bytes if is_first else min(SMALL_BYTES, self.least_bytes)
+        if hops is None or not least <= missing <= self.most_bytes - sent:
             return None
         self._number += 1
         to = {key: place for place, key in enumerate(sorted(self.keys))}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -48,16 +49,18 @@ class StatePull:
         *,
         ahead: int | None = None,
         after: int | None = None,
+        most_bytes: float = math.inf,
     ) -> None:
         """`keys` are the numbers that the operator's state tables have here, in the order of the tables.
 
-        `ahead` is the number of a round, while the operator still runs; `after` the export that is here already.
+        `ahead` is the number of a round, while the operator still runs; `after` the export that is here already. More
+        than `most_bytes` is not wanted.
         """
         self.bytes = self.chunks = 0
         self.export: int | None = None
         """What is here when this is done; None if nothing came, because too little was missing."""
         self.error: str | None = None
-        self._is_ahead, self._after = ahead is not None, after
+        self._is_ahead, self._after, self._most = ahead is not None, after, most_bytes
         self._store, self._into, self._number, self._place = store, into, number, place
         self._keys, self._way, self._asker = tuple(keys), tuple(way), asker
         self._transfer = f"reconfiguration {number}" if ahead is None else f"ahead {ahead}"
@@ -137,6 +140,8 @@ class StatePull:
     def _fetch(self) -> None:
         ticket: dict[str, Any] = {"state": self._number, "handover": self._place, "from": self.chunks}
         ticket |= {"block": BLOCK_BYTES, "ahead": self._is_ahead, "after": self._after}
+        if self._most < math.inf:
+            ticket["most"] = round(self._most)
         pieces = self._pieces = get_along(self._way, ticket, self._asker, CHUNKS_S)
         facts = json.loads(pieces.schema.metadata[b"state"])
         keys = dict(zip(sorted(facts["keys"]), self._keys, strict=True))

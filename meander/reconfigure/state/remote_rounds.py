@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,10 +27,12 @@ class RemoteRounds:
     """How many state tables the operator has."""
     route: Sequence[str]
     client: Callable[[str], FlightClient]
+    most_bytes: float = math.inf
+    """A larger state is not wanted."""
     _manifest: Manifest | None = field(default=None, init=False)
     _round: int = field(default=0, init=False)
 
-    def begin(self, *, is_first: bool) -> StatePull:
+    def begin(self, *, is_first: bool, sent: int) -> StatePull:
         self._round += 1
         after = None if self._manifest is None else self._manifest.digest
         return StatePull(
@@ -42,6 +45,7 @@ class RemoteRounds:
             self.client,
             ahead=self._round,
             after=after,
+            most_bytes=self.most_bytes - sent,
         )
 
     def ended(self, move: StateMove) -> Manifest | None:

@@ -233,7 +233,7 @@ class StateReplay:
             rows += len(buffer.table)
             owed += self._given.triggering.value
             fires = owed >= 1
-            if fires or rows >= self._stepper.most_rows:
+            if fires or rows >= self._stepper.reader.most_rows:
                 yield group, fires
                 group, rows, owed = [], 0, owed % 1
         if group:

@@ -1,4 +1,4 @@
-"""The interface of exchanges: ordered, durable, replayable, typed channels between fragments.
+"""Channels between fragments, ordered, durable, replayable and typed: what goes into them, and what comes out.
 
 Every tuple, every watermark and every marker of a channel has its own sequence number, without gaps. A channel keeps
 all records that its receiver has not committed yet. Appends are given for many channels at once, as slices of one
@@ -7,9 +7,8 @@ table, because a step runs all fragments of a template together.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -135,71 +134,3 @@ class ChannelCounters:
     """Pending ones that the emulated latency does not hold back."""
     pending_bytes: int
     watermark: int
-
-
-class Exchange(Protocol):
-    """Channels as fragments see them. Positions are sequence numbers; ranges include the start, not the end."""
-
-    def add_channel(self, spec: ChannelSpec) -> None:
-        """Opens a channel. Opening the same channel again has no effect."""
-
-    def rewire(
-        self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None, is_cut: bool | None = None
-    ) -> None:
-        """Gives a channel, with all that waits in it, to another receiver; cuts it, or lets it flow again."""
-
-    def append(self, fragment: FragmentId, version: int, batch_id: int, appends: Sequence[ChannelAppend]) -> bool:
-        """Appends to channels, once per (fragment, version, batch id); False if that was done before."""
-
-    def start(self, channel: ChannelId) -> int:
-        """The first position that is kept: where the receiver has committed up to."""
-
-    def end(self, channel: ChannelId) -> int:
-        """The position behind the last readable record."""
-
-    def bounds(self, channels: Sequence[ChannelId]) -> tuple[Int64s, Int64s]:
-        """Start and end of many channels, as of one moment."""
-
-    def cuts(self, channels: Sequence[ChannelId], reconfigurations: Container[int]) -> Int64s:
-        """Position of the first readable marker of these reconfigurations in each channel, or -1."""
-
-    def cut_ms(self, channels: Sequence[ChannelId]) -> Int64s:
-        """For how long there has been no way; 0 where there is one."""
-
-    def is_cut(self, channel: ChannelId) -> bool:
-        """Whether there is no way at the moment."""
-
-    def is_passable(self, channel: ChannelId) -> bool:
-        """Whether tuples may go through at once: nothing waits, no latency is emulated, the way is there."""
-
-    def watermarks(self, channels: Sequence[ChannelId]) -> Int64s:
-        """The highest watermark that each channel's receiver has consumed, or NO_WATERMARK."""
-
-    def newest(self, channels: Sequence[ChannelId], column: str) -> Int64s:
-        """The largest value of a column among all that waits in each channel, readable or not; or NO_WATERMARK."""
-
-    def told(self, channels: Sequence[ChannelId]) -> Int64s:
-        """The highest watermark that was appended to each channel, or NO_WATERMARK."""
-
-    def spec(self, channel: ChannelId) -> ChannelSpec:
-        """The channel as it is wired now."""
-
-    def read(self, channel: ChannelId, start: int, stop: int, *, cut_at_marker: bool = False) -> Chunk:
-        """The records of a range; with `cut_at_marker` up to and including the first marker."""
-
-    def read_many(
-        self, channels: Sequence[ChannelId], starts: Sequence[int], stops: Sequence[int], *, cut_at_marker: bool = False
-    ) -> Reading:
-        """The records of ranges of many channels with the same types, as one table under the names of the first."""
-
-    def kept(self, channel: ChannelId) -> pa.Table:
-        """The bytes that the channel has kept although its receiver has consumed them."""
-
-    def truncate(self, channel: ChannelId, position: int) -> None:
-        """Lets go of everything before a position that the receiver has committed."""
-
-    def pressure(self) -> float:
-        """The fill level of the exchange, 0 to 1. At 1 sources must pause until it falls; nothing is ever dropped."""
-
-    def counters(self, channel: ChannelId) -> ChannelCounters:
-        """The counters of a channel."""

@@ -1,4 +1,8 @@
-"""The embedded exchange: channels in the store of one site host. Appending, consuming and state share one commit."""
+"""The embedded exchange: the channels of one host, as they are read. They change by commits to its store.
+
+Every tuple, every watermark and every marker of a channel has its own position, without gaps. A channel keeps all
+records that its receiver has not committed yet. Ranges include the start, not the end.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,9 @@ import pyarrow as pa
 
 from meander.deploy.markers import Marker
 from meander.model.errors import InputError
-from meander.model.ids import ChannelId, FragmentId
+from meander.model.ids import ChannelId
 from meander.run.channels.base import (
     NO_WATERMARK,
-    ChannelAppend,
     ChannelCounters,
     ChannelSpec,
     Chunk,
@@ -22,40 +25,19 @@ from meander.run.channels.base import (
     int64s,
 )
 from meander.run.store.channel_log import ChannelLog
-from meander.run.store.commit import Commit, Rewire, fragment_writer
 from meander.run.store.gather import Gather, Gathered, resolve
 from meander.run.store.incarnations import Lineage
-from meander.run.store.payloads import plain_schema
 
 if TYPE_CHECKING:
     from meander.run.store.store import Store
 
 
 class EmbeddedExchange:
-    """Implements `Exchange`. Reading takes the lock only to find the rows, not to copy them."""
+    """All channels of a store. Reading takes the lock only to find the rows, not to copy them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._channels = store.views.channels
-
-    # Structure
-
-    def add_channel(self, spec: ChannelSpec) -> None:
-        with self._store.lock:
-            found = self._channels.by_id.get(spec.channel)
-            if found is None:
-                self._store.commit(Commit(add=(spec,)))
-                return
-            wanted = (plain_schema(spec.schema, f"channel {spec.channel}"), spec.sender, spec.receiver, spec.delay_ms)
-            if wanted != (self._schema(found), found.sender, found.receiver, found.delay_ms):
-                raise InputError(
-                    f"channel {spec.channel} exists and is a different one; choose another id or remove it"
-                )
-
-    def rewire(
-        self, channel: ChannelId, receiver: FragmentId | None, delay_ms: int | None = None, is_cut: bool | None = None
-    ) -> None:
-        self._store.commit(Commit(rewire=(Rewire(channel, receiver, delay_ms, is_cut),)))
 
     def channels(self) -> tuple[ChannelId, ...]:
         with self._store.lock:
@@ -70,26 +52,15 @@ class EmbeddedExchange:
     def _schema(self, view: ChannelLog) -> pa.Schema:
         return self._store.views.schemas.by_number[view.schema]
 
-    # Writing
-
-    def append(self, fragment: FragmentId, version: int, batch_id: int, appends: Sequence[ChannelAppend]) -> bool:
-        writer = fragment_writer(fragment, version)
-        outcome = self._store.commit(Commit(writer, batch_id, versions={fragment: version}, appends=tuple(appends)))
-        return not outcome.repeated
-
-    def truncate(self, channel: ChannelId, position: int) -> None:
-        with self._store.lock:
-            done = position <= self._channels[channel].head
-        if not done:
-            self._store.commit(Commit(consumed={channel: position}))
-
     # Reading
 
     def start(self, channel: ChannelId) -> int:
+        """The first position that is kept: where the receiver has committed up to."""
         with self._store.lock:
             return self._channels[channel].head
 
     def end(self, channel: ChannelId) -> int:
+        """The position behind the last readable record."""
         with self._store.lock:
             return self._channels[channel].end(self._store.now_ms())
 
@@ -133,6 +104,7 @@ class EmbeddedExchange:
             return np.array([now - s if s else 0 for s in since], np.int64)
 
     def is_cut(self, channel: ChannelId) -> bool:
+        """Whether there is no way at the moment."""
         with self._store.lock:
             return self._channels[channel].is_cut
 
@@ -171,6 +143,7 @@ class EmbeddedExchange:
         return [v for v in self._channels.by_id.values() if v.entries and v.ready_ms > now and not v.is_cut]
 
     def read(self, channel: ChannelId, start: int, stop: int, *, cut_at_marker: bool = False) -> Chunk:
+        """The records of a range; with `cut_at_marker` up to and including the first marker."""
         gather = Gather()
         with self._store.lock:
             view = self._channels[channel]
@@ -186,6 +159,7 @@ class EmbeddedExchange:
     def read_many(
         self, channels: Sequence[ChannelId], starts: Sequence[int], stops: Sequence[int], *, cut_at_marker: bool = False
     ) -> Reading:
+        """The records of ranges of many channels with the same types, as one table under the names of the first."""
         if not channels:
             raise InputError("read_many needs at least one channel, to know the schema")
         markers: dict[ChannelId, tuple[tuple[int, Marker], ...]] = {}
@@ -234,12 +208,8 @@ class EmbeddedExchange:
             schema = self._schema(view)
         return found.table(schema)[0]
 
-    # Measures
-
-    def pressure(self) -> float:
-        return self._store.pressure()
-
     def counters(self, channel: ChannelId) -> ChannelCounters:
+        """The counters of a channel."""
         with self._store.lock:
             return self._channels[channel].counters(self._store.now_ms(), self._store.payloads)
 

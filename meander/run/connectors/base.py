@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -75,6 +75,22 @@ class SourceConnector(Protocol):
 
     def close(self) -> None:
         """Stops, without losing tuples that were not polled."""
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """A source that knows when its next tuples come: it is polled then, and not before."""
+
+    def next_ms(self) -> int | None:
+        """The time from which a poll gives something; None if it is not known, or nothing follows. Asked while open."""
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """A source that tuples are sent to: it says so when some have come, and is polled then."""
+
+    def announce(self, arrived: Callable[[], None]) -> None:
+        """Calls this from now on, from any thread, after tuples have come. May be called before `open`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,10 @@ class Generator:
                 return Polled(self._table(due), due.producer, offset, more=until_ms < now_ms, ended=ended)
         return None
 
+    def next_ms(self) -> int | None:
+        assert self._schedule is not None
+        return self._schedule.next_ms(self._at_ms) if self._begun else self._at_ms + 1
+
     def committed(self) -> None:
         """Does nothing: generators need no acknowledgement."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -60,6 +61,10 @@ class HttpPush:
         self._clients: dict[str, int] = {}
         self._dealt = 0
         self._server: ThreadingHTTPServer | None = None
+        self._arrived: Callable[[], None] = lambda: None
+
+    def announce(self, arrived: Callable[[], None]) -> None:
+        self._arrived = arrived
 
     @property
     def port(self) -> int:
@@ -139,7 +144,8 @@ class HttpPush:
             if sum(len(p.rows) for p in self._queue) >= self._most_waiting:
                 return None
             self._queue.append(post)
-            return post
+        self._arrived()
+        return post
 
     def read(self, body: bytes, path: str, client: str | None, sequence: str | None) -> Posted:
         """A request as a batch; raises InputError if it is none."""

@@ -93,6 +93,11 @@ class ReplaySource:
         offset = {"epoch": self._epoch_ms, "row": stop, "ended": self._done}
         return Polled(table, producers, offset, malformed, more=stop < due, ended=self._done)
 
+    def next_ms(self) -> int | None:
+        if self._done:
+            return None
+        return self._epoch_ms + (int(self._after_ms[self._row]) if self._row < len(self._table) else 0)
+
     def _at(self, rows: slice) -> pa.Table:
         table = self._table.slice(rows.start, rows.stop - rows.start)
         if not self._shifted:

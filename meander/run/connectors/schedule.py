@@ -61,6 +61,18 @@ class Schedule:
         per_ms = self.rate_tps * max(1, self.phases.size) / 1000
         return min(until_ms, after_ms + max(1, int(most_rows / per_ms)))
 
+    def next_ms(self, after_ms: int) -> int | None:
+        """The first time after another at which a tuple is due, or at which the last one was; None behind that."""
+        last_ms = self.last_ms
+        if last_ms is not None and after_ms >= last_ms:
+            return None
+        counts = self.due_before(after_ms)
+        exact_ms = (counts + self.phases) * (1000 / self.rate_tps)
+        open_ms = exact_ms if self.tuples is None else exact_ms[counts < self.tuples]
+        if not open_ms.size:
+            return last_ms
+        return self.epoch_ms + max(int(np.ceil(open_ms.min())), after_ms + 1 - self.epoch_ms)
+
     @property
     def last_ms(self) -> int | None:
         """The time of the last tuple."""

@@ -8,6 +8,7 @@ source that Spark can replay.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +60,10 @@ class SparkSource:
         self._waiting: tuple[int, pa.Table] | None = None
         self._done, self._dealt, self._polled = -1, 0, False
         self._closed = False
+        self._arrived: Callable[[], None] = lambda: None
+
+    def announce(self, arrived: Callable[[], None]) -> None:
+        self._arrived = arrived
 
     def open(self, stream: Stream, offset: Any | None, clock_ms: int) -> None:
         self._done = int(offset["batch"]) if offset else -1
@@ -105,6 +110,7 @@ class SparkSource:
             return
         with self._changed:
             self._waiting = (batch_id, table)
+            self._arrived()
             self._changed.wait_for(lambda: self._closed or self._done >= batch_id)
             if self._done < batch_id:
                 raise _ClosedError

@@ -163,7 +163,7 @@ class Delivery:
 
     def _run(self) -> None:
         while not self._stopping.is_set() and not self._is_relieved():
-            seen = self._store.commits
+            seen = self._store.changes
             try:
                 self.tick()
             except Exception:

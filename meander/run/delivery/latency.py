@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,3 +72,11 @@ class LatencyHistogram:
     def percentiles(self) -> Percentiles:
         p50_ms, p95_ms, p99_ms = (self.percentile(share) for share in (0.5, 0.95, 0.99))
         return Percentiles(int(self._counts.sum()), p50_ms, p95_ms, p99_ms, float(self._most))
+
+
+def between(earlier: Mapping[str, LatencyHistogram], later: Mapping[str, LatencyHistogram]) -> Percentiles:
+    """Latency of the results of all queries between two moments."""
+    total = LatencyHistogram()
+    for query, latency in later.items():
+        total = total.plus(latency.since(earlier[query]) if query in earlier else latency)
+    return total.percentiles()

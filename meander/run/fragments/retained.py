@@ -7,8 +7,8 @@ plan, by fragment and version; nothing is copied, because an operator never chan
 
 Memory is enough for that: a process that ends takes its plan along, and the next one makes a plan with every operator
 that the store's records name (`coordinator/ledger/recovery.py` follows the log of queries, and keeps operators of
-stopped queries for as long as the store runs them). A coordinator's operators never change their inputs; parts of
-joins, which do, are only used where plan and host live and end together.
+stopped queries for as long as the store runs them). Operators never change their inputs, but for parts of joins: what
+their fragments are made of is in the store, as at sites, and is remembered from there.
 """
 
 from __future__ import annotations

@@ -3,12 +3,16 @@
 A tick polls the sources and makes one commit: the tuples of each stream with their hidden columns as one append, a
 watermark for each producer, and the position of each source. After a crash the sources go on from there.
 When the store fills up, sources wait; nothing is dropped.
+
+The thread ticks when a source says that something has come, when the next tuple of one is due, and now and then for
+sources that tell neither (`pace` says how it rests in between).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +25,7 @@ from meander.model.locks import reentrant_lock
 from meander.model.streams import Stream
 from meander.run.connectors import source_for
 from meander.run.connectors.base import SourceConnector, Surroundings
+from meander.run.ingest.pace import Pace
 from meander.run.ingest.source_task import SourceTask, SourceTaskMetrics
 from meander.run.store.commit import Commit, CommitConflictError, Writer
 from meander.run.store.journal import JournalError
@@ -38,6 +43,7 @@ class IngestOptions:
     """The interval and the size of ingestion."""
 
     interval_ms: int = 100
+    """The time after which sources are polled that neither know when their next tuples come nor announce them."""
     most_rows: int = 50_000
     """About how many tuples of one stream a tick takes."""
     pause_above: float = 0.9
@@ -84,8 +90,11 @@ class Ingest:
         self._told: set[str] = set()
         """Refusals that have been logged already."""
         self._batch = (store.last_batch(WRITER) or 0) + 1
-        self._stopping = threading.Event()
+        self._stopping, self._arrival = threading.Event(), threading.Event()
+        self._pace = Pace(store, self._stopping, self.options.interval_ms / 1000)
         self._thread: threading.Thread | None = None
+        for task in self._tasks.values():
+            task.announce(self._arrival.set)
         self.rewire(channels)
 
     # Channels
@@ -102,6 +111,7 @@ class Ingest:
                 self._tasks[name].check(readers_of)
             for name, readers_of in by_stream.items():
                 self._tasks[name].rewire(readers_of)
+        self._arrival.set()
 
     def open(self) -> None:
         """Opens the sources of all streams that are read, so that what does not fit is raised before the first tick."""
@@ -129,8 +139,10 @@ class Ingest:
         if not waiting:
             return 0
         if (self._store.last_batch(WRITER) or 0) < self._batch:
+            whole = self._whole(waiting)
             try:
-                self._store.commit(self._whole(waiting))
+                self._store.commit(whole)
+                self._pace.took_in(whole.appends)
             except JournalError as error:
                 self._refused += 1
                 _log.warning("tuples wait, because a commit was refused: %s", error)
@@ -139,6 +151,7 @@ class Ingest:
                 self._refused += 1
                 waiting = self._commit_what_fits(waiting, str(error))
         self._batch += 1
+        self._store.throttle()
         return sum(f.settle() for f in waiting)
 
     def _whole(self, tasks: Iterable[SourceTask], known: Collection[ChannelId] | None = None) -> Commit:
@@ -177,13 +190,27 @@ class Ingest:
             self._thread.start()
 
     def _run(self) -> None:
-        rows = 0
-        while not self._stopping.wait(0 if rows and self._behind() else self.options.interval_ms / 1000):
-            rows = 0
+        while not self._stopping.is_set():
+            self._arrival.clear()  # what comes from here on is seen by this tick, or by the next one
+            rows, began = 0, time.monotonic()
             try:
                 rows = self.tick()
+                if rows and not self._behind():
+                    self._pace.rest(began)
             except Exception:
                 _log.exception("a tick of ingest failed; the next one tries again")
+            if not (rows and self._behind()):
+                self._arrival.wait(self._pause_s())
+
+    def _pause_s(self) -> float:
+        """The time until a source gives something by itself, or may do so."""
+        interval_ms = self.options.interval_ms
+        if self._store.pressure() >= self.options.pause_above:
+            return interval_ms / 1000
+        now_ms = self._clock()
+        with self._lock:
+            due = [task.next_ms(now_ms, interval_ms) for task in self._tasks.values()]
+        return max(0, min(interval_ms, min(due, default=interval_ms + now_ms) - now_ms)) / 1000
 
     def _behind(self) -> bool:
         """Whether more was waiting at a source than the last tick took."""
@@ -192,6 +219,7 @@ class Ingest:
     def stop(self) -> None:
         """Ends the thread after its tick and closes all sources. Committed tuples stay, the rest is read again."""
         self._stopping.set()
+        self._arrival.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -215,6 +243,7 @@ class Ingest:
             raise unknown("stream", stream, self._tasks)
         with self._lock:
             self._tasks[stream].resume()
+        self._arrival.set()
 
     @property
     def ended(self) -> bool:

@@ -8,7 +8,7 @@ to survive a crash: the source's offset, the producers' newest event times, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
 from meander.model.streams import Stream
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, Int64s
-from meander.run.connectors.base import ConnectorError, Malformed, Polled, SourceConnector
+from meander.run.connectors.base import Announcing, ConnectorError, Malformed, Polled, Scheduled, SourceConnector
 from meander.run.connectors.cut_file import CutFile
 from meander.run.connectors.options import ConnectorOptions
 from meander.run.frames import BEGIN, END, HIDDEN, channel_schema, event_times
@@ -125,6 +125,23 @@ class SourceTask:
     def waiting(self) -> bool:
         """Whether there is something to commit."""
         return self._batch is not None
+
+    def announce(self, arrived: Callable[[], None]) -> None:
+        """Lets the source say when something has come, if it can."""
+        if isinstance(self._source, Announcing):
+            self._source.announce(arrived)
+
+    def next_ms(self, now_ms: int, interval_ms: int) -> int:
+        """The time from which a poll may give something."""
+        later = now_ms + interval_ms
+        if self._batch is not None or self._polled is not None or not self._opened:
+            return later
+        if self._behind:
+            return now_ms
+        if isinstance(self._source, Scheduled):
+            due = self._source.next_ms()
+            return later if due is None else min(due, later)
+        return later
 
     def poll(self, now_ms: int, most_rows: int) -> None:
         """Takes the next batch from the source, unless one waits to be committed."""

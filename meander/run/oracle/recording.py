@@ -3,13 +3,22 @@ afterwards."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from meander.model.streams import Stream
-from meander.run.connectors.base import Polled, SinkBinding, SinkConnector, SourceConnector, SourcePosition
+from meander.run.connectors.base import (
+    Announcing,
+    Polled,
+    Scheduled,
+    SinkBinding,
+    SinkConnector,
+    SourceConnector,
+    SourcePosition,
+)
 from meander.run.connectors.memory import MemorySink
 from meander.run.frames import arrow_schema
 from meander.run.oracle.batch import PRODUCER
@@ -31,6 +40,13 @@ class Recording:
 
     def open(self, stream: Stream, offset: Any | None, clock_ms: int) -> None:
         self.source.open(stream, offset, clock_ms)
+
+    def announce(self, arrived: Callable[[], None]) -> None:
+        if isinstance(self.source, Announcing):
+            self.source.announce(arrived)
+
+    def next_ms(self) -> int | None:
+        return self.source.next_ms() if isinstance(self.source, Scheduled) else None
 
     def poll(self, now_ms: int, most_rows: int) -> Polled | None:
         self._polled = self.source.poll(now_ms, most_rows)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from meander.model.locks import lock
-from meander.run.channels.base import Exchange
+from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.fragments.rebind_requests import Requests
 from meander.run.fragments.routing import Group, Installed, Routing
 from meander.run.step.barriers import Barriers
@@ -23,7 +23,7 @@ from meander.run.step.step_lock import StepLock
 class SharedQueue(Requests):
     """Slots take fragments from each other before every step."""
 
-    def __init__(self, routing: Routing, exchange: Exchange, step_locks: Sequence[StepLock]) -> None:
+    def __init__(self, routing: Routing, exchange: EmbeddedExchange, step_locks: Sequence[StepLock]) -> None:
         super().__init__(routing)
         self.exchange, self.step_locks = exchange, step_locks
         self._taking = lock("shared queue")

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId
-from meander.run.channels.base import Exchange, Int64s
+from meander.run.channels.base import Int64s
+from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.fragments.routing import Group, Routing
 
 Bounds = tuple[Int64s, Int64s]
@@ -23,7 +24,7 @@ class Barriers:
     """Positions of markers by fragment (its index in the group) and port; empty for most groups."""
 
     def __init__(
-        self, group: Group, routing: Routing, exchange: Exchange, passing: Mapping[ChannelId, Marker] = NOTHING
+        self, group: Group, routing: Routing, exchange: EmbeddedExchange, passing: Mapping[ChannelId, Marker] = NOTHING
     ) -> None:
         """`passing` are markers that earlier groups of the same step sent, behind all that they handed over."""
         awaiting = routing.awaiting

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId
-from meander.run.channels.base import NO_WATERMARK, ChannelAppend, Exchange, Int64s
+from meander.run.channels.base import NO_WATERMARK, ChannelAppend, Int64s
+from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.fragments.routing import Installed, Wire
 from meander.run.fragments.stage_nodes import StageEdge
 from meander.run.frames import FRAGMENT, HIDDEN, TS
@@ -49,7 +50,7 @@ class _Output:
 
 
 def emit(
-    batch: GroupBatch, work: Work, exchange: Exchange, downstream: frozenset[ChannelId], report: StepReport
+    batch: GroupBatch, work: Work, exchange: EmbeddedExchange, downstream: frozenset[ChannelId], report: StepReport
 ) -> None:
     """Hands outputs over to later groups of the step, or appends them to channels."""
     for number, edge in enumerate(batch.template.outputs):
@@ -65,7 +66,7 @@ def emit(
 
 
 def _emit_one_by_one(
-    output: _Output, work: Work, exchange: Exchange, downstream: frozenset[ChannelId], report: StepReport
+    output: _Output, work: Work, exchange: EmbeddedExchange, downstream: frozenset[ChannelId], report: StepReport
 ) -> None:
     """For fragments whose outputs go different ways."""
     named: dict[tuple[str, ...] | None, list[tuple[ChannelId, int]]] = {}
@@ -91,7 +92,7 @@ def _emit_one_by_one(
         output.append(np.array(channels, np.int64), np.array(places, np.int64), columns, work)
 
 
-def _share(table: pa.Table, wire: Wire, watermark: int, exchange: Exchange) -> list[ChannelAppend]:
+def _share(table: pa.Table, wire: Wire, watermark: int, exchange: EmbeddedExchange) -> list[ChannelAppend]:
     """The appends of one of two fragments that feed a channel together: its side of a time.
 
     The watermark is the older one's, up to that time, and then it says no more: the channel may go elsewhere. The
@@ -112,7 +113,7 @@ def _share(table: pa.Table, wire: Wire, watermark: int, exchange: Exchange) -> l
 
 
 def _drain_at(
-    fragment: Installed, marker: Marker, work: Work, exchange: Exchange, downstream: frozenset[ChannelId]
+    fragment: Installed, marker: Marker, work: Work, exchange: EmbeddedExchange, downstream: frozenset[ChannelId]
 ) -> None:
     """The fragment has done everything before the marker: it ends here and tells those behind it."""
     readers = {entry.fragment for entry in marker.entries}
@@ -134,11 +135,13 @@ def _by_fragment(batch: GroupBatch, table: pa.Table) -> tuple[pa.Table, Int64s]:
     return table, np.bincount(rows, minlength=len(batch.fragments)).astype(np.int64)
 
 
-def _may_pass(exchange: Exchange, wire: Wire, downstream: frozenset[ChannelId]) -> bool:
+def _may_pass(exchange: EmbeddedExchange, wire: Wire, downstream: frozenset[ChannelId]) -> bool:
     return not wire.is_shared and wire.channel in downstream and exchange.is_passable(wire.channel)
 
 
-def _hand_over(output: _Output, passing: Mapping[int, tuple[ChannelId, int]], work: Work, exchange: Exchange) -> None:
+def _hand_over(
+    output: _Output, passing: Mapping[int, tuple[ChannelId, int]], work: Work, exchange: EmbeddedExchange
+) -> None:
     """Rows to their receivers, of each sender to one: all get their receiver's number at once."""
     table, counts = output.table, output.counts
     receivers = np.zeros(len(counts), np.int32)

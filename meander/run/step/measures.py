@@ -15,7 +15,8 @@ import numpy as np
 
 from meander.model.ids import FragmentId
 from meander.model.locks import lock
-from meander.run.channels.base import Exchange, Int64s
+from meander.run.channels.base import Int64s
+from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.fragments.loads import Floats, Loads, faded
 from meander.run.fragments.routing import Installed, Routing
 from meander.run.frames import FRAGMENT
@@ -109,7 +110,7 @@ class StepMeasures:
         usual = seconds[known].sum() / tuples[known].sum() if known.any() else 0.0
         return np.where(known, seconds / np.maximum(tuples, 1.0), usual)
 
-    def look(self, routing: Routing, exchange: Exchange) -> Loads:
+    def look(self, routing: Routing, exchange: EmbeddedExchange) -> Loads:
         """The loads of all fragments that run now; arrivals are counted from reading to reading."""
         running = [
             f for n, f in routing.fragments.items() if n not in routing.paused and n not in routing.drained and f.ports

@@ -14,32 +14,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import compress
 
-import numpy as np
-import pyarrow as pa
-
-from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId, OperatorId
-from meander.run.channels.base import Int64s
 from meander.run.execution.runner import Runner
 from meander.run.failures import Cause, Failure, failure_of
 from meander.run.fragments.bindings import Bindings
 from meander.run.fragments.rebind_requests import Requests
 from meander.run.fragments.routing import Group, Pause, Routing
-from meander.run.fragments.stage_nodes import StageEdge
-from meander.run.frames import BEGIN, END, FRAGMENT, HIDDEN, positions
-from meander.run.step.barriers import Barriers
 from meander.run.step.bases import with_bases
 from meander.run.step.diagnosis import failing_operators
 from meander.run.step.emit import append_waiting, emit
-from meander.run.step.idle_timeout import IdleTimeout, WatermarkFloors
+from meander.run.step.idle_timeout import IdleTimeout
+from meander.run.step.input import LEAST_ROWS, GroupReader
 from meander.run.step.measures import StepMeasures
 from meander.run.step.retries import Retries
 from meander.run.step.stage_scheduler import StageScheduler
-from meander.run.step.work import GroupBatch, StepReport, Work
+from meander.run.step.work import StepReport, Work
 from meander.run.store.commit import REFUSED, Writer, slot_writer
 from meander.run.store.journal import JournalError
 from meander.run.store.store import Store
@@ -47,9 +39,6 @@ from meander.run.store.store import Store
 _log = logging.getLogger(__name__)
 MOST_ROWS = 1_000_000
 """Tuples that a step reads at most, over all channels of a group; the rest waits for the next step."""
-
-LEAST_ROWS = 100
-"""Records that a step reads from a channel at least, however many channels it has to read."""
 
 MOST_SEARCHED = 64
 """Parts of groups that a step runs alone at most to find out who lets workers end: each time may take a while."""
@@ -70,9 +59,10 @@ class Stepper:
         idle_timeout_ms: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.store, self.routing, self.runner, self.most_rows = store, routing, runner, most_rows
+        self.store, self.routing, self.runner = store, routing, runner
         self.setbacks = Retries(routing, clock)
         self.idle_timeout = IdleTimeout(store, idle_timeout_ms)
+        self.reader = GroupReader(store, routing, self.idle_timeout, self.setbacks, most_rows)
         self.requests = Requests(routing)
         self.measures: StepMeasures | None = None
         """The consumer of step times, if there is one."""
@@ -147,26 +137,14 @@ class Stepper:
 
     def _has_work(self, slot: int) -> bool:
         self.routing.resume_due(self.setbacks.clock())
-        exchange, groups = self.store.exchange, self.routing.groups(slot)
+        groups = self.routing.groups(slot)
         if self.requests.are_waiting(slot):
             return True
         if self.routing.fresh and any(f.fragment in self.routing.fresh for g in groups for f in g.fragments):
             return True
         if self.idle_timeout.is_limited and any(self.idle_timeout.is_due(f) for g in groups for f in g.fragments):
             return True
-        if not self.routing.awaiting:
-            starts, ends = exchange.bounds([c for g in groups for channels in g.ports for c in channels])
-            return bool((ends > starts).any())
-        for group in groups:
-            ports = range(len(group.template.ports))
-            bounds = {p: exchange.bounds(group.ports[p]) for p in ports}
-            barriers = Barriers(group, self.routing, exchange)
-            barriers.limit(bounds)
-            if any((bounds[p][1] > bounds[p][0]).any() for p in ports):
-                return True
-            if any(barriers.are_reached(i, {p: int(bounds[p][0][i]) for p in ports}) for i in barriers.markers):
-                return True
-        return False
+        return self.reader.has_input(groups)
 
     # ---------------------------------------------------------------- running, and what fails
 
@@ -183,7 +161,7 @@ class Stepper:
         front = StageScheduler(
             self.store.state,
             self.runner,
-            lambda group: self._read(group, trial, counted),
+            lambda group: self.reader.read(group, trial, counted),
             lambda batch: emit(batch, trial, self.store.exchange, downstream, counted),
             trial,
             counted,
@@ -217,7 +195,7 @@ class Stepper:
         if len(groups) > 1:
             return [[replace(each, after=())] for each in groups]
         if failure.cause is Cause.MEMORY:
-            can_do_with_less = self.setbacks.read_less(group.template.key, self.most_rows, LEAST_ROWS)
+            can_do_with_less = self.setbacks.read_less(group.template.key, self.reader.most_rows, LEAST_ROWS)
             if not group.inputs.isdisjoint(work.handed):  # it waits in channels, from which the next step reads less
                 return []
             if can_do_with_less:
@@ -240,7 +218,7 @@ class Stepper:
         """
         (fragment,) = group.fragments
         try:
-            batch = self._read(group, work.copy(), StepReport(0))
+            batch = self.reader.read(group, work.copy(), StepReport(0))
             found = {} if batch is None else failing_operators(self.store.state, self.runner, batch)
         except JournalError:
             raise
@@ -261,102 +239,3 @@ class Stepper:
         named = f" (operators {', '.join(map(str, sorted(failing)))})" if failing else ""
         _log.warning("fragment %d%s is paused: %s", fragment.fragment, named, failure.reason)
         return None
-
-    # ---------------------------------------------------------------- reading
-
-    def _read(self, group: Group, work: Work, report: StepReport) -> GroupBatch | None:
-        """The input that waits for the group's fragments, up to a marker that they wait for; None without any."""
-        exchange = self.store.exchange
-        ports = range(len(group.template.ports))
-        bounds = {p: exchange.bounds(group.ports[p]) for p in ports}
-        barriers = Barriers(group, self.routing, exchange, work.passing)
-        barriers.limit(bounds)
-        fresh = self.routing.fresh
-        active = self._active(group, bounds, barriers, work)
-        if not active.size:
-            return None
-        is_whole = active.size == len(group.fragments)
-        fragments = group.fragments if is_whole else [group.fragments[i] for i in active.tolist()]
-        numbers = group.numbers[active]
-        before = np.full((len(ports), len(fragments)), END, np.int64)
-        after = before.copy()
-        edges: dict[StageEdge, pa.Table] = {}
-        ends: dict[int, Int64s] = {}
-        floors = WatermarkFloors(self.idle_timeout, fragments, len(ports)) if self.idle_timeout.is_limited else None
-        most_rows = self.setbacks.most_rows(group.template.key, self.most_rows)
-        share = max(LEAST_ROWS, most_rows // (active.size * max(1, len(ports))))
-        for p in ports:
-            channels = group.ports[p] if is_whole else [f.ports[p] for f in fragments]
-            starts = bounds[p][0][active]
-            stops = np.minimum(bounds[p][1][active], starts + share)
-            held = exchange.watermarks(channels)
-            before[p] = np.maximum(held, BEGIN)
-            reading = exchange.read_many(channels, starts.tolist(), stops.tolist())
-            reached = np.maximum(np.maximum(held, reading.watermarks), BEGIN)
-            table = _as_frame(reading.table, numbers[reading.owners])
-            read = reading.stops > starts
-            found = channels if read.all() else compress(channels, read.tolist())
-            work.consumed.update(zip(found, reading.stops[read].tolist(), strict=True))
-            ends[p] = reading.stops
-            table = self._with_handovers(table, channels, reached, work)
-            if floors is not None:
-                floors.read(p, channels)
-                table = floors.late(table, np.searchsorted(numbers, table.column(FRAGMENT).to_numpy()))
-            edges[StageEdge(port=p)] = table
-            after[p] = reached
-            report.tuples_in += len(edges[StageEdge(port=p)])
-        if floors is not None:
-            before, after, changes = floors.settle(before, after)
-            work.records += changes
-        acting: dict[int, Marker] = {}
-        for i in barriers.markers:
-            k = int(np.searchsorted(active, i))
-            if k < active.size and active[k] == i and barriers.are_reached(i, {p: int(ends[p][k]) for p in ports}):
-                acting[k] = barriers.markers[i]
-                work.consumed.update(barriers.behind(i, fragments[k].ports))
-                for channel in fragments[k].ports:
-                    work.passing.pop(channel, None)
-        if fresh:
-            looked = [k for k, f in enumerate(fragments) if f.fragment in fresh]
-            before[:, looked] = BEGIN
-            work.looked.update(fragments[k].fragment for k in looked)
-        work.versions.update(group.versions if is_whole else {f.fragment: f.version for f in fragments})
-        report.fragments += len(fragments)
-        return GroupBatch(group, active, fragments, numbers, before, after, edges, acting)
-
-    def _active(
-        self, group: Group, bounds: Mapping[int, tuple[Int64s, Int64s]], barriers: Barriers, work: Work
-    ) -> Int64s:
-        """Places of the fragments that have something to do."""
-        nothing = np.zeros(len(group.fragments), np.bool_)  # also of fragments without readers, which have no ports
-        waits = np.any([nothing, *(ends > starts for starts, ends in bounds.values())], axis=0)
-        fresh, handed = self.routing.fresh, work.handed
-        if not waits.all() and (fresh or handed or barriers.markers or self.idle_timeout.is_limited):
-            for i in np.flatnonzero(~waits).tolist():
-                f = group.fragments[i]
-                waits[i] = (
-                    f.fragment in fresh
-                    or self.idle_timeout.is_due(f)
-                    or any(c in handed for c in f.ports)
-                    or barriers.are_reached(i, {p: int(starts[i]) for p, (starts, _) in bounds.items()})
-                )
-        return np.flatnonzero(waits)
-
-    @staticmethod
-    def _with_handovers(table: pa.Table, channels: Sequence[ChannelId], reached: Int64s, work: Work) -> pa.Table:
-        """Adds what earlier groups of this step handed over, and raises the watermarks accordingly."""
-        parts = [table]
-        for i, channel in enumerate(channels if work.handed else ()):
-            handed = work.handed.pop(channel, None)
-            if handed is not None:
-                parts.append(handed.table)
-                reached[i] = max(reached[i], handed.watermark)
-                work.passed.append((channel, len(handed.table), handed.watermark))
-        return pa.concat_tables(parts) if len(parts) > 1 else table
-
-
-def _as_frame(table: pa.Table, fragments: Int64s) -> pa.Table:
-    """Tuples of channels as a step reads them: with their fragment, columns by position."""
-    names = [*HIDDEN, *positions(table.num_columns - len(HIDDEN))]
-    numbers = pa.array(fragments.astype(np.int32), pa.int32())
-    return table.rename_columns(names).add_column(0, FRAGMENT, numbers)

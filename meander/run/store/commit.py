@@ -37,13 +37,8 @@ def slot_writer(slot: int) -> Writer:
     return Writer(f"slot {slot}")
 
 
-def fragment_writer(fragment: FragmentId, version: int) -> Writer:
-    """Writers that begin with their fragment's number are forgotten when it is retired."""
-    return Writer(f"fragment {fragment} version {version}")
-
-
 def transfer_writer(fragment: FragmentId, transfer: str) -> Writer:
-    """For state that arrives from elsewhere; its chunks are the batches."""
+    """For state that arrives from elsewhere; its chunks are the batches. Forgotten when the fragment is retired."""
     return Writer(f"fragment {fragment} transfer {transfer}")
 
 

@@ -38,7 +38,8 @@ class Land:
 
     def _take_up(self, topology: Topology) -> None:
         self.topology = topology
-        self._applicator = Applicator(Catalog(topology, {}, {}), ChangeLog())
+        catalog, log = Catalog(topology, {}, {}), ChangeLog()
+        self._applicator = Applicator(catalog, log)
 
     def restart(self) -> None:
         """Everything but the ledger is gone."""

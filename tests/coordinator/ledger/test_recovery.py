@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from meander.api.coordinator import running
 from meander.coordinator.core.commands import CommandKind, Response
-from meander.coordinator.directory import CoordinatorDirectory
+from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.security.tokens import Tokens

@@ -6,7 +6,7 @@ Each check says in words what is wrong; nothing when all is well. Amounts are ad
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -15,13 +15,20 @@ from meander.model.ids import NodeId, OperatorId
 from meander.model.topology.graph import Topology
 from meander.model.topology.path_cache import Path
 from meander.place.catalog import Catalog
+from meander.place.nova.queries.parted_queries import PartedQueries
 
 SETTLED = (OperatorState.PLACED, OperatorState.TO_BE_PLACED)
 TOLERANCE = 1e-6
 
 
-def catalog_faults(catalog: Catalog) -> list[str]:
-    return [*_plan(catalog), *_operators(catalog), *_routes(catalog), *_views(catalog), *_amounts(catalog)]
+def catalog_faults(catalog: Catalog, parted: PartedQueries | None = None) -> list[str]:
+    """`parted` queries book what their parts take in."""
+    booked: defaultdict[int, float] = defaultdict(float)
+    for each in parted.by_name.values() if parted is not None else ():
+        for node in np.flatnonzero(each.taken).tolist():
+            booked[node] += float(each.taken[node])
+    amounts = _amounts(catalog, booked)
+    return [*_plan(catalog), *_operators(catalog), *_routes(catalog), *_views(catalog), *amounts]
 
 
 def is_live(path: Path, topology: Topology) -> bool:
@@ -110,10 +117,10 @@ def _views(catalog: Catalog) -> Iterator[str]:
         yield f"by arc: {catalog.on_arc}, but routes use {dict(on_arc)}"
 
 
-def _amounts(catalog: Catalog) -> Iterator[str]:
+def _amounts(catalog: Catalog, booked: Mapping[int, float]) -> Iterator[str]:
     plan, topology, ledger = catalog.plan, catalog.topology, catalog.ledger
     slots: Counter[int] = Counter()
-    load: defaultdict[int, float] = defaultdict(float)
+    load: defaultdict[int, float] = defaultdict(float, booked)
     memory: defaultdict[int, float] = defaultdict(float)
     traffic: defaultdict[int, float] = defaultdict(float)
     for operator, node in catalog.placement.nodes.items():

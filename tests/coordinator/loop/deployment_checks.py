@@ -21,6 +21,7 @@ from meander.run.store.records.deployment import (
     FragmentRecord,
     GoneNodeRecord,
     NumbersRecord,
+    SerialisedFragmentRecord,
     SlotCountRecord,
     SlotRecord,
 )
@@ -29,6 +30,7 @@ from tests.coordinator.loop.catalog_checks import is_live
 from tests.coordinator.loop.world import BY_HAND, LoopWorld
 
 AT_REST = (
+    SerialisedFragmentRecord,
     FragmentRecord,
     ChannelRecord,
     GoneNodeRecord,
@@ -164,7 +166,7 @@ def _channel(world: LoopWorld, channel: Channel) -> Iterator[str]:
     elif path is None:
         if not channel.is_cut:
             yield f"{what} has no path, but is not cut"
-        if fitting or (all(map(topology.is_alive, ends)) and topology.search(*ends) is not None):
+        if fitting or (all(map(topology.is_alive, ends)) and topology.adjacency.search(*ends) is not None):
             yield f"{what} is cut, but there is a path from {topology.name(ends[0])} to {topology.name(ends[1])}"
     elif channel.is_cut:
         yield f"{what} is cut, but has path {path.nodes}"
@@ -220,7 +222,7 @@ def _store_channels(world: LoopWorld) -> Iterator[str]:
     known, wanted = set(exchange.channels()), {*inner, *ingest, *results}
     if known != wanted:
         yield f"channels too many {sorted(known - wanted)}, missing {sorted(wanted - known)}"
-    fed = {c: key for key, channels in host.ingest_channels.items() for c in channels}
+    fed = {c: key for key, channels in host.feeding.channels.items() for c in channels}
     if fed != {c: (s.stream, s.node) for c, s in ingest.items()}:
         yield f"fed are {fed}, but sources are {ingest}"
     for number in known & inner.keys():

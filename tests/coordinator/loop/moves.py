@@ -59,14 +59,19 @@ class Moves:
     def add(self) -> Events:
         if len(self.world.catalog.plan.queries) >= self.most_queries:
             return self.remove()
-        return [self.added(self._any(list(BODIES)), self._any(INTO))]
+        return [self.added(self.any_body(), self._any(INTO))]
+
+    def any_body(self) -> str:
+        """Every second query is a join where joins are what is looked at."""
+        return "pairs" if self.world.setting.nova and self.rng.random() < 0.5 else self._any(list(BODIES))
 
     def added(self, body: str, into: str) -> QueryAdded:
         name = f"{body}{self._names}"
         self._names += 1
         found = query(name, body, into)
         self.world.texts[found.id] = text(body, into)
-        return QueryAdded(0, found)
+        by_nova = self.world.setting.nova and body == "pairs"
+        return QueryAdded(0, found, "nova" if by_nova else "")
 
     def remove(self) -> Events:
         known = list(self.world.catalog.plan.queries)
@@ -108,7 +113,10 @@ class Moves:
         ends = topology.find(link.source), topology.find(link.target)
         if ends[0] is None or ends[1] is None:
             return []
-        there, back = topology.arc(ends[0], ends[1]) is not None, topology.arc(ends[1], ends[0]) is not None
+        there, back = (
+            topology.adjacency.between(ends[0], ends[1]) is not None,
+            topology.adjacency.between(ends[1], ends[0]) is not None,
+        )
         if link.directed:
             return [] if there else [LinkAdded(0, link)]
         if not there and not back:

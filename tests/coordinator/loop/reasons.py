@@ -215,7 +215,7 @@ class _Waiting:
         before: dict[NodeId, int] = {}
         queue = deque([start])
         while queue and goal not in before and goal != start:
-            for arc in self.topology.arcs_from(queue.popleft()):
+            for arc in self.topology.adjacency.leaving(queue.popleft()):
                 tip = NodeId(int(arcs.tip[arc]))
                 enough = used[arc] + taken.get(arc, 0.0) + mbps <= arcs.bandwidth_mbps[arc]
                 if enough and tip not in before and tip != start:

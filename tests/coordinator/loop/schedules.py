@@ -23,7 +23,7 @@ from meander.run.execution.runner import Runner
 from meander.run.store.records.deployment import ChannelRecord, FragmentRecord
 from tests.coordinator.loop.catalog_checks import catalog_faults
 from tests.coordinator.loop.deployment_checks import deployment_faults, host_faults, step_faults
-from tests.coordinator.loop.ground import BODIES, INTO, PASSING, Ground
+from tests.coordinator.loop.ground import FOGS, INTO, PASSING, Ground
 from tests.coordinator.loop.moves import MOST_QUERIES, Moves
 from tests.coordinator.loop.reasons import reason_faults, stuck_faults
 from tests.coordinator.loop.world import LONG_MS, NO_SPARK, LoopWorld, ServiceWorld, Setting
@@ -89,6 +89,17 @@ class Schedule:
         world = kind(directory, Ground.wide(rng), setting)
         return Schedule(world, rng, WIDE_QUERIES)._played(moments)
 
+    @staticmethod
+    def parted(directory: Path, seed: int, *, moments: int = 8) -> Schedule:
+        """As drawn, with joins that Nova places on nodes that can take in little, beside other queries."""
+        rng = np.random.default_rng(seed)
+        setting = Setting(slots=1 + int(rng.random() < 0.3), replicas=int(rng.random() < 0.9), nova=True)
+        kind = ServiceWorld if rng.random() < 0.4 else LoopWorld
+        ground = Ground.drawn(rng)
+        takes = {n: float(rng.choice([11.0, 25.0, 60.0])) for n in (*FOGS, "hub", "cloud")}
+        nodes = tuple(replace(n, capacity_tps=takes.get(n.name, 60.0)) for n in ground.nodes)
+        return Schedule(kind(directory, replace(ground, nodes=nodes), setting), rng)._played(moments)
+
     def _played(self, moments: int) -> Schedule:
         try:
             self.play(moments)
@@ -110,17 +121,16 @@ class Schedule:
     # ---------------------------------------------------------------- beginning
 
     def first_queries(self) -> None:
-        bodies = list(BODIES)
         count = int(self.rng.integers(1, 4))
-        chosen = [
-            (bodies[int(self.rng.integers(len(bodies)))], INTO[int(self.rng.integers(len(INTO)))]) for _ in range(count)
-        ]
+        chosen = [(self.moves.any_body(), INTO[int(self.rng.integers(len(INTO)))]) for _ in range(count)]
         events = [self.moves.added(body, into) for body, into in chosen]
         self.apply(events)
         self.world.settle()
         placed = self.world.catalog.placement.nodes
         for event in events:
-            if all(o in placed for o in self.world.catalog.plan.serving(event.query.id)):
+            if event.query.id in self.world.catalog.plan.queries and all(
+                o in placed for o in self.world.catalog.plan.serving(event.query.id)
+            ):
                 self.residents[event.query.id] = event
 
     # ---------------------------------------------------------------- moments
@@ -256,7 +266,7 @@ class Schedule:
             self.check_results()
 
     def check(self) -> None:
-        none_of(catalog_faults(self.world.catalog))
+        none_of(catalog_faults(self.world.catalog, self.world.engine.parted))
         self.check_host()
 
     def check_host(self) -> None:
@@ -336,7 +346,7 @@ def leftovers(world: LoopWorld) -> list[str]:
         "fragments on the host": host.routing.fragments,
         "channels in the store": host.store.exchange.channels(),
         "state": host.store.state.fragments(),
-        "streams that are fed": host.ingest_channels,
+        "streams that are fed": host.feeding.channels,
         "what ran": catalog.plan.former,
         "records of fragments": host.store.records(FragmentRecord),
         "records of channels": host.store.records(ChannelRecord),

@@ -96,7 +96,7 @@ def _all_routes(world: LoopWorld, route: Route, goal: NodeId) -> Iterator[Route]
     if route.nodes[-1] == goal:
         yield route
         return
-    for arc in topology.arcs_from(route.nodes[-1]):
+    for arc in topology.adjacency.leaving(route.nodes[-1]):
         tip = NodeId(int(topology.arcs.tip[arc]))
         if tip not in route.nodes:
             yield from _all_routes(world, Route((*route.nodes, tip), (*route.arcs, arc), 0.0), goal)
@@ -135,7 +135,7 @@ def a_record_of_another_route(world: LoopWorld) -> None:
 
 
 def a_source_that_nobody_feeds(world: LoopWorld) -> None:
-    world.host.stop_feeding({ChannelId(c) for channels in world.host.ingest_channels.values() for c in channels})
+    world.host.feeding.drop({ChannelId(c) for channels in world.host.feeding.channels.values() for c in channels})
 
 
 def a_reason_that_is_not_true(world: LoopWorld) -> None:

@@ -14,6 +14,7 @@ from tests.coordinator.loop.schedules import ALL_MECHANISMS, Schedule
 
 SCHEDULES, TOGETHER = 2_000, 50
 WIDE, WIDE_TOGETHER = 200, 25
+PARTED, PARTED_TOGETHER = 60, 20
 
 
 @pytest.mark.slow
@@ -34,3 +35,11 @@ def test_so_it_is_with_every_mechanism_and_several_amenders_where_memory_is_shor
     assert sum(s.waited > 0 for s in played) > WIDE_TOGETHER / 5, "room is to be short"
     assert sum(s.exact for s in played) > WIDE_TOGETHER / 2, "results are to be compared"
     assert [s.stuck for s in played if s.stuck] == [], "what fits is to run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, PARTED, PARTED_TOGETHER))
+def test_so_it_is_with_joins_that_nova_cuts_and_cuts_anew(tmp_path: Path, first: int) -> None:
+    played = [Schedule.parted(tmp_path / str(seed), seed) for seed in range(first, first + PARTED_TOGETHER)]
+    assert sum(s.crashes for s in played) > PARTED_TOGETHER / 2
+    assert sum(s.exact for s in played) > PARTED_TOGETHER / 2, "results are to be compared"

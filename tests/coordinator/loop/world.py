@@ -64,6 +64,8 @@ class Setting:
     amenders: int | None = None
     control: str = "optimistic"
     worth_sharing: int = WORTH_SHARING
+    nova: bool = False
+    """Whether joins are placed by Nova."""
 
 
 class LoopWorld:
@@ -178,12 +180,12 @@ class LoopWorld:
         before = self.reached.get((stream, node), BEGIN)
         newest = self.reached[stream, node] = max(before, int(np.max(table.column("ts").to_numpy())))
         hidden = with_hidden(table, "ts", 0, before)
-        channels = self.host.ingest_channels.get((stream, node), ())
+        channels = self.host.feeding.channels.get((stream, node), ())
         self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, newest) for c in channels)))
 
     def end_streams(self) -> None:
         """Time goes to its end, so that every window closes."""
-        channels = [c for readers in self.host.ingest_channels.values() for c in readers]
+        channels = [c for readers in self.host.feeding.channels.values() for c in readers]
         self.host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
 
     def step(self, slot: int | None = None) -> None:
@@ -219,7 +221,8 @@ class LoopWorld:
         ]
 
     def settle(self, rounds: int = 60) -> bool:
-        """Steps and goes on until nothing is left to do; False if the state of operators that move has no way."""
+        """Steps and goes on until nothing is left to do; False if the state of operators that move has no way, or if
+        some of a join that is cut anew has no place."""
         self.begin()
         tries = 3
         for _ in range(rounds):
@@ -227,7 +230,7 @@ class LoopWorld:
             self.step()
             self.poll()
             if self.is_quiet:
-                return True
+                return not self.loop.deployer.incomplete
             if self.without_way and not any(map(self.host.stepper.has_work, range(self.setting.slots))):
                 if not tries:
                     return False
@@ -292,7 +295,7 @@ class ServiceWorld(LoopWorld):
         self.catalog, self.engine = self.loop.catalog, self.loop.engine
         self.engine.worth_sharing = self.setting.worth_sharing
 
-    def _join(self, loop: PlacementLoop, host: Host) -> None:
+    def _join(self, loop: PlacementLoop) -> None:
         """The loop goes by the test's clock, and state moves when the test polls, not beside it."""
         loop.clock = loop.driver.clock = self.seconds
         loop.driver.agent.mover.background = False

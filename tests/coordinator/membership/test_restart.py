@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from meander.api.coordinator import running
 from meander.coordinator.ledger.history import EventHistory
+from meander.coordinator.membership.fleet import MemberFleet
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.options import CoordinatorOptions
-from meander.coordinator.own_site import Members
 from meander.coordinator.security.certificates import make
 from meander.coordinator.security.tls import Tls
 from meander.membership.client import MembershipClient
@@ -60,9 +60,9 @@ def test_sites_stay_members_across_a_restart_and_the_newest_coordinator_is_the_o
         until(lambda: heard.beats > beats)
         assert client.membership is not None
         assert (client.membership.session, heard.joins) == (session, [session])
-        assert second.membership_service.membership.site("gateway")["state"] == "here"
-        assert second.membership_service.membership.site("gateway")["broker"] == "hub:9092"
-        told = ClientPool(Members(second.membership_service.membership), "key", home_broker="hub:9093").peers_of(
+        assert second.membership_service.membership.roster.site("gateway")["state"] == "here"
+        assert second.membership_service.membership.roster.site("gateway")["broker"] == "hub:9092"
+        told = ClientPool(MemberFleet(second.membership_service.membership), "key", home_broker="hub:9093").peers_of(
             "another"
         )
         assert {site: peer.get("broker") for site, peer in told.items()} == {"gateway": "hub:9092"}
@@ -78,6 +78,6 @@ def test_sites_stay_members_across_a_restart_and_the_newest_coordinator_is_the_o
         history.close()
         with pytest.raises(InputError, match="has taken over"):
             second.events([{"event": "node_removed", "node": "s2"}])
-        assert ("coordinator", "step down") in [(e["who"], e["did"]) for e in other.audit(50)]
+        assert ("coordinator", "step down") in [(e["who"], e["did"]) for e in other.audit.newest(50)]
         other.close()
         client.stop()

@@ -13,12 +13,13 @@ import pytest
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.epochs import SteppedDownError
 from meander.coordinator.ledger.ledger import Ledger
+from meander.coordinator.membership.audit_log import AuditEntry
 from meander.coordinator.membership.auditor import Auditor
 from meander.coordinator.membership.events import MembershipEvents
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.records import Heartbeat
 from meander.coordinator.membership.refusals import SiteRefusedError
-from meander.coordinator.membership.store import AuditEntry, MembershipStore
+from meander.coordinator.membership.store import MembershipStore
 from meander.membership.fence import Fence, FencedError
 from meander.membership.protocol import PROTOCOL, Code, Epoch
 from meander.model.errors import InputError
@@ -53,7 +54,7 @@ def test_a_token_is_shown_once_and_good_for_its_site_until_it_is_revoked(
     assert store.pass_of(other) is None
     with pytest.raises(InputError, match="no site 'gateway'"):
         store.revoke("gateway", 8, "operator")
-    did = [(e["did"], e["about"]) for e in store.audit(10)]
+    did = [(e["did"], e["about"]) for e in store.audit.newest(10)]
     assert did == [("make token", "gateway"), ("make token", "gateway"), ("revoke token", "gateway")]
 
 
@@ -121,21 +122,21 @@ def test_two_coordinators_on_copies_of_one_directory_are_told_apart_by_the_sites
     shutil.copy(tmp_path / "ledger.db", tmp_path / "copy.db")
     restarted = membership_on(tmp_path / "ledger.db")
     copied = membership_on(tmp_path / "copy.db")
-    assert restarted.epoch.number == copied.epoch.number == 2
+    assert restarted.leadership.epoch.number == copied.leadership.epoch.number == 2
     given = copied.admit(token)
     fence = Fence()
-    fence.accept(restarted.epoch)
+    fence.accept(restarted.leadership.epoch)
     with pytest.raises(SiteRefusedError, match="two run on copies of one directory") as refused:
         copied.heartbeat(given, "gateway", beat(), fence.newest)
     assert refused.value.code is Code.EPOCH
-    assert copied.stepped_down is not None
+    assert copied.leadership.stepped_down is not None
     with pytest.raises(SiteRefusedError, match="two run on copies"):
         copied.heartbeat(given, "gateway", beat(), None)
     with pytest.raises(FencedError):
-        fence.accept(copied.epoch)
+        fence.accept(copied.leadership.epoch)
     with pytest.raises(SiteRefusedError, match="register again"):
         restarted.heartbeat(restarted.admit(token), "gateway", beat(), fence.newest)
-    assert restarted.stepped_down is None
+    assert restarted.leadership.stepped_down is None
     for each in (first, restarted, copied):
         each.store.close()
 
@@ -143,10 +144,10 @@ def test_two_coordinators_on_copies_of_one_directory_are_told_apart_by_the_sites
 def test_a_site_cannot_make_up_an_epoch_to_stop_a_coordinator(tmp_path: Path) -> None:
     membership = membership_on(tmp_path / "ledger.db")
     given = membership.admit(membership.make_token("gateway", ["a"], "operator"))
-    for made_up in (Epoch(99, "x"), Epoch(99, membership.epoch.coordinator), Epoch(1, "ab-cd")):
+    for made_up in (Epoch(99, "x"), Epoch(99, membership.leadership.epoch.coordinator), Epoch(1, "ab-cd")):
         with pytest.raises(SiteRefusedError, match="belongs to another coordinator"):
             membership.heartbeat(given, "gateway", beat(), made_up)
-    assert membership.stepped_down is None
+    assert membership.leadership.stepped_down is None
     membership.store.close()
 
 
@@ -167,7 +168,7 @@ def test_the_audit_log_has_everything_in_its_order(store: MembershipStore) -> No
     for number in range(30):
         auditor.note(AuditEntry(number, "operator", "POST", f"/events/{number}", "200"))
     auditor.stop()
-    found = store.audit(1000)
+    found = store.audit.newest(1000)
     assert [e["about"] for e in found] == [f"/events/{n}" for n in range(30)]
-    assert store.audit(2) == found[-2:]
-    assert store.audit(1000, since=found[27]["number"]) == found[28:]
+    assert store.audit.newest(2) == found[-2:]
+    assert store.audit.newest(1000, since=found[27]["number"]) == found[28:]

@@ -34,7 +34,8 @@ class Land:
     def __init__(self, store: MembershipStore, path: Path) -> None:
         found = load(path)
         self.topology, self.store = found.topology, store
-        self._applicator = Applicator(Catalog(self.topology, found.streams, found.sinks), ChangeLog())
+        catalog, log = Catalog(self.topology, found.streams, found.sinks), ChangeLog()
+        self._applicator = Applicator(catalog, log)
         self._reader = ChangeReader(found.streams, found.sinks)
         for site, nodes in SITES.items():
             store.claim(site, nodes)

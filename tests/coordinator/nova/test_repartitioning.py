@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.coordinator.nova.query import NovaQuery
 from meander.model.events import (
     CapacityChanged,
     ChangeEvent,
@@ -17,12 +16,12 @@ from meander.model.events import (
     LinkRemoved,
     NodeAdded,
     NodeRemoved,
+    QueryAdded,
     QueryRemoved,
     RateChanged,
 )
 from meander.model.ids import QueryId
 from meander.model.topology.elements import Link, Node, NodeKind
-from meander.place.nova.settings import NovaSettings
 from meander.run.execution.prepared import PreparedRunner
 from tests.coordinator.nova.repartitioned import JOINS, OTHER, PartedPlane, query
 from tests.reconfigure.moving import MovingPlane
@@ -68,8 +67,8 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
     given = {"cloud": 25.0, "e0": 23.0, "e1": 24.0, "e2": 22.0, "s0": 11.0, "s1": 11.0, "s2": 1.0}
     for name, tps in given.items():
         plane.apply(CapacityChanged(0, name, capacity_tps=tps))
-    join = NovaQuery(plane.loop, query(JOINS["tumbling"]), NovaSettings(sigma=0.5))
-    join.start()
+    plane.apply(QueryAdded(0, query(JOINS["tumbling"]), "nova"))
+    join = plane.engine.parted.by_name[QueryId("wet")]
     plane.wanted.append(join.shape.query)
     while plane.loop.deployer.has_open_changes:
         plane.poll()
@@ -90,12 +89,11 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
     cuts = [set(join.parts)]
     for moment, events in enumerate(changes):
         plane.feed(rng, moment * 500)
-        join.apply(events)
+        plane.apply(*events)
         cuts.append(set(join.parts))
-        assert not join.exceeded
+        assert not plane.engine.parted.exceeded(QueryId("wet"))
         plane.step()
         plane.poll()
-        join.poll()
     assert len({frozenset(c) for c in cuts}) > 2
     assert not join.without_room
     assert cuts[-1] != cuts[-2], "the narrow link must have moved something"

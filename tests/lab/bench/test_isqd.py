@@ -13,7 +13,7 @@ from lab.bench.isqd import makespan as isqd_makespan
 from lab.bench.isqd import plots as isqd_plots
 from lab.bench.isqd.live import Live, ReplayCase, lasting, measure
 from lab.workloads.isqd import DeviceShape
-from meander.local.replay import Changed, ReplayReport
+from meander.local.replay_report import Changed, ReplayReport
 from meander.run.delivery.latency import Percentiles
 
 TINY = DeviceShape(queries=2, sources=4, mobile=2, stateful=True, period_s=0.5, changes=3, fogs=3)

@@ -68,9 +68,9 @@ def test_generated_sets_look_like_the_published_ones() -> None:
 
 def test_topologies() -> None:
     assert len(three_layers()) == 768
-    assert three_layers().link_count() == 2 * (64 * 64 + 640)
+    assert len(three_layers().adjacency) == 2 * (64 * 64 + 640)
     assert len(railway()) == 120
-    assert railway().link_count() == 2 * (100 + 100)
+    assert len(railway().adjacency) == 2 * (100 + 100)
 
 
 def test_every_train_is_linked_to_one_station_after_any_number_of_moves() -> None:

@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from meander.model.errors import InputError
 from meander.model.topology.elements import Link, Node, NodeKind
-from meander.model.topology.graph import Topology
+from meander.model.topology.graph import Topology, topology_of_columns
 
 NAMES = [f"n{i}" for i in range(8)]
 
@@ -68,7 +68,7 @@ class ChangingTopology(RuleBasedStateMachine):
         topology = self.topology
         found = {(topology.name(n), topology.name(m)) for n in topology.ids() for m in topology.neighbours(n)}
         assert found == set(self.arcs)
-        assert topology.link_count() == len(self.arcs)
+        assert len(topology.adjacency) == len(self.arcs)
         assert {topology.name(n) for n in topology.ids()} == self.alive
 
     @invariant()
@@ -86,7 +86,7 @@ class ChangingTopology(RuleBasedStateMachine):
         expected = np.asarray(dijkstra(matrix))
         topology = self.topology
         for a in names:
-            row = topology.latencies_from(topology.id(a))
+            row = topology.adjacency.latencies_from(topology.id(a))
             for b in names:
                 path = topology.path(topology.id(a), topology.id(b))
                 best = expected[index[a], index[b]]
@@ -116,7 +116,7 @@ def test_columns_and_descriptions_build_the_same_topology(nodes: int, links: int
     latency = rng.integers(1, 50, len(pairs)).astype(np.float32)
     names = [f"n{i}" for i in range(nodes)]
     kinds = rng.integers(0, 3, nodes).astype(np.uint8)
-    bulk = Topology.of_columns(names, kinds, np.full(nodes, 3, np.int32), tails, tips, latency)
+    bulk = topology_of_columns(names, kinds, np.full(nodes, 3, np.int32), tails, tips, latency)
     single = Topology.of(
         (Node(n, NodeKind(int(k)), 3) for n, k in zip(names, kinds, strict=True)),
         (Link(names[a], names[b], float(w)) for (a, b), w in zip(pairs, latency, strict=True)),
@@ -125,7 +125,7 @@ def test_columns_and_descriptions_build_the_same_topology(nodes: int, links: int
     assert [bulk.node(n) for n in bulk.ids()] == [single.node(n) for n in single.ids()]
     for node in bulk.ids():
         assert sorted(bulk.neighbours(node)) == sorted(single.neighbours(node))
-        np.testing.assert_allclose(bulk.latencies_from(node), single.latencies_from(node))
+        np.testing.assert_allclose(bulk.adjacency.latencies_from(node), single.adjacency.latencies_from(node))
 
 
 def test_a_search_with_a_bandwidth_need_avoids_full_links() -> None:
@@ -135,14 +135,14 @@ def test_a_search_with_a_bandwidth_need_avoids_full_links() -> None:
     )
     a, b, c = (topology.id(n) for n in "abc")
     used = np.zeros(len(topology.arcs.alive))
-    used[topology.arc(a, c)] = 1.0
-    near, around, none = (topology.search(a, c, need, used) for need in (9.0, 9.5, 101.0))
+    used[topology.adjacency.between(a, c)] = 1.0
+    near, around, none = (topology.adjacency.search(a, c, need, used) for need in (9.0, 9.5, 101.0))
     assert near is not None
     assert near.nodes == (a, c)
     assert around is not None
     assert around.nodes == (a, b, c)
     assert none is None
-    given_back = topology.search(a, c, 9.5, used, {topology.arc(a, c) or 0: -1.0})
+    given_back = topology.adjacency.search(a, c, 9.5, used, {topology.adjacency.between(a, c) or 0: -1.0})
     assert given_back is not None
     assert given_back.nodes == (a, c)
 

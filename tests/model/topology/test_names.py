@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from meander.model.errors import InputError, unknown
 from meander.model.ids import NodeId
 from meander.model.topology.elements import Link, Node, NodeKind
-from meander.model.topology.graph import Topology
+from meander.model.topology.graph import topology_of_columns
 from meander.model.topology.names import NodeNames, NumberedNames
 
 GROUPS = st.dictionaries(st.sampled_from(["cloud", "edge", "sensor", "edge-node"]), st.integers(0, 12), max_size=4)
@@ -29,7 +29,7 @@ def test_names_outside_the_groups_are_not_found(name: str) -> None:
 
 
 def test_a_topology_with_computed_names_can_grow() -> None:
-    topology = Topology.of_columns(
+    topology = topology_of_columns(
         NumberedNames(("cloud", 1), ("edge", 2)),
         np.array([2, 1, 1], dtype=np.uint8),
         np.array([9, 4, 4], dtype=np.int32),

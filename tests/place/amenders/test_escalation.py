@@ -143,7 +143,7 @@ class BruteForce:
         if start == goal:
             yield []
             return
-        for arc in self.topology.arcs_from(start):
+        for arc in self.topology.adjacency.leaving(start):
             tip = NodeId(int(self.topology.arcs.tip[arc]))
             if tip not in met and self.width[arc] >= need:
                 for rest in self._paths(tip, goal, need, met | {start}):
@@ -207,7 +207,10 @@ def change(catalog: Catalog, rng: np.random.Generator, running: set[str], names:
         elif kind == 4:
             a, b = (int(n) for n in rng.choice(5, 2, replace=False))
             topology = catalog.topology
-            free = topology.arc(NodeId(a), NodeId(b)) is None and topology.arc(NodeId(b), NodeId(a)) is None
+            free = (
+                topology.adjacency.between(NodeId(a), NodeId(b)) is None
+                and topology.adjacency.between(NodeId(b), NodeId(a)) is None
+            )
             if free and not any(isinstance(e, LinkAdded) for e in events):
                 events.append(LinkAdded(0, _link(rng, f"n{a}", f"n{b}")))
         else:

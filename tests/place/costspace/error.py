@@ -87,7 +87,9 @@ def check(space: CostSpace, topology: Topology, samples: int = 64, seed: int = 0
     rng = np.random.default_rng(seed)
     live = np.flatnonzero(topology.nodes.alive[: topology.nodes.count])
     some = np.sort(rng.choice(live, min(samples, len(live)), replace=False)) if len(live) else live
-    rows = np.array([topology.latencies_from(NodeId(int(n))) for n in some]).reshape(len(some), topology.nodes.count)
+    rows = np.array([topology.adjacency.latencies_from(NodeId(int(n))) for n in some]).reshape(
+        len(some), topology.nodes.count
+    )
     start, goal = np.nonzero(np.isfinite(rows) & (rows > 0) & ~np.isnan(space.coordinates[: rows.shape[1], 0]))
     known = ~np.isnan(space.coordinates[some[start], 0])
     start, goal = start[known], goal[known]

@@ -200,7 +200,7 @@ def test_long_paths_give_the_optimum_without_a_search_per_pair(operators: int, m
     start, end = topology.name(NodeId(2)), topology.name(NodeId(37))
     problem = chain(topology, start, end, (rng.integers(1, 9, operators + 1) / 4).tolist())
     searched: list[tuple[NodeId, NodeId]] = []
-    search = topology.search
+    search = topology.adjacency.search
 
     def counted(a: NodeId, b: NodeId, *more: Any) -> Path | None:
         searched.append((a, b))

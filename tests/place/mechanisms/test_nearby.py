@@ -17,7 +17,7 @@ def test_nodes_with_room_come_by_latency(topology: Topology, start: int, slots: 
     node = NodeId(start % topology.nodes.count)
     room = Room(CapacityLedger(topology))
     found = list(nearby(room, node, Need(slots, 1.0)))
-    row = topology.latencies_from(node)
+    row = topology.adjacency.latencies_from(node)
     alive = topology.nodes.alive[: topology.nodes.count]
     wanted = np.flatnonzero(alive & np.isfinite(row) & (topology.nodes.slots[: topology.nodes.count] >= slots))
     assert sorted(found) == (wanted.tolist() if alive[node] else [])

@@ -254,7 +254,7 @@ def test_queries_that_come_and_go_do_not_disturb_those_that_stay(
         plane.finish()
     assert not plane.host.routing.fragments
     assert not plane.host.store.state.fragments()
-    assert not plane.host.ingest_channels
+    assert not plane.host.feeding.channels
     assert [c for c in plane.host.store.exchange.channels() if c < OUTSIDE] == []
 
 

@@ -16,12 +16,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from meander.coordinator.loop import PlacementLoop
-from meander.coordinator.own_site import ListenOptions, OwnSite
+from meander.coordinator.own_site import OwnSite
 from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.endpoint import ListenOptions
 from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.agent.request_handler import AgentRequestHandler
 from meander.reconfigure.serialised_fragment import take_up
 from meander.reconfigure.state.precopy import AHEAD
@@ -109,7 +111,7 @@ class Machine:
             self.agent.mover.precopies.least_bytes = 0.0
         self.agent.connect(self.contacts.asker, kafka)
         fence = Fence(self.directory / "fence.json")
-        desk = AgentRequestHandler(self.name, self.agent, self.contacts, fence)
+        desk = AgentRequestHandler(self.name, self.agent, self.contacts, Replication(host.store), fence)
         take_up(host)
         self.agent.recover()
         self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0")
@@ -163,7 +165,7 @@ class SpreadPlane(MovingPlane):
             self.loop.driver.agent.mover.precopies.least_bytes = 0.0
         self.home_site = OwnSite(self.roster, "secret", World(STREAMS, SINKS), ListenOptions(broker=self.roster.broker))
         self.home_site.facts = self._facts
-        self.home_site.join(self.loop, self.host)
+        self.home_site.join(self.loop)
 
     def _facts(self) -> dict[str, dict[str, Any]]:
         """What sites tell with their heartbeats."""
@@ -217,7 +219,7 @@ class SpreadPlane(MovingPlane):
         self.reached[stream, node] = max(before, newest)
         self.entered[stream].append(table.append_column(PRODUCER, pa.array([node] * len(table), pa.string())))
         mark = None if self.reached[stream, node] == BEGIN else self.reached[stream, node]
-        channels = host.ingest_channels.get((stream, node), ())
+        channels = host.feeding.channels.get((stream, node), ())
         host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, hidden, mark) for c in channels)))
 
     def step(self, slot: int | None = None, only: str | None = None) -> None:
@@ -230,7 +232,7 @@ class SpreadPlane(MovingPlane):
     def finish(self) -> None:
         """Ends all streams; goes on until nothing is left to do anywhere."""
         for host in self.hosts.values():
-            channels = [c for readers in host.ingest_channels.values() for c in readers]
+            channels = [c for readers in host.feeding.channels.values() for c in readers]
             host.store.commit(Commit(appends=tuple(ChannelAppend.one(c, None, END) for c in channels)))
         self.until(self.is_quiet)
 

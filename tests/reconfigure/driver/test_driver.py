@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -449,12 +450,17 @@ def test_a_site_knows_what_had_stopped_before_it_runs_anything(
     options = SiteOptions("west", tmp_path, "http://127.0.0.1:1", "token", ({"name": "e0"},))
     site = Site(options, spark)
     site.start()
-    site._take_world({"streams": {}, "sinks": {}})
+    assert site.streams is not None
+    site.streams.take({"streams": {}, "sinks": {}})
     assert site.measures().host["problems"] == []
-    site._take_world({"streams": {"cars": to_plain(replace(STREAMS["cars"], nodes=("e0",)))}, "sinks": {}})
+    site.streams.take({"streams": {"cars": to_plain(replace(STREAMS["cars"], nodes=("e0",)))}, "sinks": {}})
     (problem,) = site.measures().host["problems"]
     assert problem == "stream cars is new or has changed; start this site again to take it in"
+    port = int(site.address.rsplit(":", 1)[1])
+    socket.create_connection(("127.0.0.1", port), 10).close()
     site.stop(drain=False)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), 10)
     assert order == ["recover", "start"]
 
 

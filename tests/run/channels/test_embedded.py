@@ -11,8 +11,16 @@ import pytest
 from meander.deploy.markers import Marker, MarkerAction
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
-from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec, Exchange
-from meander.run.store.commit import Commit, CommitConflictError, Passed, RemoveChannel, Rewire, StateAppend
+from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
+from meander.run.store.commit import (
+    Commit,
+    CommitConflictError,
+    Passed,
+    RemoveChannel,
+    Rewire,
+    StateAppend,
+    transfer_writer,
+)
 from meander.run.store.store import Store, StoreOptions
 from tests.run.observe import SCHEMA, channel, observed, records, rows, state_rows
 
@@ -33,17 +41,18 @@ class Clock:
 def store(tmp_path: Path) -> Store:
     opened = Store.open(tmp_path, clock=Clock())
     for number in range(3):
-        opened.exchange.add_channel(channel(number))
+        opened.commit(Commit(add=(channel(number),)))
     return opened
 
 
+def append(store: Store, version: int, batch_id: int, *appends: ChannelAppend) -> bool:
+    return not store.commit(
+        Commit(transfer_writer(F, f"version {version}"), batch_id, versions={F: version}, appends=appends)
+    ).repeated
+
+
 def put(store: Store, batch_id: int, *appends: ChannelAppend) -> bool:
-    return store.exchange.append(F, 1, batch_id, appends)
-
-
-def test_the_embedded_exchange_is_an_exchange(store: Store) -> None:
-    exchange: Exchange = store.exchange
-    assert exchange.pressure() == 0
+    return append(store, 1, batch_id, *appends)
 
 
 def test_every_tuple_watermark_and_marker_takes_one_position(store: Store) -> None:
@@ -126,33 +135,32 @@ def test_the_same_batch_takes_effect_once_and_a_different_one_is_refused(store: 
     before = observed(store)
     assert not put(store, 4, ChannelAppend.one(A, rows(1)))
     assert not put(store, 3, ChannelAppend.one(A, rows(0)))
-    with pytest.raises(CommitConflictError, match=r"batch 4 of fragment 7 version 1 .* different content"):
+    with pytest.raises(CommitConflictError, match=r"batch 4 of fragment 7 transfer version 1 .* different content"):
         put(store, 4, ChannelAppend.one(A, rows(2)))
     assert observed(store) == before
-    assert store.exchange.append(F, 2, 0, [ChannelAppend.one(A, rows(9))])
+    assert append(store, 2, 0, ChannelAppend.one(A, rows(9)))
 
 
 def test_a_version_that_has_been_replaced_cannot_append_any_more(store: Store) -> None:
-    store.exchange.append(F, 2, 0, [ChannelAppend.one(A, rows(1))])
+    append(store, 2, 0, ChannelAppend.one(A, rows(1)))
     with pytest.raises(CommitConflictError, match="runs as version 2"):
-        store.exchange.append(F, 1, 9, [ChannelAppend.one(A, rows(1))])
+        append(store, 1, 9, ChannelAppend.one(A, rows(1)))
 
 
 def test_truncation_lets_go_of_consumed_records_only(store: Store) -> None:
     put(store, 0, ChannelAppend.one(A, rows(1, 2, 3), watermark=7))
-    store.exchange.truncate(A, 2)
-    store.exchange.truncate(A, 1)
+    store.commit(Commit(consumed={A: 2}))
     assert records(store, A) == [(2, "row", 3), (3, "watermark", 7)]
     counters = store.exchange.counters(A)
     assert (counters.appended_tuples, counters.consumed_tuples, counters.pending_tuples) == (3, 2, 1)
     assert store.exchange.watermarks([A]).tolist() == [NO_WATERMARK]
-    store.exchange.truncate(A, 4)
+    store.commit(Commit(consumed={A: 4}))
     assert store.exchange.watermarks([A]).tolist() == [7]
     assert store.exchange.counters(A).pending_bytes == 0
     with pytest.raises(InputError, match="holds positions 4 to 4, not 0 to 4"):
         store.exchange.read(A, 0, 4)
     with pytest.raises(CommitConflictError, match="cannot be consumed to 5"):
-        store.exchange.truncate(A, 5)
+        store.commit(Commit(consumed={A: 5}))
 
 
 def test_a_schema_mismatch_names_every_wrong_column(store: Store) -> None:
@@ -200,21 +208,15 @@ def test_a_channel_with_waiting_tuples_is_not_removed_unless_they_may_be_discard
 
 def test_a_rewired_channel_keeps_its_content(store: Store) -> None:
     put(store, 0, ChannelAppend.one(A, rows(1, 2)))
-    store.exchange.rewire(A, FragmentId(3))
+    store.commit(Commit(rewire=(Rewire(A, FragmentId(3)),)))
     assert store.exchange.spec(A).receiver == 3
     assert store.exchange.end(A) == 2
-
-
-def test_opening_a_channel_twice_has_no_effect_unless_it_differs(store: Store) -> None:
-    store.exchange.add_channel(channel(0))
-    with pytest.raises(InputError, match="exists and is a different one"):
-        store.exchange.add_channel(ChannelSpec(A, pa.schema([("x", pa.int32())])))
 
 
 def test_records_become_readable_after_the_emulated_latency_and_in_order(tmp_path: Path) -> None:
     clock = Clock()
     store = Store.open(tmp_path, clock=clock)
-    store.exchange.add_channel(channel(0, delay_ms=50))
+    store.commit(Commit(add=(channel(0, delay_ms=50),)))
     put(store, 0, ChannelAppend.one(A, rows(1, 2), marker=DRAIN))
     assert store.exchange.end(A) == 0
     assert store.exchange.next_ready_ms() == 1050
@@ -225,7 +227,7 @@ def test_records_become_readable_after_the_emulated_latency_and_in_order(tmp_pat
     clock.now_ms = 1050
     assert store.exchange.end(A) == 3
     assert (store.exchange.counters(A).readable_tuples, store.exchange.counters(A).pending_tuples) == (2, 3)
-    store.exchange.rewire(A, F, delay_ms=0)  # a shorter path: later records must not overtake earlier ones
+    store.commit(Commit(rewire=(Rewire(A, F, 0),)))  # a shorter path: later records must not overtake earlier ones
     put(store, 2, ChannelAppend.one(A, rows(4)))
     assert store.exchange.end(A) == 3
     store.close()
@@ -249,7 +251,7 @@ def test_tuples_passed_through_within_a_step_are_counted_and_not_stored(store: S
 
 def test_memory_stays_within_its_budget_and_older_rows_are_read_back(tmp_path: Path) -> None:
     store = Store.open(tmp_path, StoreOptions(memory_budget_bytes=20_000))
-    store.exchange.add_channel(channel(0))
+    store.commit(Commit(add=(channel(0),)))
     for batch in range(50):
         put(store, batch, ChannelAppend.one(A, rows(*range(batch * 100, batch * 100 + 100))))
     stats = store.stats()
@@ -260,32 +262,32 @@ def test_memory_stays_within_its_budget_and_older_rows_are_read_back(tmp_path: P
 
 def test_pressure_rises_with_what_waits_and_falls_when_it_is_consumed(tmp_path: Path) -> None:
     store = Store.open(tmp_path, StoreOptions(disk_budget_bytes=50_000))
-    store.exchange.add_channel(channel(0))
+    store.commit(Commit(add=(channel(0),)))
     batch = 0
-    while store.exchange.pressure() < 1:
+    while store.pressure() < 1:
         put(store, batch, ChannelAppend.one(A, rows(*range(100))))
         batch += 1
     assert store.stats().channel_bytes >= 50_000
     put(store, batch, ChannelAppend.one(A, rows(1)))  # what is under way is still taken: nothing is dropped
-    store.exchange.truncate(A, store.exchange.end(A))
-    assert store.exchange.pressure() == 0
+    store.commit(Commit(consumed={A: store.exchange.end(A)}))
+    assert store.pressure() == 0
 
 
 def test_state_alone_never_stops_sources_for_good(tmp_path: Path) -> None:
 
     store = Store.open(tmp_path, StoreOptions(disk_budget_bytes=10_000))
-    store.exchange.add_channel(channel(0))
+    store.commit(Commit(add=(channel(0),)))
     store.commit(Commit(state_appends=(StateAppend.sliced(state_rows(*range(5000)), 0, [1], [0], [5000]),)))
     assert store.stats().state_bytes > 10_000
-    assert store.exchange.pressure() == 0
+    assert store.pressure() == 0
     put(store, 0, ChannelAppend.one(A, rows(*range(100))))
-    assert store.exchange.pressure() == 1
+    assert store.pressure() == 1
 
 
 def test_disk_use_is_bounded_by_what_is_live(tmp_path: Path) -> None:
     store = Store.open(tmp_path, StoreOptions(segment_bytes=20_000))
     for number in range(20):
-        store.exchange.add_channel(channel(number))
+        store.commit(Commit(add=(channel(number),)))
     ids = np.arange(20)
     for batch in range(300):  # channel 0 has no receiver; its rows share payloads with those of all others
         heads = {ChannelId(c): 5 * batch for c in range(1, 20)}
@@ -301,7 +303,7 @@ def test_disk_use_is_bounded_by_what_is_live(tmp_path: Path) -> None:
 
 def test_a_channel_keeps_what_was_consumed_until_it_may_forget(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store")
-    store.exchange.add_channel(channel(0))
+    store.commit(Commit(add=(channel(0),)))
     store.commit(Commit(rewire=(Rewire(A, F, keeps=True),)))
     for first in range(0, 40, 10):
         store.commit(Commit(appends=(ChannelAppend.one(A, rows(*range(first, first + 10)), watermark=first),)))
@@ -332,7 +334,7 @@ def test_channels_with_other_names_for_the_same_types_are_read_as_one_table(stor
     """Fragments of one template may have sources whose columns are called differently."""
     other = ChannelId(9)
     renamed = pa.schema([pa.field(f"other_{f.name}", f.type) for f in SCHEMA])
-    store.exchange.add_channel(ChannelSpec(other, renamed))
+    store.commit(Commit(add=(ChannelSpec(other, renamed),)))
     put(store, 0, ChannelAppend.one(A, rows(10, 11)))
     put(store, 1, ChannelAppend.one(other, rows(12).rename_columns(renamed.names)))
     found = store.exchange.read_many([A, other], [0, 0], [2, 1])
@@ -341,6 +343,6 @@ def test_channels_with_other_names_for_the_same_types_are_read_as_one_table(stor
         zip([0, 0, 1], rows(10, 11, 12).column(0).to_pylist(), strict=True)
     )
     strange = ChannelId(10)
-    store.exchange.add_channel(ChannelSpec(strange, pa.schema([("x", pa.string())])))
+    store.commit(Commit(add=(ChannelSpec(strange, pa.schema([("x", pa.string())])),)))
     with pytest.raises(InputError, match="differ in schema"):
         store.exchange.read_many([A, strange], [0, 0], [2, 0])

@@ -187,7 +187,7 @@ def test_results_are_called_back_with_numbers(tmp_path: Path, receiver: Receiver
     clock = Clock()
     store = Store.open(tmp_path / "store", clock=clock)
     schema = pa.schema([("_newest", pa.int64()), ("id", pa.int64())])
-    store.exchange.add_channel(ChannelSpec(ChannelId(1), schema))
+    store.commit(Commit(add=(ChannelSpec(ChannelId(1), schema),)))
     url = f"http://127.0.0.1:{receiver.server.server_address[1]}/results"
     options = {"connector": "http", "url": url, "backoff": "10ms"}
     delivery = Delivery(store, [SinkBinding("q", SinkTarget("s", "cloud", options), ChannelId(1))], clock=clock)

@@ -47,7 +47,7 @@ class Rig:
             assert metrics.streams["s"].paused is None
             if metrics.rows >= rows:
                 return
-            self.store.wait(self.store.commits, 0.1)
+            self.store.wait(self.store.changes, 0.1)
         raise AssertionError(f"only {self.ingest.metrics().rows} rows came")
 
     def crash(self) -> None:
@@ -93,7 +93,7 @@ def test_results_written_by_spark_are_there_once_after_a_crash(tmp_path: Path, s
     options = {"connector": "spark", "format": "parquet", "path": "out/{query}", "compression": "gzip"}
     binding = SinkBinding("q", SinkTarget("s", "cloud", options), ChannelId(1))
     store = Store.open(tmp_path / "store", clock=Clock())
-    store.exchange.add_channel(ChannelSpec(ChannelId(1), schema))
+    store.commit(Commit(add=(ChannelSpec(ChannelId(1), schema),)))
 
     def results(*ids: int) -> None:
         table = pa.table([[0] * len(ids), list(ids), [i * 1000 for i in ids]], schema=schema)

@@ -63,7 +63,8 @@ class Rig:
     def begin(self) -> None:
         self.store = Store.open(self.path / "store", clock=self.clock)
         for one in self.sink_bindings:
-            self.store.exchange.add_channel(ChannelSpec(one.channel, SCHEMA))
+            if one.channel not in self.store.exchange.channels():
+                self.store.commit(Commit(add=(ChannelSpec(one.channel, SCHEMA),)))
         self.delivery = Delivery(
             self.store,
             self.sink_bindings,
@@ -77,7 +78,7 @@ class Rig:
         deadline = time.monotonic() + TIMEOUT_S
         while not done():
             assert time.monotonic() < deadline
-            self.store.wait(self.store.commits, 0.02)
+            self.store.wait(self.store.changes, 0.02)
 
     def crash(self) -> None:
         self.store.close()
@@ -214,7 +215,7 @@ def test_a_file_that_was_removed_pauses_the_outlet(tmp_path: Path) -> None:
 def test_a_failing_sink_is_retried_with_growing_pauses(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.sink_bindings = (binding(channel=1, backoff="100ms"),)
-    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    rig.store.commit(Commit(add=(ChannelSpec(ChannelId(1), SCHEMA),)))
     sink = Flaky(3)
     rig.delivery.add(rig.sink_bindings[0], sink)
     rig.results(4)
@@ -231,7 +232,7 @@ def test_a_failing_sink_is_retried_with_growing_pauses(tmp_path: Path) -> None:
 
 def test_a_sink_that_goes_on_failing_is_paused_while_others_go_on(tmp_path: Path) -> None:
     rig = Rig(tmp_path, binding("fine", channel=2, connector="memory"))
-    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    rig.store.commit(Commit(add=(ChannelSpec(ChannelId(1), SCHEMA),)))
     sink = Flaky(100)
     rig.delivery.add(binding(retries="2", backoff="10ms"), sink)
     for _ in range(20):
@@ -251,7 +252,7 @@ def test_a_sink_that_goes_on_failing_is_paused_while_others_go_on(tmp_path: Path
 
 def test_a_sink_whose_disk_is_full_goes_on_when_there_is_room_however_long_that_takes(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    rig.store.commit(Commit(add=(ChannelSpec(ChannelId(1), SCHEMA),)))
     sink = Flaky(50, OSError(errno.ENOSPC, "No space left on device"))
     rig.delivery.add(binding(retries="0", backoff="10ms"), sink)
     rig.results(4)
@@ -264,7 +265,7 @@ def test_a_sink_whose_disk_is_full_goes_on_when_there_is_room_however_long_that_
 
 def test_a_mistake_in_options_pauses_at_once(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    rig.store.commit(Commit(add=(ChannelSpec(ChannelId(1), SCHEMA),)))
     rig.delivery.add(binding(), Flaky(1, InputError("sink 'alerts': no table 'x'")))
     rig.results(1)
     rig.delivery.tick()
@@ -312,7 +313,7 @@ def test_an_outlet_can_move_to_another_channel(tmp_path: Path) -> None:
     rig = Rig(tmp_path, binding(), binding("other", channel=2, connector="memory"))
     rig.results(2)
     rig.delivery.tick()
-    rig.store.exchange.add_channel(ChannelSpec(ChannelId(3), SCHEMA))
+    rig.store.commit(Commit(add=(ChannelSpec(ChannelId(3), SCHEMA),)))
     rig.delivery.rewire(binding(channel=3))
     rig.results(2, channel=3)
     rig.delivery.tick()
@@ -376,7 +377,7 @@ class Hanging(MemorySink):
 
 def test_a_sink_that_does_not_come_back_holds_nobody_up(tmp_path: Path) -> None:
     rig = Rig(tmp_path, binding("fine", channel=2, connector="memory"), sink_timeout_ms=40, given_up_ms=200)
-    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    rig.store.commit(Commit(add=(ChannelSpec(ChannelId(1), SCHEMA),)))
     sink = Hanging()
     rig.delivery.add(binding(), sink)
     with rig.delivery:
@@ -400,7 +401,7 @@ def test_a_sink_that_does_not_come_back_holds_nobody_up(tmp_path: Path) -> None:
 
 def test_a_sink_that_takes_its_time_for_many_rows_is_not_given_up(tmp_path: Path) -> None:
     rig = Rig(tmp_path, most_rows=100_000, sink_timeout_ms=40, given_up_ms=40)
-    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    rig.store.commit(Commit(add=(ChannelSpec(ChannelId(1), SCHEMA),)))
     sink = Hanging()
     rig.delivery.add(binding(), sink)
     with rig.delivery:
@@ -416,7 +417,7 @@ def test_a_sink_that_takes_its_time_for_many_rows_is_not_given_up(tmp_path: Path
 
 def test_an_outlet_is_removed_while_its_sink_does_not_come_back(tmp_path: Path) -> None:
     rig = Rig(tmp_path, sink_timeout_ms=40)
-    rig.store.exchange.add_channel(ChannelSpec(ChannelId(1), SCHEMA))
+    rig.store.commit(Commit(add=(ChannelSpec(ChannelId(1), SCHEMA),)))
     sink = Hanging()
     rig.delivery.add(binding(), sink)
     with rig.delivery:

@@ -121,13 +121,13 @@ def test_a_host_says_how_its_stages_run(spark: SparkSession, tmp_path: Path) -> 
     plane.store.close()
     host = Host(HostOptions(tmp_path / "host"), spark)
     host.install(plane.installation)
-    before, stages = host.status().stages, host.stages()
+    before, stages = host.status().stages, host.plans.stages()
     host.warm_up()
     after = host.status().stages
     assert before is not None
     assert after is not None
     assert sum(before.stages.values()) == sum(after.stages.values()) == len(stages)
     assert (before.stages["plain"] > 0, after.stages["plain"]) == (True, 0)
-    host.remove(list(host.routing.fragments))
-    assert host.stages() == ()
+    host.routing.remove(list(host.routing.fragments))
+    assert host.plans.stages() == ()
     host.stop()

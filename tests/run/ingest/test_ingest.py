@@ -437,9 +437,9 @@ def test_the_thread_ticks_until_it_is_stopped(tmp_path: Path) -> None:
     rig.clock.forward(1)
     with rig.ingest:
         rig.ingest.start()
-        rig.store.wait(rig.store.commits, 5)
+        rig.store.wait(rig.store.changes, 5)
         rig.clock.forward(5000)
-        seen = rig.store.commits
+        seen = rig.store.changes
         while rig.ingest.metrics().rows < 200:
             seen = rig.store.wait(seen, 1)
     ticks = rig.ingest.metrics().ticks

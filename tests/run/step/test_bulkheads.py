@@ -314,7 +314,7 @@ def test_what_does_not_fit_into_memory_is_read_in_smaller_portions_by_its_own_fr
     runner.error, runner.most_rows = PySparkException(": java.lang.OutOfMemoryError: Java heap space"), 300
     times = np.arange(0, 4_000)
     plane.enter("cars", "s0", rows_of("cars", np.random.default_rng(5), times))
-    plane.host.stepper.most_rows = 2_000
+    plane.host.stepper.reader.most_rows = 2_000
     go_on(plane, 30)
     assert not plane.host.routing.paused
     routing, setbacks = plane.host.routing, plane.host.stepper.setbacks

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from meander.lang import sql
 from meander.lang.topology.reader import TopologyFile
-from meander.local.embedded import plan_queries
+from meander.local.plan import plan_queries
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.model.schema import Schema

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import ChannelAppend
-from meander.run.store.commit import Commit, CommitConflictError, StateAppend, slot_writer
+from meander.run.store.commit import Commit, CommitConflictError, StateAppend, slot_writer, transfer_writer
+from meander.run.store.commit_check import CommitCheck
 from meander.run.store.encoding import Numbers, prepare
 from meander.run.store.journal import DiskFullError, JournalCorruptError, JournalError
 from meander.run.store.records.progress import DeliveryRecord
@@ -34,14 +35,14 @@ A_RECORD = DeliveryRecord("a", 1)
 def opened(directory: Path, **options: int) -> Store:
     store = Store.open(directory, StoreOptions(**options))  # type: ignore[arg-type]
     for number in range(2):
-        store.exchange.add_channel(channel(number))
+        store.commit(Commit(add=(channel(number),)))
     return store
 
 
 def test_versions_are_read_as_journals_had_them_at_first(tmp_path: Path) -> None:
     store = opened(tmp_path)
     views = store.views
-    envelope = views.check(prepare(Commit(slot_writer(0), 1)))
+    envelope = CommitCheck(views, prepare(Commit(slot_writer(0), 1))).envelope()
     views.apply(9, envelope, {"versions": [[1, 3], [2, 5]]}, Numbers(np.empty(0, np.int64)), ())
     assert [store.version(FragmentId(f)) for f in (1, 2)] == [3, 5]
     store.close()
@@ -49,7 +50,7 @@ def test_versions_are_read_as_journals_had_them_at_first(tmp_path: Path) -> None
 
 def test_a_step_changes_positions_outputs_state_and_facts_together(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    store.exchange.append(F, 1, 0, [ChannelAppend.one(A, rows(1, 2, 3))])
+    store.commit(Commit(transfer_writer(F, "1"), 0, versions={F: 1}, appends=(ChannelAppend.one(A, rows(1, 2, 3)),)))
     outcome = store.commit(
         Commit(
             slot_writer(0),
@@ -163,7 +164,7 @@ def test_views_after_a_restart_equal_views_before(
 def test_a_full_disk_loses_nothing_and_the_same_commit_succeeds_later(tmp_path: Path) -> None:
     files = FaultyFiles()
     store = Store.open(tmp_path, files=files)
-    store.exchange.add_channel(channel(0))
+    store.commit(Commit(add=(channel(0),)))
     commit = Commit(slot_writer(0), 0, appends=(ChannelAppend.one(A, rows(*range(100))),))
     files.room_bytes = 500
     with pytest.raises(DiskFullError, match="Nothing was lost; free some space"):
@@ -178,7 +179,7 @@ def test_a_full_disk_loses_nothing_and_the_same_commit_succeeds_later(tmp_path: 
 def test_a_disk_too_full_for_a_snapshot_still_takes_commits(tmp_path: Path) -> None:
     files = FaultyFiles()
     store = Store.open(tmp_path, StoreOptions(segment_bytes=3000), files=files)
-    store.exchange.add_channel(channel(0))
+    store.commit(Commit(add=(channel(0),)))
     for batch in range(9):
         files.failing = {"create": errno.ENOSPC} if batch < 5 else {}
         store.commit(Commit(slot_writer(0), batch, appends=(ChannelAppend.one(A, rows(*range(50))),)))
@@ -240,7 +241,7 @@ def test_schemas_that_a_snapshot_leaves_out_are_known_again_when_they_come_back(
 
 def test_waiting_ends_with_the_next_commit(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    seen = store.commits
+    seen = store.changes
     assert store.wait(seen, 0) == seen
     thread = threading.Thread(target=lambda: store.commit(Commit(records=(A_RECORD,))))
     thread.start()

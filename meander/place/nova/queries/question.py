@@ -65,6 +65,27 @@ def _values(side: Side, key: str, streams: Mapping[str, Stream]) -> list[str] | 
 
 def problem_of_query(catalog: Catalog, shape: JoinShape, pairs: Pairs) -> JoinProblem:
     """Nova's question: nodes are the topology's, capacities what others leave of them."""
+    producers = [(side, node) for side, each in enumerate((shape.left, shape.right)) for node in each.nodes]
+    return problem_of_sources(catalog, shape, producers, numbered(shape, pairs))
+
+
+def numbered(shape: JoinShape, pairs: Pairs) -> list[tuple[int, int]]:
+    """Pairs of sources that are numbered through, the left side's first."""
+    return [(left, right + len(shape.left.nodes)) for left, right in pairs]
+
+
+def problem_of_sources(
+    catalog: Catalog,
+    shape: JoinShape,
+    producers: Sequence[tuple[int, str]],
+    ends: Pairs,
+    *,
+    fits: bool = False,
+) -> JoinProblem:
+    """The same for sources by side and node, and pairs of their numbers. With `fits`, the sink can take everything.
+
+    A source whose node is away is where its results are wanted, until it has a place of its own again.
+    """
     if catalog.space is None:
         follow(catalog, ())
     assert catalog.space is not None
@@ -72,17 +93,21 @@ def problem_of_query(catalog: Catalog, shape: JoinShape, pairs: Pairs) -> JoinPr
     count = topology.nodes.count
     points = catalog.space.coordinates[:count].copy()
     points[~topology.nodes.alive[:count]] = np.nan
+    heights = catalog.space.heights[:count].copy()
     free = topology.nodes.capacity_tps[:count].astype(np.float64) - catalog.ledger.load_tps[:count]
-    sides = (shape.left, shape.right)
-    nodes = [topology.known_id(n) for side in sides for n in side.nodes]
-    rates = [catalog.source_rate_tps(side.source.stream, n) for side in sides for n in side.nodes]
-    ends = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+    streams = (shape.left.source.stream, shape.right.source.stream)
+    nodes = np.array([topology.known_id(node) for _, node in producers], dtype=np.int32)
+    rates = [catalog.source_rate_tps(streams[side], node) for side, node in producers]
     sink = topology.known_id(shape.sink_node)
+    if np.isnan(points[sink]).any():
+        points[sink], heights[sink], free[sink] = np.nanmean(points, axis=0), 0.0, 0.0
+    away = nodes[np.isnan(points[nodes]).any(axis=1)]
+    points[away], heights[away], free[away] = points[sink], heights[sink], 0.0
+    free[sink] = np.inf if fits else free[sink]
+    pairs = np.array(ends, dtype=np.int32).reshape(-1, 2)
     return JoinProblem(
-        points, catalog.space.heights[:count].copy(), np.maximum(free, 0.0), np.array(nodes, dtype=np.int32),
-        np.array(rates), ends[:, 0].copy(), ends[:, 1] + np.int32(len(shape.left.nodes)),
-        np.full(len(ends), sink, dtype=np.int32),
-        names=tuple(topology.name(NodeId(n)) for n in range(count)),
+        points, heights, np.maximum(free, 0.0), nodes, np.array(rates), pairs[:, 0].copy(), pairs[:, 1].copy(),
+        np.full(len(pairs), sink, dtype=np.int32), names=tuple(topology.name(NodeId(n)) for n in range(count)),
     )  # fmt: skip
 
 

@@ -18,8 +18,9 @@ tuple is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from meander.model.errors import InputError
 from meander.model.expressions.functions import call
@@ -73,9 +74,15 @@ Key = tuple[Operator, tuple[OperatorId, ...], NodeId]
 class Wiring:
     """One query's operators. It edits the plan and writes down operators to be placed; the engine does the rest."""
 
-    def __init__(self, catalog: Catalog, log: ChangeLog, shape: JoinShape) -> None:
+    def __init__(
+        self, catalog: Catalog, log: ChangeLog, shape: JoinShape, shared: dict[Signature, OperatorId] | None = None
+    ) -> None:
+        """`shared` are sources that other queries may read as well; by default all of the catalog's."""
         self.catalog, self.log, self.shape = catalog, log, shape
+        self.shared = catalog.running if shared is None else shared
         self.sink_node = catalog.topology.known_id(shape.sink_node)
+        self.producers = [(side, node) for side, each in enumerate((shape.left, shape.right)) for node in each.nodes]
+        """The side and the node of each source, by its number: the left side's first, then those that came later."""
         self.parts: list[Running] = []
         self._made: dict[Key, OperatorId] = {}
         self._known: dict[Key, OperatorId] = {}
@@ -87,11 +94,19 @@ class Wiring:
         """Operators of the query's plan behind the merge, and their counterparts here."""
         self._flag = fresh(("marked",), (*shape.left.schema.names, *shape.right.schema.names))[0]
         self._fresh: list[OperatorId] = []
+        self.visited: dict[OperatorId, None] = {}
+        """The operators of the present cut, in the order in which building it comes across them."""
+        self._given: list[OperatorId] = []
+        """The numbers of operators that are made again as they were, the next one last."""
+
+    def side(self, number: int) -> Side:
+        """The side that a source is on."""
+        return self.shape.right if number else self.shape.left
 
     @property
     def sources(self) -> list[tuple[str, str]]:
-        """Stream and node of each source, the left side's first."""
-        return [(s.source.stream, n) for s in (self.shape.left, self.shape.right) for n in s.nodes]
+        """Stream and node of each source."""
+        return [(self.side(side).source.stream, node) for side, node in self.producers]
 
     @property
     def active(self) -> list[JoinPart]:
@@ -112,6 +127,17 @@ class Wiring:
         self._write(f"query {query.id} added")
         sinks = tuple(self._rest[s] for s in query.plan.sinks)
         self.catalog.plan.add_query(RunningQuery(query, sinks))
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Adds the query to the plan as it was recorded. Where its operators run is known to the caller."""
+        self.producers = [(int(side), str(node)) for side, node in record["producers"]]
+        for a, b, c, d, e, f, node, retired in record["parts"]:
+            self.parts.append(Running(JoinPart(a, b, (c, d), (e, f), NodeId(node)), retired=bool(retired)))
+        self._given = [OperatorId(o) for o in reversed(record["operators"])]
+        self._build()
+        self._know()
+        sinks = tuple(self._rest[s] for s in self.shape.query.plan.sinks)
+        self.catalog.plan.add_query(RunningQuery(self.shape.query, sinks))
 
     def change(self, parts: Iterable[JoinPart], cause: str, spent: Sequence[Running] = ()) -> bool:
         """Cuts it like this from now on; says whether anything changes. `spent` parts end if they have retired."""
@@ -145,16 +171,21 @@ class Wiring:
         """Changes the plan to match the parts, and writes down operators to be placed or removed."""
         before, self._known, self._made, self._fresh = self._own, self._made, {}, []
         moved = self._build()
-        assert self._merge is not None
-        joins = [r.operator for r in self.parts if r.operator is not None]
-        self._own = dict.fromkeys([*self._made.values(), *joins, self._merge])
-        self.catalog.plan.bundles[self.shape.query.id] = dict.fromkeys([*self._own, *self._rest.values()])
+        self._know()
         gone = [o for o in before if o not in self._own]
         self._remove(gone)
         self.log.write([*self._fresh, *moved, *gone], (), cause)
 
+    def _know(self) -> None:
+        """Takes note of all operators of the present cut."""
+        assert self._merge is not None
+        joins = [r.operator for r in self.parts if r.operator is not None]
+        self._own = dict.fromkeys([*self._made.values(), *joins, self._merge])
+        self.catalog.plan.bundles[self.shape.query.id] = dict.fromkeys([*self._own, *self._rest.values()])
+
     def _build(self) -> list[OperatorId]:
         """Adds missing operators, connects those that stay; returns those that have to move."""
+        self.visited = {}
         moved: list[OperatorId] = []
         ends = self._ends_of_sources({p.part.source(side) for p in self.parts for side in (LEFT, RIGHT)})
         needed: dict[tuple[int, int, NodeId], list[Slots]] = {}
@@ -185,9 +216,9 @@ class Wiring:
     def _ends_of_sources(self, wanted: set[int]) -> dict[int, OperatorId]:
         """For each source what its tuples are after the query's filters and projections, beside the source."""
         found: dict[int, OperatorId] = {}
-        sides = [(side, name) for side in (self.shape.left, self.shape.right) for name in side.nodes]
-        for number, (side, name) in enumerate(sides):
+        for number, (place, name) in enumerate(self.producers):
             if number in wanted:
+                side = self.side(place)
                 top = self._source(side, name)
                 for spec in side.chain:
                     top = self._operator(spec, (top,), self.catalog.topology.known_id(name))
@@ -198,12 +229,14 @@ class Wiring:
         """The source's operator, which other queries may read as well."""
         spec = replace(side.source, node=node)
         signature = signature_of(spec, (), ())
-        running = self.catalog.running.get(signature)
-        if running is None:
+        running = self.shared.get(signature)
+        if running is None or running not in self.catalog.plan.operators:
             running = self._add(spec, (), self.catalog.topology.known_id(node), signature)
-            self.catalog.running[signature] = running
+            self.shared[signature] = running
         elif self.catalog.plan[running].state is OperatorState.TO_BE_REMOVED:
-            self.catalog.plan[running].become(OperatorState.PLACED)
+            there = running in self.catalog.placement.nodes
+            self.catalog.plan[running].become(OperatorState.PLACED if there else OperatorState.TO_BE_PLACED)
+        self._visit(running)
         return running
 
     def _kept(self, below: OperatorId, ranges: tuple[Slots, ...], given: tuple[Slots, ...], node: NodeId) -> OperatorId:
@@ -233,6 +266,7 @@ class Wiring:
         if running.operator is None:
             running.operator = self._add(self._marked_join(), inputs, node)
             return []
+        self._visit(running.operator)
         self._connect(running.operator, inputs)
         record = plan[running.operator]
         if record.pin == node:
@@ -273,6 +307,7 @@ class Wiring:
         for own in self.shape.rest:
             inputs = tuple(self._merge if i == self.shape.end else self._rest[i] for i in plan.inputs[own])
             if own in self._rest:
+                self._visit(self._rest[own])
                 self._connect(self._rest[own], inputs)
             else:
                 self._rest[own] = self._add(plan.operators[own], inputs, self.sink_node)
@@ -284,19 +319,27 @@ class Wiring:
         if found is None:
             found = self._add(spec, inputs, node)
         self._made[key] = found
+        self._visit(found)
         return found
+
+    def _visit(self, operator: OperatorId) -> None:
+        if operator not in self.visited:
+            self.visited[operator] = None
+            if self._given:
+                assert self._given.pop() == operator, f"operator {operator} is not where it was"
 
     def _add(
         self, spec: Operator, inputs: tuple[OperatorId, ...], node: NodeId, signature: Signature | None = None
     ) -> OperatorId:
         plan = self.catalog.plan
         schema = output_schema(spec, tuple(plan[i].schema for i in inputs))
-        number = plan.fresh_id()
+        number = self._given[-1] if self._given else plan.fresh_id()
         record = PlanOperator(number, spec, schema, signature or Signature(f"part {number}"), inputs, pin=node, slots=0)
         record.row_bytes = row_bytes(schema)
         estimate(self.catalog, record)
         plan.add_operator(record)
         self._fresh.append(number)
+        self._visit(number)
         return number
 
     def _connect(self, operator: OperatorId, inputs: tuple[OperatorId, ...]) -> None:
@@ -322,6 +365,15 @@ class Wiring:
             for upstream in dict.fromkeys(record.inputs):
                 plan[upstream].users -= 1
             assert not set(record.readers) - gone, f"operator {operator} is still read"
+
+
+def record_of(wiring: Wiring) -> dict[str, Any]:
+    """The present cut as JSON values: enough to make the same operators again, with the same numbers."""
+    parts = [
+        [p.left, p.right, *p.left_slots, *p.right_slots, int(p.node), r.retired] for r in wiring.parts for p in [r.part]
+    ]
+    operators = [int(o) for o in wiring.visited]
+    return {"producers": [list(p) for p in wiring.producers], "parts": parts, "operators": operators}
 
 
 def joined_up(parts: Iterable[JoinPart]) -> list[JoinPart]:

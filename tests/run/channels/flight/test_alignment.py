@@ -28,7 +28,7 @@ class Pair:
         self.directory = directory
         self.sender, self.reader = place(directory, "sender"), place(directory, "reader")
         for each in (self.sender, self.reader):
-            each.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
+            each.store.commit(Commit(add=(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)),)))
         self.reader.store.commit(Commit(records=(CopyRecord(LOG, ROUTE),)))
         self._meet()
 

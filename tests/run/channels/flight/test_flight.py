@@ -56,7 +56,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def sender(tmp_path: Path) -> Iterator[Place]:
     found = place(tmp_path, "sender")
     for channel in (LOG, OTHER):
-        found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
+        found.store.commit(Commit(add=(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)),)))
         found.readers[channel] = {"reader"}
     yield found
     found.close()
@@ -66,7 +66,7 @@ def sender(tmp_path: Path) -> Iterator[Place]:
 def reader(tmp_path: Path, sender: Place) -> Iterator[Place]:
     found = place(tmp_path, "reader").knows(sender)
     for channel in (LOG, OTHER):
-        found.store.exchange.add_channel(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)))
+        found.store.commit(Commit(add=(ChannelSpec(channel, SCHEMA, FragmentId(1), FragmentId(2)),)))
         found.store.commit(Commit(records=(CopyRecord(channel, ("sender",)),)))
     yield found
     found.close()
@@ -412,7 +412,7 @@ def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) 
     table = pa.table({"t": [0, None], "a": [[1.0, None], None], "b": [b"\0", b""]}, schema=schema)
     channel = ChannelId(9)
     for each in (sender, reader):
-        each.store.exchange.add_channel(ChannelSpec(channel, schema))
+        each.store.commit(Commit(add=(ChannelSpec(channel, schema),)))
     sender.readers[channel] = {"reader"}
     sender.store.commit(Commit(appends=(ChannelAppend.one(channel, table),)))
     Pulling(reader.store, reader.asker).pull(("sender",), [channel])

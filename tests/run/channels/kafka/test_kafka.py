@@ -66,7 +66,7 @@ class Ends:
     def __init__(self, directory: Path, spark: SparkSession, address: str) -> None:
         self.directory, self.spark, self.address = directory, spark, address
         self.sender = self._place("sender")
-        self.sender.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
+        self.sender.store.commit(Commit(add=(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)),)))
         self.reader = self._place("reader")
         self.begin_sending()
         self.read_at(self.reader, 0)
@@ -93,7 +93,7 @@ class Ends:
         self.sender.store.commit(Commit(records=(ReaderRecord(LOG, reader.name),)))
         reader.knows(self.sender)
         if LOG not in reader.store.exchange.channels():
-            reader.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
+            reader.store.commit(Commit(add=(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)),)))
             reader.store.commit(Commit(records=(CopyRecord(LOG, ("sender",)),)))
         self.begin_reading(reader)
 
@@ -245,7 +245,7 @@ def test_a_reader_that_moves_begins_at_its_position(ends: Ends) -> None:
     ends.reader.store.commit(Commit(consumed={LOG: 4}))
     ends.ask()
     other = ends._place("other")
-    other.store.exchange.add_channel(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)))
+    other.store.commit(Commit(add=(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)),)))
     other.store.commit(Commit(passed=starts({LOG: (6, 0)}), records=(CopyRecord(LOG, ("sender",)),)))
     ends.read_at(other, 6)
     ends.send(10, 3)

@@ -21,7 +21,8 @@ from meander.run.store.store import Store, StoreOptions
 from tests.run.observe import channel, rows, state_rows
 
 store = Store.open(sys.argv[1], StoreOptions(segment_bytes=60_000, memory_budget_bytes=10_000))
-store.exchange.add_channel(channel(0))
+if not store.exchange.channels():
+    store.commit(Commit(add=(channel(0),)))
 batch = store.last_batch(slot_writer(0))
 batch = -1 if batch is None else batch
 while True:

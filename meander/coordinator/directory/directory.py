@@ -14,56 +14,23 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meander.adapt.steering import SETTINGS as ADAPTATION
-from meander.adapt.steering import AdaptationPolicy
-from meander.coordinator.security.tokens import Tokens
 from meander.model.errors import InputError, unknown
-from meander.place.amenders.count import check_amenders
 from meander.run.process import is_running
 
 DEFAULT = Path(".meander")
-SETTINGS = """\
-# Settings of this coordinator. Flags of `meander up` win over them. What is left out has the value shown.
-
-# host = "127.0.0.1"      # the address to listen on; beyond this machine, only with a certificate or a proxy with TLS
-# port = 8420
-# mechanism = "by_demands"  # what places queries at first: by_demands, or one of `meander place --help`
-# protocol = "isqd"       # how changes are deployed
-# amenders = 1            # threads that place at the same time; left out: one per core, where the mechanism can use it
-# adapt = true            # switch a query's mechanism when its demands are not met
-# slots = 1               # streaming queries that share the work
-# rebinding = "steady"    # how fragments change slots when there are several: static, single_queue, greedy, steady, off
-# emulate_latency = false # delay tuples by the latency of their path
-# validate = false        # compare what runs with the catalog after every change; costs little, finds faults of Meander
-
-# For sites on other machines:
-# certificate = "..."     # files for TLS, as `meander certificates` makes them
-# key = "..."
-# ca = "..."              # the authority that signed the certificates of the sites
-# rpc_listen = "127.0.0.1:0"  # where sites pull channels from, and the address under which they reach it
-# rpc_address = "..."
-# broker = "hub:9092"     # a Kafka broker, for channels to sites that use the same one
-# broker_settings = "..." # a file with more settings of Kafka's clients, as name=value
-# session_timeout = "5s"  # a site that is not heard of for so long is away
-
-# How mechanisms are switched, for all queries; `meander adapt show` says what applies, `meander adapt set` changes it
-# while queries run, and docs/concepts/adaptation.md says what each means. [adaptation.queries.NAME] is for one query.
-# [adaptation]
-"""
-SETTINGS += "".join(f"# {s.name} = {json.dumps(s.default)}  # {s.about}\n" for s in ADAPTATION)
 KNOWN: dict[str, type] = {
     "host": str,
     "port": int,
     "mechanism": str,
     "protocol": str,
+    "state": str,
     "amenders": int,
     "adapt": bool,
     "slots": int,
@@ -77,6 +44,7 @@ KNOWN: dict[str, type] = {
     "rpc_address": str,
     "broker": str,
     "broker_settings": str,
+    "prediction": dict,
     "session_timeout": str,
     "adaptation": dict,
 }
@@ -126,28 +94,8 @@ class CoordinatorDirectory:
             raise InputError("no coordinator has its directory here; make one with `meander init`", str(self.directory))
 
 
-def create(directory: Path, topology: Path) -> CoordinatorDirectory:
-    """A directory for a coordinator that runs on this topology. Nothing is made when the topology is not good."""
-    home = CoordinatorDirectory(directory)
-    if home.exists:
-        raise InputError("a coordinator has its directory here already; choose another, or remove it", str(directory))
-    from meander.lang.topology.reader import load  # clients know the directory without reading topologies
-
-    load(topology)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        home.results.mkdir(exist_ok=True)
-        shutil.copyfile(topology, home.topology)
-        if not home.settings.exists():
-            home.settings.write_text(SETTINGS, encoding="utf-8")
-        Tokens.fresh().save(home.tokens)  # last: with it, the directory is complete
-    except OSError as error:
-        raise InputError(f"the directory cannot be made: {error.strerror}", str(directory)) from None
-    return home
-
-
-def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
-    """Reads and checks `meander.toml`."""
+def written_settings(home: CoordinatorDirectory) -> dict[str, Any]:
+    """The settings in `meander.toml`, with names and types checked; whether values make sense is left to others."""
     try:
         found = tomllib.loads(home.settings.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -158,21 +106,9 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
         if key not in KNOWN:
             raise unknown("setting", key, KNOWN).at(str(home.settings))
         if type(value) is not KNOWN[key]:
-            raise InputError(f"{key} must be a {KNOWN[key].__name__}, not {value!r}", str(home.settings))
-    try:
-        check_amenders(found.get("amenders"))
-        check_adaptation(found.get("adaptation", {}))
-    except InputError as error:
-        raise error.at(str(home.settings)) from None
+            kind = "table" if KNOWN[key] is dict else KNOWN[key].__name__
+            raise InputError(f"{key} must be a {kind}, not {value!r}", str(home.settings))
     return found
-
-
-def check_adaptation(section: Mapping[str, Any]) -> None:
-    """Raises for a setting of the adaptation loop that is not known, or a value that is not allowed."""
-    of_queries = section.get("queries", {})
-    if not isinstance(of_queries, dict) or not all(isinstance(each, dict) for each in of_queries.values()):
-        raise InputError("settings of one query have a section of their own, such as [adaptation.queries.slow]")
-    AdaptationPolicy(file={k: v for k, v in section.items() if k != "queries"}, of_queries=of_queries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from meander.coordinator.directory import (
-    CoordinatorDirectory,
-    announce,
-    announced,
-    create,
-    held,
-    read_settings,
-    withdraw,
-)
+from meander.coordinator.directory.creation import create
+from meander.coordinator.directory.directory import CoordinatorDirectory, announce, announced, held, withdraw
+from meander.coordinator.directory.settings import read_settings
 from meander.coordinator.security.tokens import Role, Tokens
 from meander.model.errors import InputError
 from tests.coordinator.world import write_world

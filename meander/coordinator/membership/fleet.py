@@ -1,0 +1,67 @@
+"""The fleet as the driver of changes sees it: which site has which nodes, and how each of them is reached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from meander.coordinator.membership.members import Membership
+from meander.membership.protocol import Epoch
+from meander.model.locks import lock
+
+FRESH_S = 5.0
+"""The time for which entries of the membership store are used again, unless a site comes or goes."""
+
+
+class MemberFleet:
+    """Implements `Fleet` with the members of a coordinator."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._lock = lock("fleet addresses")
+        self._until = 0.0
+        self._addresses: dict[str, str] = {}
+        self._stand_ins: dict[str, str] = {}
+        self._brokers: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
+
+    @property
+    def epoch(self) -> Epoch:
+        return self._membership.leadership.epoch
+
+    def owner(self, node: str) -> str | None:
+        return self._membership.roster.owner(node)
+
+    def addresses(self) -> Mapping[str, str]:
+        self._refresh()
+        return self._addresses
+
+    def brokers(self) -> Mapping[str, str]:
+        self._refresh()
+        return self._brokers
+
+    def key(self, site: str) -> str | None:
+        self._refresh()
+        return self._keys.get(site)
+
+    def put(self, site: str, address: str | None) -> None:
+        """A replica stands in for a site at an address, or no longer does."""
+        with self._lock:
+            found = {name: at for name, at in self._stand_ins.items() if name != site}
+            self._stand_ins = found if address is None else {**found, site: address}
+        self.changed()
+
+    def changed(self) -> None:
+        """Drops the cached entries: a site came or went."""
+        self._until = 0.0
+
+    def _refresh(self) -> None:
+        with self._lock:
+            if time.monotonic() < self._until:
+                return
+            store = self._membership.store
+            self._keys = store.keys()
+            rows = [row for row in store.sites() if row.name in self._keys]
+            self._addresses = {row.name: row.address for row in rows if row.address} | self._stand_ins
+            self._brokers = {row.name: row.broker for row in rows if row.broker}
+            self._until = time.monotonic() + FRESH_S

@@ -1,0 +1,50 @@
+"""The pace of ingest: it rests until what it took in last has been read, and then for as long again.
+
+So the first tuple after a pause goes through at once, and batches form by themselves under load: whatever arrives while
+a step is at work is one batch for the next. A stream whose reader is away holds up the others for one interval at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from meander.model.errors import InputError
+from meander.model.ids import ChannelId
+from meander.run.channels.base import ChannelAppend
+from meander.run.store.store import Store
+
+LONGEST_REST_S = 0.01
+"""The longest rest once everything has been read."""
+
+
+class Pace:
+    """The rests between the ticks of one thread."""
+
+    def __init__(self, store: Store, stopping: threading.Event, longest_s: float) -> None:
+        """`longest_s` is the time for which it waits for readers."""
+        self._store, self._stopping, self._longest_s = store, stopping, longest_s
+        self._watched: list[tuple[ChannelId, int]] = []
+        """One channel of each append, with the position up to which it will have been read."""
+
+    def took_in(self, appends: Iterable[ChannelAppend]) -> None:
+        """Takes note of what was committed just now."""
+        channels = [ChannelId(int(a.channels[-1])) for a in appends if a.table is not None]
+        self._watched = [(c, self._store.exchange.tail(c)) for c in channels]
+
+    def rest(self, began: float) -> None:
+        """Rests after a tick that began at a time of the monotonic clock and took something in."""
+        deadline = began + self._longest_s
+        while not self._stopping.is_set() and (left := deadline - time.monotonic()) > 0:
+            seen = self._store.changes
+            if self._is_read(self._watched):
+                break
+            self._store.wait(seen, left)
+        self._stopping.wait(min(LONGEST_REST_S, time.monotonic() - began))
+
+    def _is_read(self, watched: Sequence[tuple[ChannelId, int]]) -> bool:
+        try:
+            return all(self._store.exchange.start(channel) >= tail for channel, tail in watched)
+        except InputError:  # a channel ended meanwhile
+            return True

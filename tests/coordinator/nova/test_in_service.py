@@ -1,0 +1,129 @@
+"""Nova as a mechanism of the service: asked for or usual, responsible while the query runs, and after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meander.coordinator.change_reader import ChangeReader
+from meander.coordinator.service.dry_run import try_changes
+from meander.model.errors import InputError
+from meander.model.events import CapacityChanged, NodeRemoved, QueryAdded, QueryRemoved, RateChanged
+from meander.model.ids import QueryId
+from tests.coordinator.loop.ground import Ground, query, text
+from tests.coordinator.loop.schedules import leftovers
+from tests.coordinator.loop.world import ServiceWorld, Setting
+
+PAIRS = QueryId("pairs0")
+NARROW = [CapacityChanged(0, name, capacity_tps=12.0) for name in ("cloud", "hub", "f0", "f1", "f2", "s0", "s1", "s2")]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[ServiceWorld]:
+    found = ServiceWorld(tmp_path, Ground.roomy(), Setting())
+    yield found
+    found.close()
+
+
+def added(world: ServiceWorld, body: str = "pairs", mechanism: str = "nova", into: str = "one") -> QueryAdded:
+    found = query(f"{body}0", body, into)
+    world.texts[found.id] = text(body, into)
+    return QueryAdded(0, found, mechanism)
+
+
+def run(world: ServiceWorld, rng: np.random.Generator, moments: int = 4) -> None:
+    for _ in range(moments):
+        world.feed(rng)
+        world.step()
+        world.poll()
+
+
+def nodes_of(world: ServiceWorld) -> set[str]:
+    return {world.catalog.topology.name(p.node) for p in world.engine.parted.by_name[PAIRS].wiring.active}
+
+
+def shown(world: ServiceWorld, name: str = "pairs0") -> dict[str, Any]:
+    return world.core.publisher.query(name)
+
+
+def test_a_join_is_cut_where_nodes_take_in_little_and_goes_on_whole_through_changes_and_crashes(
+    world: ServiceWorld,
+) -> None:
+    rng = np.random.default_rng(3)
+    world.apply(*NARROW)
+    event = added(world)
+    world.apply(added(world, "wet", ""), event)
+    assert world.settle()
+    assert shown(world)["mechanism"] == "nova"
+    assert len(nodes_of(world)) > 1, "no node takes in all of it"
+    run(world, rng)
+    world.apply(RateChanged(0, "cars", 4.0, "s0"))
+    run(world, rng)
+    before = nodes_of(world)
+    world.crash()
+    assert nodes_of(world) == before, "nothing is decided anew"
+    gone = sorted(before - {"cloud", "f0", "f1", "f2", "s0", "s1", "s2"} or {"cloud"})[0]
+    world.apply(CapacityChanged(0, gone, capacity_tps=0.0))
+    assert gone not in nodes_of(world)
+    run(world, rng)
+    world.crash()
+    run(world, rng)
+    world.end_streams()
+    assert world.settle()
+    assert world.validate() == []
+    wanted = world.tuples.expected(event.query)["one"]
+    assert sorted(world.results()["pairs0", "one"]) == sorted(wanted)
+    assert len(wanted) > 10
+    world.apply(QueryRemoved(0, PAIRS))
+    world.apply(QueryRemoved(0, QueryId("wet0")))
+    world.crash()
+    assert world.settle()
+    assert leftovers(world) == []
+
+
+def test_a_dry_run_says_where_parts_would_go_and_changes_nothing(world: ServiceWorld) -> None:
+    world.apply(*(replace(event, capacity_tps=25.0) for event in NARROW))
+    world.apply(added(world))
+    assert world.settle()
+    before, numbers = nodes_of(world), world.catalog.plan.next_operator
+    hit = sorted(before)[0]
+    reader = ChangeReader(world.world.streams, world.world.sinks)
+    told = try_changes(world.core, reader.read([CapacityChanged(0, hit, capacity_tps=0.0)]))
+    assert told["moves"]
+    assert all("capacity changed" in m["cause"] for m in told["moves"])
+    assert (nodes_of(world), world.catalog.plan.next_operator) == (before, numbers)
+    world.apply(CapacityChanged(0, hit, capacity_tps=0.0))
+    assert hit not in nodes_of(world)
+    assert world.settle()
+
+
+def test_what_it_cannot_place_is_refused_where_it_was_asked_for(world: ServiceWorld) -> None:
+    with pytest.raises(InputError, match="0 joins; Nova runs queries with exactly one, so use another mechanism"):
+        world.apply(added(world, "wet"))
+    world.apply(*(replace(event, capacity_tps=1.0) for event in NARROW))
+    with pytest.raises(InputError, match="add capacity"):
+        world.apply(added(world))
+    assert not world.catalog.plan.queries
+
+
+def test_where_it_is_the_usual_mechanism_other_queries_begin_with_another_for_a_reason(tmp_path: Path) -> None:
+    world = ServiceWorld(tmp_path, Ground.roomy(), Setting(mechanism="nova"))
+    try:
+        world.apply(added(world, "wet", ""))
+        world.apply(added(world, "pairs", ""))
+        assert world.settle()
+        assert shown(world)["mechanism"] == "nova"
+        assert shown(world, "wet0")["mechanism"] == "bottom_up"
+        assert "Nova cannot place it" in shown(world, "wet0")["chosen"]
+        world.crash()
+        assert [shown(world, name)["mechanism"] for name in ("pairs0", "wet0")] == ["nova", "bottom_up"]
+        world.apply(NodeRemoved(0, "f2"))
+        world.settle()
+        assert world.validate() == []
+    finally:
+        world.close()
