@@ -148,6 +148,7 @@ def assemble(
     adaptation.transitions.predictor.state_bytes = lambda fragment: (
         publisher.measured.state_bytes.get(fragment, 0) if publisher.measured is not None else 0
     )
+    adaptation.meter.exchanged.queries_of = read_model.queries_of
     adaptation.meter.held = publisher.held
     adaptation.meter.waits_for = lambda query: publisher.waits_for(query, 1)
     adaptation.meter.still_ms = lambda query: publisher.still.get(query, (0, None))[0]
