@@ -64,6 +64,8 @@ class HostOptions:
     """The policy by which fragments change slots by themselves; None when they do not."""
     idle_timeout_ms: int | None = None
     """The time for which event time waits for an input that is cut off; None for as long as that takes."""
+    label: str = ""
+    """Tells a host apart from others in the same process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class Host:
             lambda: self.spark,
             options.linger_ms,
             self.plans.evict_unused,
+            options.label,
         )
         self.slots = self.pool.all
         self.rebinder: Rebinder | None = None
