@@ -25,7 +25,7 @@ from meander.membership.http_client import CoordinatorClient, RequestRefusedErro
 from meander.membership.protocol import Description, SiteMeasures
 from meander.model.files import FILES
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.endpoint import AgentEndpoint, ListenOptions
+from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.channels.flight.proof import key_of
