@@ -30,6 +30,8 @@ from meander.run.store.records.replicas import KeepersRecord
 _log = logging.getLogger(__name__)
 LOOK_S = 0.5
 STAND_IN_S = 60.0
+RESTORE_S = 300.0
+"""The time for which a site that fetches its store is waited for."""
 BASE_MS = 1_000
 """How long a base rests, where there are no replicas but upstream backup."""
 
@@ -80,6 +82,8 @@ class ReplicaSupervisor:
         self.stand_ins: dict[str, str] = {}
         """The addresses of sites for which a replica stands in."""
         self._began = monotonic()
+        self._restoring: dict[tuple[str, str], float] = {}
+        """Since when sites fetch their stores, with the directory that they are for."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
 
@@ -114,7 +118,9 @@ class ReplicaSupervisor:
         for site, record in records.items():
             if record.is_forgotten:
                 self._end_forgotten(record)
-            elif record.stands_in and not record.restoring:
+            elif record.restoring:
+                self._wait_for_restored(record)
+            elif record.stands_in:
                 self._keep_standing(record, present)
             elif site not in present and self._is_lost(rows.get(site)):
                 self.take_over(site, present)
@@ -224,6 +230,13 @@ class ReplicaSupervisor:
             return
         if site not in self.stand_ins:
             self.stand_in(record)
+
+    def _wait_for_restored(self, record: KeepersRecord) -> None:
+        """A site that fetches its store and does not come is not waited for: the replica goes on again."""
+        since = self._restoring.setdefault((record.site, record.restoring), self._monotonic())
+        if self._monotonic() - since > RESTORE_S:
+            del self._restoring[record.site, record.restoring]
+            self.ledger.save(replace(record, restoring=""))
 
     def _lose(self, site: str) -> None:
         self.stand_ins.pop(site, None)
