@@ -206,7 +206,7 @@ def test_another_directory_gets_the_store_also_before_a_replica_stands_in(store:
     assert found["keeper"] == "hub"
     plane.pass_s(60)
     assert ("hub", "stand_in") not in plane.asked, "the store is on its way to its site"
-    plane.pass_s(300)
+    plane.pass_s(301)
     plane.pass_s(1)
     assert plane.addresses["west"] == "grpc://hub:1", "which did not come"
 
