@@ -147,9 +147,9 @@ class Replication:
         with self._lock:
             return all(k.has is not None and k.has.number >= number for k in self._in_sync)
 
-    def throttle(self) -> None:
-        """Waits while replicas are further behind than they may be."""
-        while self._is_too_far() and not self._ended:
+    def throttle(self, is_over: Callable[[], bool]) -> None:
+        """Waits while replicas are further behind than they may be, unless it is over for the one who waits."""
+        while self._is_too_far() and not self._ended and not is_over():
             seen = self.store.commits
             if self._is_too_far():
                 self.store.wait(seen, LOOK_S)
