@@ -41,7 +41,7 @@ from meander.coordinator.service.service import Service
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.events import ChangeEvent
 from meander.place.catalog import Catalog
-from meander.reconfigure.agent.endpoint import ListenOptions
+from meander.reconfigure.endpoint import ListenOptions
 from meander.run.connectors import check_connectors
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
@@ -246,8 +246,7 @@ class Coordinator:
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """Event-time latency by query since the process began."""
-        delivery = self.parts.host.delivery
-        return delivery.latencies() if delivery is not None else {}
+        return self.parts.host.latencies()
 
     def summary(self) -> dict[str, Any]:
         """The totals since the process began."""

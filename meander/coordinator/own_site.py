@@ -12,10 +12,10 @@ from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
-from meander.reconfigure.agent.endpoint import AgentEndpoint, ListenOptions
 from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.driver.fleet import ClientPool, Fleet
 from meander.reconfigure.driver.outbox import Outbox
+from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.flight.proof import HOME, key_of

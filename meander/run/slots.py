@@ -279,7 +279,7 @@ class Slots:
                     _log.exception("waking slot %d failed; it is tried again", slot.number)
             try:
                 self._housekeeping()
-                self.ended = self.store.broken
+                self.ended = self.store.syncer.broken
                 if failed or all(slot.is_busy for slot in self.all):  # they see new work by themselves
                     self._stopping.wait(RETRY_S if failed else IDLE_S)
                 else:
@@ -299,4 +299,4 @@ class Slots:
         """Records the reason why nothing can go on before this process is started again."""
         if has_ended(self._spark()):
             return "Java, on which Spark runs, has ended"
-        return self.store.broken
+        return self.store.syncer.broken

@@ -23,8 +23,9 @@ from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence, FencedError
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import Description, SiteMeasures
+from meander.model.files import FILES
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.endpoint import AgentEndpoint, ListenOptions
+from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.channels.flight.proof import key_of
@@ -211,7 +212,7 @@ class Site(MembershipListener):
         """A random text that is made once for a directory."""
         path = self.options.directory / "instance.json"
         if not path.exists():
-            path.write_text(json.dumps({"instance": secrets.token_hex(8)}))
+            FILES.replace(path, json.dumps({"instance": secrets.token_hex(8)}).encode())
         return str(json.loads(path.read_text())["instance"])
 
     def _tick(self, streams: SiteStreams) -> None:

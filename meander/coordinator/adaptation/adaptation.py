@@ -25,8 +25,6 @@ from meander.place.mechanisms.base import Mechanism
 from meander.place.nova.queries.parted_queries import NOVA
 
 ROUND_MS = 1_000
-USUAL = "bottom_up"
-"""The mechanism of queries that demand nothing, where none is named."""
 
 
 def per_query(fallback: str) -> PerQuery:

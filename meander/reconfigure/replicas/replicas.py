@@ -15,7 +15,7 @@ from typing import Any
 
 from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
-from meander.reconfigure.agent.endpoint import ListenOptions
+from meander.reconfigure.endpoint import ListenOptions
 from meander.reconfigure.replicas.lost_site import LostSite, positions_of
 from meander.reconfigure.replicas.pull import ReplicaPull
 from meander.reconfigure.replicas.stand_in import StandIn

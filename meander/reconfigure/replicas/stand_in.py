@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from meander.membership.fence import Fence
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.endpoint import AgentEndpoint, ListenOptions
+from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
 from meander.reconfigure.replicas.lost_site import positions_of
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.execution.runner import Runner

@@ -21,10 +21,10 @@ from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.endpoint import ListenOptions
 from meander.reconfigure.agent.peers import PeerDirectory
 from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.agent.request_handler import AgentRequestHandler
+from meander.reconfigure.endpoint import ListenOptions
 from meander.reconfigure.serialised_fragment import take_up
 from meander.reconfigure.state.precopy import AHEAD
 from meander.run.channels.base import ChannelAppend
