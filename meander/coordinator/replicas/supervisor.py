@@ -21,6 +21,7 @@ from meander.coordinator.replicas.assignment import Candidates, assigned
 from meander.coordinator.replicas.ledger import ReplicaLedger
 from meander.coordinator.replicas.orders import ReplicaOrders
 from meander.model.errors import InputError
+from meander.model.locks import reentrant_lock
 from meander.model.resilience import ReplicationMode, Resilience
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.flight.proof import HOME
@@ -81,6 +82,8 @@ class ReplicaSupervisor:
         """Why sites have too few replicas, or none that could go on for them."""
         self.stand_ins: dict[str, str] = {}
         """The addresses of sites for which a replica stands in."""
+        self.deciding = reentrant_lock("replica supervisor")
+        """Held while something is decided about the replicas of a site."""
         self._began = monotonic()
         self._restoring: dict[tuple[str, str], float] = {}
         """Since when sites fetch their stores, with the directory that they are for."""
@@ -104,7 +107,8 @@ class ReplicaSupervisor:
     def _run(self) -> None:
         while not self._ending.wait(LOOK_S):
             try:
-                self.look()
+                with self.deciding:
+                    self.look()
             except Exception:
                 _log.exception("looking after replicas failed; it is tried again")
 

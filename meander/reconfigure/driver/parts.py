@@ -68,7 +68,8 @@ def cut(
     found: dict[str, Part] = {}
     for site in taking_part:
         own = site == HOME  # which has the plan, binds what it runs, and delivers results itself
-        schemas = {} if own else {c.id: channel_schema(by_position(plan[c.upstream].schema)) for c in channels}
+        after = () if own else change.channels_after.values()  # operators that end have left the plan already
+        schemas = {c.id: channel_schema(by_position(plan[c.upstream].schema)) for c in after}
         mine = {f: each for f, each in change.fragments_after.items() if where[f] == site}
         found[site] = Part(
             r.number,
