@@ -239,7 +239,7 @@ class Pulling:
             except (InputError, CommitConflictError) as error:
                 raise PeerRefusedError(f"records that came do not fit: {error}") from error
         self.store.syncer.settle()
-        self.store.throttle()
+        self.store.throttle(self._stopping.is_set)
         came = sum(found.stop - found.start for found in fresh)
         self.metrics.records += came
         self.metrics.ranges += len(fresh)
