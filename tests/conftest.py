@@ -8,6 +8,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from meander.model import locks
+from meander.model.files import Files
 from meander.run.session import start_session
 
 # Machines differ and share their cores, so no example has a deadline; a failure prints how to repeat it. In CI the same
@@ -30,6 +31,13 @@ def spark() -> Iterator[SparkSession]:
     session = start_session("meander-tests", cores=2)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The power does not fail under a test, but on a disk of its own."""
+    monkeypatch.setattr(Files, "sync", lambda *_: None)
+    monkeypatch.setattr(Files, "sync_directory", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -49,3 +49,9 @@ def test_commands_that_ask_the_coordinator_start_without_libraries_that_take_lon
     modules = sorted({entry.module for entry in COMMANDS if entry.name not in PLANNERS})
     assert len(modules) > 10
     assert loaded(f"import {', '.join(modules)}") & HEAVY == set()
+
+
+def test_commands_that_plan_start_without_spark_solvers_and_servers() -> None:
+    modules = sorted({entry.module for entry in COMMANDS if entry.name in PLANNERS and "lab" not in entry.module})
+    assert len(modules) > 4
+    assert loaded(f"import {', '.join(modules)}") & HEAVY == {"numpy", "scipy", "numba", "sqlglot"}

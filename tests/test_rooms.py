@@ -34,10 +34,7 @@ LARGE_CLASSES: dict[str, str] = {
 MANY_METHODS: dict[str, str] = {}
 MANY_IMPORTS: dict[str, str] = {
     "meander/api/coordinator.py": STANDS,
-    "meander/coordinator/assembly.py": STANDS,
-    "meander/coordinator/ledger/recovery.py": STANDS,
     "meander/coordinator/loop.py": STANDS,
-    "meander/coordinator/read_model/publisher.py": STANDS,
     "meander/coordinator/service/service.py": STANDS,
     "meander/reconfigure/agent/agent.py": AGENT,
     "meander/reconfigure/agent/overlap.py": AGENT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from meander.model.ids import NodeId, OperatorId, QueryId
 
@@ -61,6 +62,8 @@ class TransitionOutcome:
     reason: str = ""
     seconds: float = 0.0
     bytes: float = 0.0
+    took: Mapping[str, Any] = field(default_factory=dict)
+    """Its record: times, bytes and operators, with what was predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +85,7 @@ class Decision:
     expected: Mapping[str, float] = field(default_factory=dict)
     """The share of demands that each mechanism is expected to meet."""
     forecasts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    """What the transition is predicted to take."""
+    took: Mapping[str, Any] = field(default_factory=dict)
+    """What the transition took, with what was predicted."""

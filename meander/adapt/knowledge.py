@@ -8,7 +8,6 @@ the loop starts again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from meander.adapt.fitness import Fitness, tallies_json, tallies_of
 from meander.model.conditions import Fact
 from meander.model.demands import Demand, Metric
 from meander.model.errors import InputError
+from meander.model.files import FILES
 from meander.model.ids import QueryId
 
 VERSION = 1
@@ -144,12 +144,7 @@ class Knowledge:
 
     def save(self, path: Path) -> None:
         """The path holds either all of it or its former content."""
-        fresh = path.with_name(path.name + ".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(self.as_json(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        FILES.replace(path, json.dumps(self.as_json(), indent=1).encode())
 
     @staticmethod
     def load(path: Path) -> Knowledge:

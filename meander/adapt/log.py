@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,8 @@ def entry(decision: Decision) -> dict[str, Any]:
         "readings": dict(decision.readings),
         "expected": dict(decision.expected),
         "forecasts": {name: dict(values) for name, values in decision.forecasts.items()},
+        "predicted": dict(decision.predicted),
+        "took": dict(decision.took),
     }
     return {
         "at_ms": decision.at_ms,
@@ -81,10 +84,21 @@ def told(found: Mapping[str, Any], *, details: bool = False) -> str:
     )
     lines = [f"{when}  {found['query']}  {found['trigger']}: {what}{marks}; {found['reason']}"]
     if details:
+        lines += [f"    predicted {_transition(found['predicted'])}"] if found.get("predicted") else []
+        lines += [f"    took {_transition(found['took'])}"] if found.get("took") else []
         lines += [f"    read {_numbers(found['readings'])}"] if found.get("readings") else []
         shares = sorted(found.get("expected", {}).items(), key=lambda pair: -pair[1])
         lines += [f"    {name} is expected to meet {share:.0%}{_forecast(found, name)}" for name, share in shares]
     return "\n".join(lines)
+
+
+def _transition(found: Mapping[str, Any]) -> str:
+    """The figures of a transition, with how each operator moved."""
+    ways = Counter(o["way"] for o in found.get("operators", ()))
+    parts = [f"{found['seconds']:.3g} s, {found['bytes']:,} bytes, {found['overlap_s']:.3g} s at both places"]
+    parts += [f"{part} {seconds:.3g} s" for part, seconds in found.get("parts_s", {}).items() if seconds]
+    parts += [f"{count} {way}" for way, count in ways.items()]
+    return ", ".join(parts)
 
 
 def _forecast(found: Mapping[str, Any], name: str) -> str:

@@ -21,6 +21,7 @@ from meander.adapt.measures import Measures
 from meander.adapt.monitors import ENVIRONMENT, MONITORS
 from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
 from meander.adapt.plan import Planner, PlanningCase
+from meander.adapt.prediction import told
 from meander.adapt.selection.base import Selector
 from meander.adapt.settings import AdaptationSettings
 from meander.adapt.steering import AdaptationPolicy
@@ -157,14 +158,14 @@ class AdaptationLoop:
             watched.mechanism, watched.since_ms, watched.violated = transition.target, now_ms, 0
             watched.why = watched.hopes
             self.knowledge.quarantines.pop((transition.target, query), None)
-            cost = f"in {outcome.seconds:.2f} s with {outcome.bytes:,.0f} bytes"
+            cost = f"in {told(outcome.took or {'seconds': outcome.seconds, 'bytes': outcome.bytes})}"
             remark = f"; {outcome.reason}" if outcome.reason else ""
             action, reason = DecisionAction.ARRIVED, f"{transition.moves} operators moved {cost}{remark}"
         else:
             retry_ms = self.policy.of(query).retry_ms
             self.knowledge.quarantine(transition.target, query, now_ms, retry_ms, outcome.reason)
             action, reason = DecisionAction.FAILED, f"{outcome.reason}; {former} keeps running"
-        return Decision(now_ms, query, Trigger.TRANSITION, action, former, reason, transition.target)
+        return Decision(now_ms, query, Trigger.TRANSITION, action, former, reason, transition.target, took=outcome.took)
 
     def broke(self, now_ms: int, mechanism: str, reason: str) -> None:
         """A mechanism broke outside of forecasts, as when the topology changed: it is not chosen for a time."""

@@ -7,7 +7,7 @@ be forecast to violate anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -15,12 +15,13 @@ from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigge
 from meander.adapt.foresight import Forecast, Foresight, Refusal
 from meander.adapt.knowledge import Knowledge, Watched
 from meander.adapt.options import ADDED, Correction, Hopeless, Option, chance, hopeless, resigned
+from meander.adapt.prediction import TransitionPrediction
 from meander.adapt.selection import selector_of
 from meander.adapt.selection.base import Candidate, Choice, Question, Selector, expected
 from meander.adapt.selection.requirement import by_requirement, prior
 from meander.adapt.settings import AdaptationSettings
 from meander.model.demands import Demand, Metric
-from meander.model.ids import QueryId
+from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.mechanisms.base import Metadata
 
 
@@ -46,12 +47,17 @@ class PlanningCase:
         return self.watched.mechanism
 
 
+Foresee = Callable[[str, Mapping[OperatorId, NodeId]], TransitionPrediction | None]
+"""What a transition by a protocol to these nodes is predicted to take, if that is known."""
+
+
 class Planner:
     """Stateless apart from the knowledge it is given."""
 
     def __init__(self, foresight: Foresight, knowledge: Knowledge, selector: Selector | None = None) -> None:
         """With a selector, it chooses for all queries, whatever their settings."""
         self.foresight, self.selector, self.knowledge = foresight, selector, knowledge
+        self.foresee: Foresee = lambda protocol, nodes: None
 
     def plan(self, case: PlanningCase, rng: Random) -> list[Decision]:
         """The decision comes last; mechanisms that were put into quarantine on the way come before it."""
@@ -71,7 +77,7 @@ class _Plan:
     def __init__(self, planner: Planner, case: PlanningCase) -> None:
         self.case, self.foresight, self.settings = case, planner.foresight, case.settings
         self.selector = planner.selector or selector_of(case.settings)
-        self.knowledge = planner.knowledge
+        self.knowledge, self.foresee = planner.knowledge, planner.foresee
         self.notes: list[Decision] = []
         self.known = usable(self.foresight, case.query, case.settings)
         self.cores = [demand.core for demand in case.active]
@@ -201,8 +207,17 @@ class _Plan:
         if not choice.exploring and gain < self.settings.margin:
             margin = self.settings.margin
             return self._keep(f"{choice.mechanism} would win {gain:.0%} of the demands, less than {margin:.0%}")
+        cost = self.foresee(self.settings.protocol, option.forecast.nodes)
+        if cost is not None:
+            longest_s = (self.settings.margin if choice.exploring else gain) * self.settings.payback_ms / 1000
+            if cost.cost_s > longest_s:
+                within_s = self.settings.payback_ms / 1000
+                return self._keep(
+                    f"{choice.mechanism} would win {gain:.0%} of the demands, but its transition ({cost.told}) "
+                    f"disturbs for {cost.cost_s:.2g} s, which it does not make up for in {within_s:g} s"
+                )
         return self._switch(
-            choice.mechanism, option.forecast, f"{choice.reason}; {self._hopes(option)}", choice.exploring
+            choice.mechanism, option.forecast, f"{choice.reason}; {self._hopes(option)}", choice.exploring, cost
         )
 
     def _worth(self, question: Question) -> dict[str, float]:
@@ -243,7 +258,9 @@ class _Plan:
         ]
         return f"forecast {', '.join(shown)}" if shown else "nothing can be forecast"
 
-    def _switch(self, target: str, forecast: Forecast, reason: str, exploring: bool) -> Decision:
+    def _switch(
+        self, target: str, forecast: Forecast, reason: str, exploring: bool, cost: TransitionPrediction | None = None
+    ) -> Decision:
         case = self.case
         transition = Transition(
             case.query,
@@ -255,7 +272,7 @@ class _Plan:
             self.settings.protocol,
         )
         return self._decision(
-            DecisionAction.SWITCH, reason, target, transition if self.settings.act else None, exploring
+            DecisionAction.SWITCH, reason, target, transition if self.settings.act else None, exploring, cost
         )
 
     def _keep(self, reason: str) -> Decision:
@@ -268,6 +285,7 @@ class _Plan:
         target: str | None = None,
         transition: Transition | None = None,
         exploring: bool = False,
+        cost: TransitionPrediction | None = None,
     ) -> Decision:
         case = self.case
         values = {n: _named(case.active, o.values) for n, o in self.options.items() if o.forecast is not None}
@@ -285,6 +303,7 @@ class _Plan:
             {metric.value: value for metric, value in case.read.items()},
             self._worth(self._question()) if self.options else {},
             values,
+            {} if cost is None else cost.as_json(),
         )
 
 

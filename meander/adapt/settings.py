@@ -39,6 +39,8 @@ class AdaptationSettings:
     """Rounds in a row with a violated demand before something is done about it."""
     margin: float = 0.1
     """Hysteresis: the share of demands that a switch must be expected to win."""
+    payback_ms: int = 300_000
+    """A switch must be expected to make up for its transition within so long."""
     retry_ms: int = 5_000
     """After a violation that nothing can be done about, the time until the next try; doubles each time up to
     `longest_retry_ms`."""

@@ -205,6 +205,13 @@ SETTINGS: tuple[AdaptationSetting, ...] = (
         "share of the demands' weight that a switch must be expected to win",
     ),
     AdaptationSetting(
+        "payback",
+        "payback_ms",
+        duration_ms,
+        _DURATION,
+        "a switch must be expected to make up for what its transition disturbs within so long",
+    ),
+    AdaptationSetting(
         "retry", "retry_ms", duration_ms, _DURATION, "next try after a violation that nothing could be done about"
     ),
     AdaptationSetting(

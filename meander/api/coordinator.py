@@ -34,13 +34,14 @@ from meander.coordinator.membership.service import MembershipService
 from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.own_site import OwnSite
 from meander.coordinator.read_model.hub import Hub
+from meander.coordinator.replicas.service import ReplicaService
 from meander.coordinator.security.tokens import Tokens
 from meander.coordinator.service.changes import body_of
 from meander.coordinator.service.service import Service
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.events import ChangeEvent
 from meander.place.catalog import Catalog
-from meander.reconfigure.agent.endpoint import ListenOptions
+from meander.reconfigure.endpoint import ListenOptions
 from meander.run.connectors import check_connectors
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
@@ -76,6 +77,7 @@ class Coordinator:
         self._parts: Assembly | None = None
         self._host: Host | None = None
         self._own_site: OwnSite | None = None
+        self._replicas: ReplicaService | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -101,6 +103,8 @@ class Coordinator:
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, EventHistory(self.home.ledger))
+        if self._replicas is not None:
+            self._replicas.ready(parts.core)
         self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
 
@@ -125,6 +129,8 @@ class Coordinator:
         """Stops at once; tuples that were taken in go on at the next start."""
         self.service.stopping()
         self.membership_service.stop()
+        if self._replicas is not None:
+            self._replicas.stop()
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
@@ -155,6 +161,10 @@ class Coordinator:
         own_site = self._own_site = OwnSite(members, self.token, self.world, reached)
         own_site.facts = self.membership_service.membership.roster.facts
         own_site.join(loop)
+        replicas = self._replicas = ReplicaService(
+            loop.driver, self.membership_service.membership, members, own_site, self.world.resilience
+        )
+        self.service.has_replicas(replicas)
         present = self.membership_service.membership.roster.present
         self.service.inventories = lambda: own_site.inventories(present())
         self.service.resume_elsewhere = lambda name, operators: own_site.resume(present(), name, operators)
@@ -163,6 +173,7 @@ class Coordinator:
             members.changed()
             if state is MemberState.HERE:
                 own_site.joined(site)
+                replicas.joined(site)
 
         self.membership_service.membership.watchers.append(heard)
 
@@ -235,8 +246,7 @@ class Coordinator:
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """Event-time latency by query since the process began."""
-        delivery = self.parts.host.delivery
-        return delivery.latencies() if delivery is not None else {}
+        return self.parts.host.latencies()
 
     def summary(self) -> dict[str, Any]:
         """The totals since the process began."""

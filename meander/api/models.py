@@ -268,8 +268,31 @@ class Transition(BaseModel):
     protocol: str
 
 
+class PredictedMove(BaseModel):
+    operator: int
+    kind: str
+    way: Literal["with state", "beside", "at once"]
+    state_bytes: int
+    mbps: float | None = Field(description="Bandwidth on the route of its state; null where it is not limited.")
+    transfer_s: float = Field(description="How long its state would travel.")
+    window_s: float | None = Field(
+        description="How long the old one would answer what had begun; null where that cannot be told."
+    )
+
+
+class TransitionPrediction(BaseModel):
+    protocol: str
+    seconds: float = Field(description="From the decision to the last effect, waiting included.")
+    bytes: int
+    overlap_s: float = Field(description="Of that, while operators run at both places.")
+    stop_s: float = Field(description="Of that, while operators that move with their state stand still.")
+    operators: list[PredictedMove] | None = None
+
+
 class Switched(BaseModel):
     transition: Transition
+    predicted: TransitionPrediction
+    protocols: list[TransitionPrediction] | None = Field(None, description="In a dry run: all there are.")
 
 
 class MoveRequest(Input):

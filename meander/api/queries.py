@@ -79,6 +79,11 @@ async def demand(service: ServiceOf, query: Id, body: models.Demands, key: KeyOf
     responses={202: {"model": models.Switched}},
     response_class=Response,
 )
-async def switch(service: ServiceOf, query: Id, body: models.Switch, key: KeyOf) -> Response:
-    """Let another mechanism place a query; its operators move while it runs."""
-    return await answered(service.changes.switch(query, body.mechanism, body.protocol, key))
+async def switch(service: ServiceOf, query: Id, body: models.Switch, key: KeyOf, dry_run: bool = False) -> Response:
+    """Let another mechanism place a query; its operators move while it runs.
+
+    With `dry_run`, only say what that would take, by this protocol and by all others.
+    """
+    changes = service.changes
+    used = None if dry_run else key
+    return await answered(changes.switch(query, body.mechanism, body.protocol, used, dry_run=dry_run))

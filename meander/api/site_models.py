@@ -91,6 +91,27 @@ class DrainRequest(Input):
     seen: SiteSeen | None = None
 
 
+class RestoreRequest(Input):
+    instance: Name = Field(description="Of the directory with which the site starts.")
+
+
+class RestoreAnswer(BaseModel):
+    restore: dict[str, Any] | None = Field(description="Where the site gets its store from; null if it has it.")
+
+
+class ForgetAnswer(BaseModel):
+    site: str
+    goes_on_at: str | None = Field(description="The site whose replica goes on with what ran there.")
+    lost: list[str] = Field(description="What could not be brought back, in words.")
+
+
+class ReplicasShown(BaseModel):
+    keepers: list[str] = Field(description="The sites that keep replicas of its store.")
+    stands_in: str | None = Field(description="The site whose replica goes on in its place.")
+    is_forgotten: bool
+    problem: str | None
+
+
 class SiteShown(BaseModel):
     site: str
     state: Literal["expected", "here", "draining", "away", "left"]
@@ -102,6 +123,7 @@ class SiteShown(BaseModel):
     clock_ms: int | None = Field(None, description="How far its clock was behind when it was last heard of.")
     silent_ms: int | None = Field(None, description="Since it was last heard of.")
     measures: dict[str, Any] | None = None
+    replicas: ReplicasShown | None = None
 
 
 class TokenRequest(Input):

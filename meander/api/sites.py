@@ -6,7 +6,7 @@ What writes runs in a thread of the pool, because it waits for the decision core
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -91,16 +91,23 @@ def leave(service: ServiceOf, given: PassOf, site: str, session: Annotated[str, 
     return shown(service.sites.leave(given, site, session))
 
 
+@site_router.post("/sites/{site}/restore", responses={200: {"model": models.RestoreAnswer}}, response_class=Response)
+def restore(service: ServiceOf, given: PassOf, site: str, body: models.RestoreRequest) -> Response:
+    """A site that starts asks where it gets its store from, if not from its disk. Needs the site's own token."""
+    checks.check_own(given, site)
+    return shown({"restore": service.replicas.restore(site, body.instance)})
+
+
 @router.get("/sites", responses={200: {"model": list[models.SiteShown]}}, response_class=Response)
 def sites(service: ServiceOf) -> Response:
     """All sites, also those that have a token and were never here."""
-    return shown(service.sites.roster.shown())
+    return shown([_with_replicas(service, each) for each in service.sites.roster.shown()])
 
 
 @router.get("/sites/{site}", responses={200: {"model": models.SiteShown}}, response_class=Response)
 def site(service: ServiceOf, site: str) -> Response:
     """One site, with its last measures."""
-    return shown(service.sites.roster.site(site))
+    return shown(_with_replicas(service, service.sites.roster.site(site)))
 
 
 @router.post(
@@ -113,6 +120,17 @@ def release(service: ServiceOf, site: str) -> Response:
     """Take a site's nodes from it: it is not expected back, and another site may have them."""
     service.sites.release(site, OPERATOR)
     return shown(service.sites.roster.site(site))
+
+
+@router.post(
+    "/sites/{site}/forget",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": models.ForgetAnswer}},
+    response_class=Response,
+)
+def forget(service: ServiceOf, site: str) -> Response:
+    """Give up a site whose directory is lost for good: what ran there goes on elsewhere, or can be stopped."""
+    return shown(service.replicas.forget(site, OPERATOR))
 
 
 @router.get(
@@ -161,6 +179,12 @@ def audit(
     if service.auditor is not None:
         service.auditor.flush()
     return shown(service.sites.store.audit.newest(limit, since))
+
+
+def _with_replicas(service: ServiceOf, site: dict[str, Any]) -> dict[str, Any]:
+    """A site, with its replicas where it has some."""
+    replicas = service.replicas_of(site["site"])
+    return site if replicas is None else {**site, "replicas": replicas}
 
 
 def _epoch(seen: models.SiteSeen | None) -> Epoch | None:

@@ -175,7 +175,12 @@ def stop(
 def switch(
     query: QueryName,
     mechanism: Annotated[str, typer.Argument(help="The mechanism that places it from now on.", show_default=False)],
-    protocol: Annotated[str | None, typer.Option(help="How it moves, such as mfgs_concurrent.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="How it moves, such as auto; by default as its adaptation settings say.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what it would take, by every protocol.")
+    ] = False,
     directory: Directory = HERE,
     url: Url = None,
     token: Token = None,
@@ -183,11 +188,36 @@ def switch(
 ) -> None:
     """Let another mechanism place a query; it moves while it runs."""
     body = {"mechanism": mechanism} | ({"protocol": protocol} if protocol else {})
-    found = connect(directory, url, token).send("POST", at(query, "switch"), body)
+    asked = {"dry_run": "true"} if dry_run else {}
+    found = connect(directory, url, token).send("POST", at(query, "switch"), body, **asked)
     if as_json:
         show(found)
         return
-    t = found["transition"]
+    t, p = found["transition"], found["predicted"]
+    verb = "would switch" if dry_run else "switches"
     typer.echo(
-        f"query {t['query']} switches from {t['from']} to {t['to']}: {t['moves']} operators move ({t['protocol']})"
+        f"query {t['query']} {verb} from {t['from']} to {t['to']}: {t['moves']} operators move ({t['protocol']}), "
+        f"predicted {p['seconds']:.2g} s and {p['bytes']:,} bytes"
     )
+    if dry_run:
+        _predicted(found)
+
+
+def _predicted(found: dict[str, Any]) -> None:
+    moves = Table(box=None, pad_edge=False)
+    for heading in ("operator", "moves", "state", "route", "travels", "windows"):
+        moves.add_column(heading, justify="left" if heading in ("operator", "moves") else "right")
+    for o in found["predicted"]["operators"]:
+        route = "unlimited" if o["mbps"] is None else f"{o['mbps']:g} Mbit/s"
+        window = "-" if o["window_s"] is None else f"{o['window_s']:.2g} s"
+        size, travels = f"{o['state_bytes']:,} bytes", f"{o['transfer_s']:.2g} s"
+        moves.add_row(f"{o['operator']} {o['kind']}", o["way"], size, route, travels, window)
+    protocols = Table(box=None, pad_edge=False)
+    for heading in ("protocol", "all of it", "bytes", "at both places", "stands still"):
+        protocols.add_column(heading, justify="left" if heading == "protocol" else "right")
+    for p in found["protocols"]:
+        times = [f"{p[key]:.2g} s" for key in ("seconds", "overlap_s", "stop_s")]
+        protocols.add_row(p["protocol"], times[0], f"{p['bytes']:,}", *times[1:])
+    console = Console(highlight=False)
+    console.print(moves)
+    console.print(protocols)

@@ -86,7 +86,7 @@ def list_sites(directory: Directory = HERE, url: Url = None, token: Token = None
     if as_json:
         show(found)
         return
-    headings = ("site", "state", "nodes", "address", "since", "last heard")
+    headings = ("site", "state", "nodes", "address", "since", "last heard", "replicas")
     rows = [
         (
             s["site"],
@@ -95,10 +95,71 @@ def list_sites(directory: Directory = HERE, url: Url = None, token: Token = None
             s.get("address") or "",
             _when(s["since_ms"]) if s.get("since_ms") else "",
             f"{s['silent_ms'] / 1000:.1f} s ago" if s.get("silent_ms") is not None else "",
+            _replicas(s),
         )
         for s in found
     ]
     _print(headings, rows)
+
+
+@group.command("show")
+def show_site(
+    name: SiteName, directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False
+) -> None:
+    """Show one site: its state, its nodes, and where replicas of its store are."""
+    found = connect(directory, url, token).get(f"/sites/{name}")
+    if as_json:
+        show(found)
+        return
+    replicas = found.get("replicas") or {}
+    rows = [(key, str(found.get(key) or "")) for key in ("site", "state", "address", "version")]
+    rows.insert(2, ("nodes", ", ".join(found["nodes"])))
+    measured = _lags(found)
+    for keeper in replicas.get("keepers", ()):
+        lag = measured.get(keeper)
+        if lag is None:
+            state = "not heard of yet"
+        elif not lag["in_sync"]:
+            state = f"being made, {lag['behind_bytes']:,} bytes to go"
+        else:
+            state = f"{lag['behind_bytes']:,} bytes and {lag['behind_ms']:,} ms behind"
+        rows.append((f"replica at {keeper}", state))
+    if replicas.get("stands_in"):
+        rows.append(("goes on", f"as the replica at {replicas['stands_in']}"))
+    if replicas.get("is_forgotten"):
+        rows.append(("given up", "it ends when nothing of it runs any more"))
+    if replicas.get("problem"):
+        rows.append(("problem", replicas["problem"]))
+    _print(("", ""), rows)
+
+
+def _lags(site: dict[str, Any]) -> dict[str, Any]:
+    """How far a site's replicas are behind, as it said itself."""
+    host = (site.get("measures") or {}).get("host") or {}
+    found: dict[str, Any] = host.get("replication") or {}
+    return found
+
+
+def _replicas(site: dict[str, Any]) -> str:
+    """The keepers of a site's replicas, in a few words."""
+    replicas, measured = site.get("replicas") or {}, _lags(site)
+    if replicas.get("stands_in"):
+        return f"goes on at {replicas['stands_in']}"
+    kept = [
+        keeper if (measured.get(keeper) or {}).get("in_sync") else f"{keeper} (incomplete)"
+        for keeper in replicas.get("keepers", ())
+    ]
+    return ", ".join(kept)
+
+
+@group.command("forget")
+def forget(name: SiteName, directory: Directory = HERE, url: Url = None, token: Token = None) -> None:
+    """Give up a site whose directory is lost for good: what ran there goes on elsewhere, or can be stopped."""
+    found = connect(directory, url, token).send("POST", f"/sites/{name}/forget")
+    where = found["goes_on_at"]
+    typer.echo(f"site {name} is given up" + (f"; what ran there goes on at {where}" if where else ""))
+    for text in found["lost"]:
+        typer.echo(f"lost: {text}")
 
 
 @group.command("release")

@@ -112,6 +112,13 @@ class _Collector(Collector):
         for state in MemberState:
             found.add_metric([state.value], counts[state])
         yield found
+        behind = GaugeMetricFamily(
+            "meander_replica_lag_bytes", "What a replica of a site's store lacks.", labels=["site", "keeper"]
+        )
+        for site, facts in members.roster.facts().items():
+            for keeper, lag in facts.get("replication", {}).items():
+                behind.add_metric([site, keeper], lag["behind_bytes"])
+        yield behind
         yield _gauge("meander_epoch", "The epoch of this coordinator.", members.leadership.epoch.number)
 
     def _measured(self) -> Iterator[Metric]:

@@ -12,6 +12,7 @@ from meander.adapt.settings import BY_DEMANDS
 from meander.adapt.steering import DEFAULTS, AdaptationPolicy, checked
 from meander.coordinator.security.tls import Tls
 from meander.deploy.protocols import protocol
+from meander.deploy.protocols.base import Protocol
 from meander.membership.addresses import check_listen
 from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
@@ -73,6 +74,10 @@ class CoordinatorOptions:
     validate: bool = False
     """Whether the running fragments are compared with the catalog after every change; a difference is a problem in
     `health`."""
+
+    @property
+    def chosen_protocol(self) -> Protocol:
+        return protocol(self.protocol)
 
     def check(self) -> None:
         self.policy()

@@ -12,10 +12,11 @@ from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
-from meander.reconfigure.agent.endpoint import AgentEndpoint, ListenOptions
 from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.driver.fleet import ClientPool, Fleet
 from meander.reconfigure.driver.outbox import Outbox
+from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
+from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.flight.proof import HOME, key_of
 from meander.run.reporting.inventory import Inventory
@@ -48,6 +49,7 @@ class OwnSite:
         self._endpoint: AgentEndpoint | None = None
         self._driver: Driver | None = None
         self.outbox: Outbox | None = None
+        self.replicas: Replicas | None = None
         self.facts: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         """The last facts about themselves of the sites that are there."""
 
@@ -61,8 +63,15 @@ class OwnSite:
         )
         driver.connect(self.outbox)
         loop.quarantine.remote = self._remote
-        endpoint.open()
+        host = driver.host
+        kept = host.options.directory.with_name("replicas")
+        replicas = self.replicas = Replicas(HOME, host, kept, endpoint.peers.asker, self._options)
+        endpoint.open(serve_kept=replicas.serve)
         self._clients.home_address = endpoint.address
+
+    @property
+    def clients(self) -> ClientPool:
+        return self._clients
 
     def _remote(self) -> Remote:
         """The pauses and backlogs that sites report of their fragments."""
@@ -79,6 +88,8 @@ class OwnSite:
         """After the core has stopped and before the host does."""
         if self._driver is not None:
             self._driver.close()
+        if self.replicas is not None:
+            self.replicas.stop()
         if self._endpoint is not None:
             self._endpoint.close()
         self._clients.close()

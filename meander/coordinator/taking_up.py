@@ -11,12 +11,26 @@ from meander.coordinator.core.commands import Response
 from meander.coordinator.core.core import Core
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.recovery import Recovered, reopen
+from meander.coordinator.service.submission import submission
+from meander.lang.topology.reader import TopologyFile
 from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
 from meander.place.nova.queries.parted_queries import NOVA
 from meander.run.connectors.base import SinkBinding
 from meander.run.installation import OUTSIDE
+from meander.run.store.records.deployment import FragmentRecord, RemoteFragmentRecord
+from meander.run.store.records.reconfigurations import ReconfigurationRecord
+from meander.run.store.store import Store
+
+
+def known_to(store: Store) -> set[OperatorId]:
+    """Operators that the host's store runs, or is about to."""
+    found = {o for record in store.records(FragmentRecord).values() for o in record.fragment.operators}
+    found |= {o for record in store.records(RemoteFragmentRecord).values() for o in record.fragment.operators}
+    for record in store.records(ReconfigurationRecord).values():
+        found |= record.change.operators
+    return found
 
 
 def take_up(core: Core, recovered: Recovered) -> None:
@@ -63,9 +77,9 @@ def _take_up_sink_bindings(core: Core) -> None:
                 sink_bindings.expect(query)
 
 
-def finish(core: Core, reader: ChangeReader) -> None:
+def finish(core: Core, world: TopologyFile) -> None:
     """Batches that were accepted and not applied are applied now; their requests get the answers they had to get."""
-    loop = core.loop
+    loop, reader = core.loop, ChangeReader(world.streams, world.sinks)
     reopen(loop.catalog, loop.engine.log)
     waiting = core.ledger.batches.unfinished()
     for number, values in waiting:
@@ -105,3 +119,12 @@ def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[Change
                 continue
         found.append(event)
     return found
+
+
+def begin(core: Core, world: TopologyFile, texts: Mapping[str, str]) -> None:
+    """The first queries of a new directory."""
+    reader = ChangeReader(world.streams, world.sinks)
+    commands = [submission(reader, text, name) for name, text in texts.items()]
+    core.take(commands)
+    for command in commands:
+        command.answer.result()

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import cKDTree
 
 from meander.lang.topology.reader import DEFAULT_SLOTS
 from meander.model.errors import InputError
@@ -134,6 +131,8 @@ def clusters(nodes: int, groups: int = 10, neighbours: int = 3, shape: TopologyS
 
 def nearest(plane: NDArray[np.float64], first_sensor: int, neighbours: int) -> tuple[Ints, Ints]:
     """The links of each sensor to its nearest nodes, each pair once; the cloud has no place in the plane."""
+    from scipy.spatial import cKDTree
+
     near = cKDTree(plane[1:]).query(plane[first_sensor:], k=min(neighbours + 1, len(plane) - 1))[1]
     found = np.asarray(near)[:, 1:] + 1
     own = np.repeat(np.arange(first_sensor, len(plane)), found.shape[1])
@@ -146,6 +145,10 @@ def nearest(plane: NDArray[np.float64], first_sensor: int, neighbours: int) -> t
 
 def joined(plane: NDArray[np.float64], groups: int, tails: Ints, tips: Ints) -> tuple[Ints, Ints]:
     """Adds a link from every edge to the cloud, and one from each group of sensors that no edge reaches."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial import cKDTree
+
     edges = np.arange(1, groups + 1, dtype=np.int32)
     tails, tips = np.concatenate((edges, tails)), np.concatenate((np.zeros_like(edges), tips))
     count = len(plane)

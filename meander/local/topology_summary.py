@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from meander.lang.topology.writer import one_per_link
 from meander.model.ids import NodeId
@@ -81,6 +79,9 @@ class Summary:
 
 def summarise(topology: Topology) -> Summary:
     """The figures of a topology; one-way links connect like others here."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     n, a = topology.nodes, topology.arcs
     alive = np.flatnonzero(n.alive[: n.count])
     arcs, both = one_per_link(topology)

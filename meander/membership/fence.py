@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from meander.membership.protocol import Epoch
 from meander.model.errors import InputError
+from meander.model.files import FILES
 from meander.model.locks import lock
 
 
@@ -62,9 +62,4 @@ def _read(path: Path) -> Epoch | None:
 
 def _write(path: Path, epoch: Epoch) -> None:
     """Replaces the file as a whole, on the disk before anything is done for the new coordinator."""
-    partial = path.with_suffix(".new")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(epoch.as_json(), file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    FILES.replace(path, json.dumps(epoch.as_json()).encode())

@@ -24,6 +24,7 @@ ORDER: tuple[str, ...] = (
     "membership store",
     "membership store reads",
     # changes of what runs
+    "replicas",
     "site ingest",
     "agent",
     "outbox",
@@ -73,6 +74,7 @@ ORDER: tuple[str, ...] = (
     "path cache",
     "peers",
     "refusals",
+    "replication",
     "request numbers",
     "retries",
     "slot wake",

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from meander.model.errors import InputError
+
+
+class ReplicationMode(StrEnum):
+    """Whether sites keep replicas of each other's stores, and how closely replicas follow."""
+
+    OFF = "off"
+    ASYNC = "async"
+    """What is taken in goes on; replicas may be behind by so much at most."""
+    SYNC = "sync"
+    """Nothing more is taken in before replicas have what was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +28,13 @@ class Resilience:
     """The time for which event time waits for an input that is cut off; None for as long as that takes."""
     detour: float = 1.5
     """The factor over a fresh placement's latency that data may take before operators move after it."""
+    replication: ReplicationMode = ReplicationMode.OFF
+    """Whether that number of other sites keeps replicas of each site's store."""
+    replication_lag_ms: int = 10_000
+    """How far replicas may be behind before nothing more is taken in."""
+    replication_lag_bytes: int = 64_000_000
+    takeover_ms: int = 15_000
+    """How long a site is away before a replica stands in for it."""
 
     def __post_init__(self) -> None:
         check_detour(self.detour)

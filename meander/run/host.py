@@ -23,6 +23,7 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.connectors.base import SinkBinding, SinkConnector, Surroundings
 from meander.run.delivery.delivery import Delivery, DeliveryMetrics
+from meander.run.delivery.latency import LatencyHistogram
 from meander.run.execution.runner import Runner
 from meander.run.execution.stage_plans import StagePlans
 from meander.run.execution.stage_use import StageUse
@@ -64,6 +65,8 @@ class HostOptions:
     """The policy by which fragments change slots by themselves; None when they do not."""
     idle_timeout_ms: int | None = None
     """The time for which event time waits for an input that is cut off; None for as long as that takes."""
+    label: str = ""
+    """Tells a host apart from others in the same process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class Host:
             lambda: self.spark,
             options.linger_ms,
             self.plans.evict_unused,
+            options.label,
         )
         self.slots = self.pool.all
         self.rebinder: Rebinder | None = None
@@ -258,6 +262,10 @@ class Host:
         return any(exchange.counters(c).pending_tuples for c in exchange.channels()) or not self.pool.are_idle
 
     # ---------------------------------------------------------------- asking
+
+    def latencies(self) -> dict[str, LatencyHistogram]:
+        """Event-time latency of results by query, since the process began."""
+        return self.delivery.latencies() if self.delivery is not None else {}
 
     def status(self) -> HostStatus:
         stats = self.store.stats()

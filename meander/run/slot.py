@@ -81,8 +81,10 @@ def read_signal(path: str) -> int:
 class Slot:
     """One streaming query and the number that wakes it."""
 
-    def __init__(self, number: int, directory: Path) -> None:
+    def __init__(self, number: int, directory: Path, label: str = "") -> None:
+        """`label` tells its query apart from those of another host in the same Spark."""
         self.number = number
+        self._name = f"{label} slot-{number}".strip()
         self.directory = directory / f"slot-{number}"
         self.directory.mkdir(parents=True, exist_ok=True)
         self.step_lock = StepLock()
@@ -132,7 +134,7 @@ class Slot:
                 spark.readStream.format(SOURCE)
                 .option("signal", str(self._signal))
                 .load()
-                .writeStream.queryName(f"slot-{self.number}")
+                .writeStream.queryName(self._name)
                 # On this machine's disk, whatever a cluster's own file system is.
                 .option("checkpointLocation", f"file:{(self.directory / 'checkpoint').absolute()}")
                 .foreachBatch(batch)

@@ -77,10 +77,11 @@ class Slots:
         spark: Callable[[], SparkSession],
         linger_ms: int,
         housekeeping: Callable[[], None],
+        label: str = "",
     ) -> None:
         """`spark` gives the session to run on; `housekeeping` is done now and then between wake-ups."""
         self.stepper, self.store, self.routing = stepper, stepper.store, stepper.routing
-        self.all = tuple(Slot(n, directory / "slots") for n in range(count))
+        self.all = tuple(Slot(n, directory / "slots", label) for n in range(count))
         self.totals = StepTotals()
         self.waits_for_disk: str | None = None
         """The reason why a step cannot be committed now, if it cannot."""
@@ -278,7 +279,7 @@ class Slots:
                     _log.exception("waking slot %d failed; it is tried again", slot.number)
             try:
                 self._housekeeping()
-                self.ended = self.store.broken
+                self.ended = self.store.syncer.broken
                 if failed or all(slot.is_busy for slot in self.all):  # they see new work by themselves
                     self._stopping.wait(RETRY_S if failed else IDLE_S)
                 else:
@@ -298,4 +299,4 @@ class Slots:
         """Records the reason why nothing can go on before this process is started again."""
         if has_ended(self._spark()):
             return "Java, on which Spark runs, has ended"
-        return self.store.broken
+        return self.store.syncer.broken

@@ -7,6 +7,8 @@ from typing import Any
 
 from meander.membership.protocol import SiteMeasures
 from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.reporting.backlog import Backlog, read_counters
 from meander.run.reporting.host_report import HostReport
 from meander.run.reporting.paused import MOST_FACTS, failed_facts
@@ -17,8 +19,9 @@ MOST_PROBLEMS = 10
 class SiteReport:
     """That of one site, at any time."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._host, self._agent = agent.host, agent
+    def __init__(self, agent: Agent, replication: Replication, replicas: Replicas) -> None:
+        """`replication` is of its own store, `replicas` are those of other sites."""
+        self._host, self._agent, self._replication, self._replicas = agent.host, agent, replication, replicas
         self._backlog = Backlog()
 
     def measures(self) -> SiteMeasures:
@@ -43,6 +46,8 @@ class SiteReport:
             "tuples_out": delivery.rows if delivery else 0,
             "state_bytes": status.state_bytes,
             "results": {name: task.rows for name, task in (delivery.sink_bindings if delivery else {}).items()},
+            "replication": {site: found.as_json() for site, found in self._replication.status().items()},
+            "replicas": self._replicas.status(),
             "pulled_records": pulling.metrics.records,
             "pulled_damaged": pulling.metrics.damaged,
             "pulls_nothing": {way[-1]: reason for way, reason in list(pulling.problems.items())},

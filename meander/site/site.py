@@ -23,8 +23,10 @@ from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence, FencedError
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import Description, SiteMeasures
+from meander.model.files import FILES
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.endpoint import AgentEndpoint, ListenOptions
+from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
+from meander.reconfigure.replicas.replicas import Replicas
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.channels.flight.proof import key_of
 from meander.run.connectors.base import Surroundings
@@ -32,6 +34,7 @@ from meander.run.host import Host, HostOptions
 from meander.run.rebinding.options import USUAL, rebinding_by
 from meander.run.session import own_session, start_session
 from meander.site.report import SiteReport
+from meander.site.restoring import restore
 from meander.site.sink_bindings import SiteSinkBindings
 from meander.site.streams import SiteStreams
 
@@ -87,6 +90,7 @@ class Site(MembershipListener):
         self._agent: Agent | None = None
         self._endpoint: AgentEndpoint | None = None
         self._report: SiteReport | None = None
+        self._replicas: Replicas | None = None
         self.streams: SiteStreams | None = None
         self._client: MembershipClient | None = None
         self._ended = threading.Event()
@@ -100,6 +104,8 @@ class Site(MembershipListener):
         options = self.options
         rebinding = rebinding_by(options.rebinding, options.slots)
         options.directory.mkdir(parents=True, exist_ok=True)
+        client = CoordinatorClient(options.join, options.token, options.ca)
+        restore(options.directory, options.name, self._instance(), client, options.network.authority)
         instance = self._instance()
         if self._spark is None:
             extra = dict(options.spark) | ({"spark.master": options.master} if options.master else {})
@@ -113,21 +119,30 @@ class Site(MembershipListener):
         around.base.mkdir(exist_ok=True)
         bindings = SiteSinkBindings(host, agent.changing)
         streams = self.streams = SiteStreams(host, [str(node["name"]) for node in options.nodes], around, bindings)
-        report = self._report = SiteReport(agent)
+        replicas = self._replicas = Replicas(
+            options.name, host, options.directory / "replicas", endpoint.peers.asker, options.network
+        )
+        report = self._report = SiteReport(agent, endpoint.replication, replicas)
         fence = Fence(options.directory / "fence.json")
         take_up(host)
         agent.recover()  # before any slot runs: what had stopped at a marker must not read on
         host.start()
         host.deliver((), around)
         streams.restore()
-        endpoint.open(fence, world=streams.take, changed=streams.deliver, facts=report.facts)
+        endpoint.open(
+            fence,
+            world=streams.take,
+            changed=streams.deliver,
+            facts=report.facts,
+            orders=replicas.orders,
+            serve_kept=replicas.serve,
+        )
         agent.refresh()
+        replicas.recover()
         threading.Thread(target=self._tick, args=(streams,), name="site", daemon=True).start()
         nodes, ours = tuple(options.nodes), version("meander")
         description = Description(options.name, nodes, self.address, instance, ours, options.broker)
-        self._client = MembershipClient(
-            CoordinatorClient(options.join, options.token, options.ca), description, fence, self
-        )
+        self._client = MembershipClient(client, description, fence, self)
         self._client.start()
         threading.Thread(target=host.warm_up, name="warming up", daemon=True).start()
         _log.info("site %s listens at %s", options.name, self.address)
@@ -146,6 +161,8 @@ class Site(MembershipListener):
         self._ended.set()
         if client is not None:
             client.leave() if drain else client.stop()
+        if self._replicas is not None:
+            self._replicas.stop()
         if self._endpoint is not None:
             self._endpoint.close()
         if host is not None:
@@ -195,7 +212,7 @@ class Site(MembershipListener):
         """A random text that is made once for a directory."""
         path = self.options.directory / "instance.json"
         if not path.exists():
-            path.write_text(json.dumps({"instance": secrets.token_hex(8)}))
+            FILES.replace(path, json.dumps({"instance": secrets.token_hex(8)}).encode())
         return str(json.loads(path.read_text())["instance"])
 
     def _tick(self, streams: SiteStreams) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from meander.api.coordinator import Coordinator
 from meander.api.guards import MOST_BYTES
 from meander.cli.main import app
+from meander.coordinator.adaptation.transitions import PROTOCOLS
 from meander.place.amenders.count import by_cores
 from tests.api.conftest import Until
 from tests.coordinator.world import Browser
@@ -224,7 +225,16 @@ def test_a_query_switches_its_mechanism_while_it_runs(operator: Browser, until: 
     target = next(m for m in ("producer_consumer", "top_down") if m != now)
     assert operator.ask("POST", "/queries/steady/switch", {"mechanism": "nothing"}).status == 422
     assert operator.ask("POST", "/queries/steady/switch", {"mechanism": target, "protocol": "no"}).status == 422
-    command = {"mechanism": target}  # has to wait while the coordinator switches the query by itself
+    dry = operator.ask("POST", "/queries/steady/switch?dry_run=true", {"mechanism": target, "protocol": "auto"})
+    if dry.status == 200:  # not while the coordinator switches the query by itself
+        assert dry.json["predicted"]["protocol"] == "auto"
+        assert [p["protocol"] for p in dry.json["protocols"]] == list(PROTOCOLS)
+        assert len(dry.json["predicted"]["operators"]) == dry.json["transition"]["moves"]
+    assert query(operator, "steady")["mechanism"] == now
+    command = {
+        "mechanism": target,
+        "protocol": "auto",
+    }  # has to wait while the coordinator switches the query by itself
     answer = until(lambda: (a := operator.ask("POST", "/queries/steady/switch", command)).status != 409 and a)
     assert answer.status == 202, answer.body
     assert answer.json["transition"]["to"] == target
@@ -232,6 +242,10 @@ def test_a_query_switches_its_mechanism_while_it_runs(operator: Browser, until: 
     told = operator.get("/transitions?query=steady")
     assert [d["action"] for d in told][-2:] == ["switch", "arrived"]
     assert told[-2]["trigger"] == "asked for"
+    took = told[-1]["took"]
+    assert took["predicted"]["protocol"] == "auto"
+    assert took["seconds"] >= sum(took["parts_s"].values()) - 0.01, "from the decision to the last effect"
+    assert took["bytes"] == sum(took[f"{part}_bytes"] for part in ("state", "overlap", "control", "placement"))
 
 
 def test_adaptation_settings_change_while_queries_run(operator: Browser) -> None:

@@ -502,7 +502,7 @@ def test_a_site_that_is_away_is_a_problem_and_its_nodes_come_back_with_it_only(
     assert site not in roster.troubles()
     hours.now += 60
     assert site in membership.sweep()
-    assert roster.troubles()[site] == (f"it is away; if it is not to come back, `meander site release {site}`",)
+    assert roster.troubles()[site] == (f"it is away; if it is not to come back, `meander site forget {site}`",)
     monkeypatch.setattr(coordinator.membership_service.membership.roster, "absent_owner", roster.absent_owner)
     for path in ("/nodes/restore", "/nodes/forget"):
         refused = operator.ask("POST", path, {"nodes": [name]})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from meander.adapt import log
-from meander.adapt.decisions import Decision, DecisionAction
+from meander.adapt.decisions import Decision, DecisionAction, TransitionOutcome
 from meander.adapt.execute import begin
 from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
@@ -19,13 +19,12 @@ from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, DemandChanged, QueryAdded, QueryRemoved
+from meander.model.ids import QueryId
 from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
 from meander.place.nova.queries.parted_queries import NOVA
 
 ROUND_MS = 1_000
-USUAL = "bottom_up"
-"""The mechanism of queries that demand nothing, where none is named."""
 
 
 def per_query(fallback: str) -> PerQuery:
@@ -55,9 +54,12 @@ class Adaptation:
         self.mapek = Mapek(foresight, policy=self.policy, knowledge=knowledge, seed=seed)
         self.transitions = Transitions(loop, self.policy.of().protocol)
         self.first = FirstMechanisms(loop.engine, chosen, self.mapek)
+        self.mapek.planner.foresee = self.transitions.predictor.foresee
         self.meter = Meter(loop)
         self.decisions: list[Decision] = []
         self._last_ms: int | None = None
+        self._ended: dict[QueryId, TransitionOutcome] = {}
+        """Transitions that ended since the last round."""
 
     def restore(self) -> None:
         """Takes up transitions that were in flight. Before the loop recovers; queries are watched by then."""
@@ -91,7 +93,8 @@ class Adaptation:
                 self.policy.forget(event.query)
 
     def tick(self, now_ms: int) -> list[Decision]:
-        """A round, when it is time for one."""
+        """Carries transitions on; a round, when it is time for one."""
+        self._ended |= self.transitions.poll()
         if self._last_ms is None:
             self._last_ms = now_ms
             self.meter.read(now_ms, ROUND_MS)
@@ -103,7 +106,7 @@ class Adaptation:
         for mechanism, reason in self.chosen.failures:
             self.mapek.broke(now_ms, mechanism, reason)
         self.chosen.failures.clear()
-        measures, ended = self.meter.read(now_ms, span), self.transitions.poll()
+        measures, ended, self._ended = self.meter.read(now_ms, span), self._ended, {}
         started = self.loop.clock()
         decided = self.mapek.step(now_ms, measures, ended)
         chosen = [d for d in decided if d.transition is not None]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from meander.adapt.prediction import AT_ONCE, BESIDE, WITH_STATE, TransitionPrediction
+from meander.coordinator.loop import PlacementLoop
 from meander.model.ids import OperatorId
 from meander.place.engine import BatchReport
 from meander.reconfigure.outcome import ReconfigurationOutcome
@@ -39,6 +42,8 @@ class Cost:
     """The part of it that the windows needed by themselves, if event time runs like the clock."""
     tidying_s: float = 0.0
     """Afterwards: fragments that were cut for the transition grow together again."""
+    total_s: float = 0.0
+    """From the decision to the last effect, waiting and tidying included."""
     steps: int = 0
     moved: int = 0
     placement_messages: int = 0
@@ -46,6 +51,8 @@ class Cost:
     control_messages: int = 0
     control_bytes: int = 0
     state_bytes: int = 0
+    overlap_bytes: int = 0
+    """Input that operators got at both places."""
     contexts: int = 0
     """Deployment contexts that nodes got."""
     operators: list[Moved] = field(default_factory=list)
@@ -60,7 +67,7 @@ class Cost:
     @property
     def bytes(self) -> int:
         """All bytes that were sent for it."""
-        return self.placement_bytes + self.control_bytes + self.state_bytes
+        return self.placement_bytes + self.control_bytes + self.state_bytes + self.overlap_bytes
 
     @property
     def remark(self) -> str:
@@ -70,6 +77,31 @@ class Cost:
             f"operator {', '.join(str(o) for o, r in self.reasons.items() if r == reason)}: {reason}"
             for reason in found
         )
+
+    def took(self, prediction: TransitionPrediction | None) -> dict[str, Any]:
+        """The record of the transition, with what was predicted."""
+        return {
+            "seconds": round(self.total_s, 3),
+            "bytes": self.bytes,
+            "overlap_s": round(self.waiting_s, 3),
+            "parts_s": {
+                part: round(getattr(self, f"{part}_s"), 3)
+                for part in ("selection", "placement", "migration", "waiting", "tidying")
+            },
+            "state_bytes": self.state_bytes,
+            "overlap_bytes": self.overlap_bytes,
+            "control_bytes": self.control_bytes,
+            "placement_bytes": self.placement_bytes,
+            "operators": [
+                {
+                    "operator": int(m.operator),
+                    "kind": m.kind,
+                    "way": BESIDE if m.overlapped else WITH_STATE if m.state_bytes else AT_ONCE,
+                    "state_bytes": m.state_bytes,
+                }
+                for m in self.operators
+            ],
+        } | ({"predicted": prediction.as_json()} if prediction is not None else {})
 
     def count_placement(self, report: BatchReport, seconds: float) -> None:
         self.placement_s += seconds
@@ -112,6 +144,19 @@ class Cost:
         """Takes over what another course of the same transition took."""
         for name in ("placement_s", "migration_s", "waiting_s", "windows_s", "placement_messages", "placement_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("control_messages", "control_bytes", "state_bytes", "contexts"):
+        for name in ("control_messages", "control_bytes", "state_bytes", "overlap_bytes", "contexts"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.operators = [*other.operators, *self.operators]
+
+
+def overlap_bytes(loop: PlacementLoop, operators: Collection[OperatorId]) -> int:
+    """The input that operators which began beside have got on this host since."""
+    deployment, plan, inside = loop.deployer.deployment, loop.catalog.plan, set(operators)
+    exchange = loop.host.store.exchange
+    known, found = set(exchange.channels()), 0.0
+    for fragment in {deployment.owner[o] for o in operators if o in deployment.owner}:
+        for _, channel in deployment.channels_of(fragment):
+            enters = channel.receiver == fragment and channel.upstream not in inside
+            if enters and channel.id in known and channel.upstream in plan.operators:
+                found += exchange.counters(channel.id).appended_tuples * plan[channel.upstream].row_bytes
+    return round(found)

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 
 from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import assign, place_again
-from meander.coordinator.adaptation.costs import Cost
+from meander.adapt.prediction import TransitionPrediction
+from meander.coordinator.adaptation.costs import Cost, overlap_bytes
+from meander.coordinator.adaptation.predictor import Ends, TransitionPredictor
 from meander.coordinator.adaptation.transition_records import TransitionProgress, progress_of, record_of
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols.transitions import (
@@ -26,7 +28,6 @@ from meander.deploy.protocols.transitions import (
     transition_protocol,
 )
 from meander.model.errors import InputError
-from meander.model.global_plan import GlobalPlan
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport
 from meander.run.store.commit import Commit
@@ -61,6 +62,9 @@ class _RunningTransition:
     arrived: float | None = None
     """The time at which the last operator ran at its new place."""
     cost: Cost = field(default_factory=Cost)
+    prediction: TransitionPrediction | None = None
+    retried: bool = False
+    """Whether a step was aborted, so that its times say nothing about others."""
     returning: str | None = None
     """The reason why it goes back, once it does."""
 
@@ -75,6 +79,7 @@ class Transitions:
         """Of the last transition of each query."""
         self.selection_s = 0.0
         """The time that choosing the mechanism took, for each transition that is started next."""
+        self.predictor = TransitionPredictor(loop)
         self._running: dict[QueryId, _RunningTransition] = {}
         self._gathering = 0
         self._is_due = False
@@ -155,8 +160,11 @@ class Transitions:
             else:
                 held[operator] = here
                 moved.append(operator)
-        itinerary = self._itinerary(loop.catalog.plan, moved, self._protocol(transition))
+        ends = {o: (held[o], nodes[o]) for o in moved if o in nodes}
+        protocol = transition_protocol(transition.protocol) if transition.protocol else self.protocol
+        itinerary, prediction = self._itinerary(moved, ends, protocol)
         running = _RunningTransition(transition, itinerary, report, started, clock() - started, list(itinerary.steps))
+        running.prediction = prediction
         running.moved = tuple(moved)
         running.cost.count_placement(report, running.placement_s)
         return running
@@ -166,17 +174,18 @@ class Transitions:
         owner = deployment.owner.get(operator)
         return None if owner is None else deployment.fragments[owner].node
 
-    def _protocol(self, transition: Transition) -> TransitionProtocol:
-        return transition_protocol(transition.protocol) if transition.protocol else self.protocol
-
-    def _itinerary(self, plan: GlobalPlan, moved: list[OperatorId], protocol: TransitionProtocol) -> Itinerary:
-        found = protocol.plan(plan, moved)
+    def _itinerary(
+        self, moved: list[OperatorId], ends: Ends, protocol: TransitionProtocol
+    ) -> tuple[Itinerary, TransitionPrediction]:
+        found, prediction = self.predictor.plan(protocol, ends)
+        if not protocol.is_auto:
+            found = protocol.plan(self.loop.catalog.plan, moved)
         if found.apart and self.loop.driver.late:
             reasons = {**found.reasons, **dict.fromkeys(found.apart, LATE_WANTED)}
             found = Itinerary(tuple(Step(s.operators) for s in found.steps), reasons=reasons)
         for operator, reason in found.reasons.items():
             _log.info("%s, operator %d: %s", protocol.name, operator, reason)
-        return found
+        return found, prediction
 
     # ---------------------------------------------------------------- steps
 
@@ -331,6 +340,7 @@ class Transitions:
         applied = running.applied
         assert applied is not None
         ended = self.loop.clock() if applied.ended is None else applied.ended
+        running.retried = running.retried or any(o.reason is not None for o in applied.outcomes)
         moving = running.step.operators if running.step is not None else ()
         plan = self.loop.catalog.plan
         kinds = {o: type(plan[o].spec).__name__ for o in moving if o in plan.operators}
@@ -338,6 +348,7 @@ class Transitions:
         seconds = ended - running.step_started if running.arrived is None else 0.0
         running.cost.count_step(applied.outcomes, seconds, kinds, waited)
         if running.step is not None and running.step.protocol is not None and running.step.protocol.overlaps:
+            running.cost.overlap_bytes += overlap_bytes(self.loop, running.step.operators)
             done = [o for o in applied.outcomes if o.reason is None and not o.overlapped]
             with_state = {o: SURROUNDED for outcome in done for o in outcome.operators if o in kinds}
             running.cost.reasons = {**running.cost.reasons, **with_state}
@@ -345,11 +356,16 @@ class Transitions:
     def _ended(self, query: QueryId, running: _RunningTransition) -> TransitionOutcome:
         del self._running[query]
         self.loop.host.store.commit(Commit(records=(forget(TransitionRecord, query),)))
+        applied = running.applied
+        last = self.loop.clock() if applied is None or applied.ended is None else applied.ended
         if running.arrived is not None:
-            running.cost.tidying_s = self.loop.clock() - running.arrived
-        seconds = self.loop.clock() - running.started
+            running.cost.tidying_s = max(0.0, last - running.arrived)
+        seconds = running.cost.total_s = last - running.started + running.cost.selection_s
         running.cost.steps, running.cost.moved = running.steps, len(running.moved)
         running.cost.reasons = {**running.itinerary.reasons, **running.cost.reasons}
         self.costs[query] = running.cost
-        done = running.returning is None
-        return TransitionOutcome(done, running.returning or running.cost.remark, seconds, float(running.cost.bytes))
+        done, cost = running.returning is None, running.cost
+        if done and running.prediction is not None and not running.retried:
+            self.predictor.pace.learn(running.prediction, seconds, cost.waiting_s, cost.control_bytes)
+        took = cost.took(running.prediction)
+        return TransitionOutcome(done, running.returning or cost.remark, seconds, float(cost.bytes), took)

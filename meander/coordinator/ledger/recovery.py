@@ -12,16 +12,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from meander.coordinator.ledger.ledger import Ledger, Placing
+from meander.coordinator.ledger.query_texts import planned
 from meander.coordinator.ledger.retention import QueryArrival, Retention
 from meander.lang.demands import parse_demands
-from meander.lang.sql.script import sql
 from meander.lang.topology.reader import TopologyFile
-from meander.model.errors import InputError
 from meander.model.global_plan import OperatorState, RunningQuery
 from meander.model.ids import OperatorId, QueryId
 from meander.model.placement import mbps
 from meander.model.plan import Query
-from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.graph import Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
@@ -29,9 +27,6 @@ from meander.place.changelog import ChangeLog
 from meander.place.physical import Preparation
 from meander.place.room import Room
 from meander.place.sharing import add_query, forget, remove_query
-from meander.run.store.records.deployment import FragmentRecord, RemoteFragmentRecord
-from meander.run.store.records.reconfigurations import ReconfigurationRecord
-from meander.run.store.store import Store
 
 FORGOTTEN_AT_ONCE = 50
 """The log of queries is shortened when so many of its steps are of no use."""
@@ -51,25 +46,6 @@ class Recovered:
     ghosts: list[OperatorId] = field(default_factory=list)
     """Operators of stopped queries that the host still knows."""
     why: dict[OperatorId, str] = field(default_factory=dict)
-
-
-def planned(name: QueryId, text: str, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> Query:
-    """The query that a text of one SELECT describes, under this name unless the text names it."""
-    script = sql(text, streams, sinks, name)
-    if script.streams or script.sinks:
-        raise InputError("streams and sinks belong to the topology; leave CREATE STREAM and CREATE SINK out")
-    if len(script.queries) != 1:
-        raise InputError(f"one query at a time, not {len(script.queries)}; send each on its own")
-    return script.queries[0]
-
-
-def known_to(store: Store) -> set[OperatorId]:
-    """Operators that the host's store runs, or is about to."""
-    found = {o for record in store.records(FragmentRecord).values() for o in record.fragment.operators}
-    found |= {o for record in store.records(RemoteFragmentRecord).values() for o in record.fragment.operators}
-    for record in store.records(ReconfigurationRecord).values():
-        found |= record.change.operators
-    return found
 
 
 def rebuild(ledger: Ledger, world: TopologyFile, running: Collection[OperatorId]) -> Recovered:

@@ -21,6 +21,7 @@ class MemberFleet:
         self._lock = lock("fleet addresses")
         self._until = 0.0
         self._addresses: dict[str, str] = {}
+        self._stand_ins: dict[str, str] = {}
         self._brokers: dict[str, str] = {}
         self._keys: dict[str, str] = {}
 
@@ -43,6 +44,13 @@ class MemberFleet:
         self._refresh()
         return self._keys.get(site)
 
+    def put(self, site: str, address: str | None) -> None:
+        """A replica stands in for a site at an address, or no longer does."""
+        with self._lock:
+            found = {name: at for name, at in self._stand_ins.items() if name != site}
+            self._stand_ins = found if address is None else {**found, site: address}
+        self.changed()
+
     def changed(self) -> None:
         """Drops the cached entries: a site came or went."""
         self._until = 0.0
@@ -54,6 +62,6 @@ class MemberFleet:
             store = self._membership.store
             self._keys = store.keys()
             rows = [row for row in store.sites() if row.name in self._keys]
-            self._addresses = {row.name: row.address for row in rows if row.address}
+            self._addresses = {row.name: row.address for row in rows if row.address} | self._stand_ins
             self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S

@@ -54,6 +54,8 @@ class Membership:
         self.leadership = Leadership(store, epoch, self._lock, wall_ms, on_step_down)
         self.watchers: list[Callable[[str, MemberState], None]] = []
         """Called after the state of a site changed, from whichever thread changed it."""
+        self.admission: Callable[[Description], None] = lambda said: None
+        """Raises for sites that may not join now."""
         self._events, self._wall_ms = events, wall_ms
         self._core: Core | None = None
 
@@ -98,6 +100,7 @@ class Membership:
             self._check_may_act(given, said.site, seen)
             checks.check_nodes(given, said)
             checks.check_clock(said.site, behind_ms)
+            self.admission(said)
             site, arriving = self._claim(self._ready_core(), said, behind_ms)
             try:
                 self._wait(arriving)

@@ -83,6 +83,11 @@ class Roster:
         """The site that a node belongs to, wherever it is now."""
         return self._claims.get(node)
 
+    @property
+    def claims(self) -> Mapping[str, str]:
+        """Sites by node."""
+        return self._claims
+
     def absent_owner(self, node: str) -> str | None:
         """The site that runs a node and is not there: the node comes back with it."""
         with self.lock:
@@ -149,7 +154,7 @@ class Roster:
             sites = dict(self.sites)
         for name, site in sites.items():
             if site.state is MemberState.AWAY:
-                found[name] = (f"it is away; if it is not to come back, `meander site release {name}`",)
+                found[name] = (f"it is away; if it is not to come back, `meander site forget {name}`",)
             if site.clock_off >= CLOCK_BEATS:
                 found[name] = (*found.get(name, ()), "its clock is wrong")
         return {name: problems for name, problems in sorted(found.items()) if problems}

@@ -93,7 +93,7 @@ class Measuring:
         reports = {HOME: HostReport.of(status, flows, host.feeding.channels), **self.sites()}
         seen = (wall_clock_ms(), status, counters, reports, merged_flows(reports))
         sizes = {f: state.size(f).bytes for f in state.fragments()}
-        latencies = host.delivery.latencies() if host.delivery else {}
+        latencies = host.latencies()
         sink_bindings = status.delivery.sink_bindings if status.delivery else {}
         rows = {name: binding.rows for name, binding in sink_bindings.items()}
         now = time.monotonic()

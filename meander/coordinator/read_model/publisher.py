@@ -7,37 +7,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meander.adapt.analyse import readings
 from meander.adapt.decisions import Decision
 from meander.adapt.log import entry
 from meander.adapt.per_query import PerQuery
 from meander.coordinator.adaptation.adaptation import Adaptation
 from meander.coordinator.condition.condition import (
-    STALLED_MS,
-    Condition,
-    Status,
-    query_condition,
-    span,
     without_numbers,
 )
-from meander.coordinator.condition.facts import NO_REPORTS, facts_of
-from meander.coordinator.condition.progress import EventTimeProgress, SourceWatermarks, source_watermarks
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.read_model.change_history import ChangeHistory
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measured
+from meander.coordinator.read_model.query_status import QueryStatuses
 from meander.coordinator.read_model.read_model import Pair, ReadModel
-from meander.coordinator.read_model.traces import NoTraces, Traces
+from meander.coordinator.read_model.traces import traces_from_environment
 from meander.coordinator.sink_bindings import SinkBindings
-from meander.model.demands import Demand
 from meander.model.ids import NodeId, OperatorId, QueryId
-from meander.model.operators import Sink, Source, describe
+from meander.model.operators import Sink, Source
 from meander.place.engine import BatchReport
 from meander.reconfigure.outcome import ReconfigurationOutcome
 
 Json = dict[str, Any]
-SHARES = ("p50", "p95", "p99")
 
 
 @dataclass(slots=True)
@@ -64,23 +55,20 @@ class Publisher:
         loop: PlacementLoop,
         adaptation: Adaptation,
         ledger: Ledger,
-        read_model: ReadModel,
         sink_bindings: SinkBindings,
         hub: Hub,
     ) -> None:
         self.loop, self.adaptation, self.ledger = loop, adaptation, ledger
-        self.read_model, self.sink_bindings, self.hub = read_model, sink_bindings, hub
+        self.read_model, self.sink_bindings, self.hub = ReadModel(loop, ledger.away_links), sink_bindings, hub
         self.change_history = ChangeHistory(loop, self._cause)
         self.totals = ServiceTotals()
-        self.traces: Traces = NoTraces()
+        self.traces = traces_from_environment()
         self.texts: dict[str, str] = {}
         """The queries there are, as people wrote them."""
         self.mechanisms: dict[str, tuple[str, str]] = {}
         """The mechanism of each query and why it has it, as the ledger has them."""
         self.measured: Measured | None = None
-        self.still: dict[QueryId, tuple[int, OperatorId]] = {}
-        """Queries whose time stands still: for how long, and the source that they wait for."""
-        self._progress = EventTimeProgress()
+        self._statuses = QueryStatuses(loop, adaptation, self.read_model, sink_bindings)
 
     # ---------------------------------------------------------------- placements
 
@@ -216,91 +204,14 @@ class Publisher:
 
     def query(self, name: str) -> Json:
         """A query as people see it."""
-        query = QueryId(name)
-        shape = self.read_model.views.shapes.get(name)
-        operators = shape.operators if shape else ()
-        sink_bindings = self.sink_bindings.names(name)
-        watched = self.adaptation.mapek.knowledge.queries.get(query)
-        running = self.loop.catalog.plan.queries.get(query)
-        read = self._readings(query, running.query.demands if running else ())
-        condition = self._condition(name, operators, sink_bindings, read)
-        owner = self.loop.deployer.deployment.owner
-        found: Json = {
-            "id": name,
-            "text": self.texts.get(name, ""),
-            "status": condition.status.value,
-            "mechanism": watched.mechanism if watched else self.adaptation.chosen.fallback,
-            "chosen": watched.why if watched else "",
-            "demands": [_demand(demand, value) for demand, value in read],
-            "operators": len(operators),
-            "fragments": len({owner[o] for o in operators if o in owner}),
-            **self._results(name, sink_bindings),
-        }
-        return found if condition.reason is None else found | {"reason": condition.reason}
-
-    def _results(self, name: str, sink_bindings: Sequence[str]) -> Json:
-        measured = self.measured
-        latency = measured.latency.get(name) if measured else None
-        known = latency is not None and latency.count > 0
-        rows = [measured.rows.get(o, 0) for o in sink_bindings] if measured else []
-        rates = [measured.rows_tps.get(o, 0.0) for o in sink_bindings] if measured else []
-        return {
-            "results": max(rows, default=0),
-            "rate_tps": round(max(rates, default=0.0), 2),
-            "latency_ms": {share: getattr(latency, f"{share}_ms") if known else None for share in SHARES},
-        }
-
-    def _readings(self, query: QueryId, demands: Sequence[Demand]) -> list[tuple[Demand, float | None]]:
-        """Each demand with its present reading."""
-        mapek = self.adaptation.mapek
-        watched = mapek.knowledge.queries.get(query)
-        metrics = [d.metric for d in demands]
-        read = readings(mapek.monitors, mapek.history, query, watched.since_ms, metrics) if watched else {}
-        return [(demand, read.get(demand.metric)) for demand in demands]
-
-    def _condition(
-        self,
-        name: str,
-        operators: Sequence[OperatorId],
-        sink_bindings: Sequence[str],
-        read: Sequence[tuple[Demand, float | None]],
-    ) -> Condition:
-        """The condition of a query, from real flows and real backlogs."""
-        measured = self.measured
-        watched = self.adaptation.mapek.knowledge.queries.get(QueryId(name))
-        active = None if watched is None else watched.active
-        applying = [(d, v) for d, v in read if (not d.when if active is None else d in active)]
-        facts = facts_of(
-            self.loop,
-            operators,
-            sink_bindings,
-            measured.reports if measured else NO_REPORTS,
-            measured.flows if measured else None,
-            [(demand, value) for demand, value in applying if value is not None and not demand.met(value)],
-            self.waits_for(QueryId(name)),
-            is_stopping=name in self.sink_bindings.stopping,
-        )
-        return query_condition(facts)
-
-    def waits_for(self, query: QueryId, at_least_ms: int = STALLED_MS) -> str | None:
-        """The source that the windows of a query wait for, if their time stands still."""
-        still_ms, source = self.still.get(query, (0, None))
-        if source is None or still_ms < at_least_ms or source not in self.loop.catalog.plan.operators:
-            return None
-        about = describe(self.loop.catalog.plan[source].spec)
-        return f"its windows have waited for {about} for more than {span(still_ms)}"
-
-    def held(self, query: QueryId) -> str:
-        """The reason why a query is paused; empty when it is not: no placement would help it."""
-        shown = self.read_model.views.queries.get(query, {})
-        return str(shown.get("reason", "")) if shown.get("status") == Status.PAUSED else ""
+        return self._statuses.show(name, self.texts.get(name, ""))
 
     # ---------------------------------------------------------------- measures
 
     def measures(self, measured: Measured) -> None:
         """Once a second: how everything is doing."""
         self.measured = measured
-        self.still = self._progress.read(measured.at_ms, self._watermarks(measured))
+        self._statuses.measures(measured)
         self.read_model.show(measured=measured)
         self.read_model.show_deployment(measured)
         self.queries(list(self.texts))
@@ -323,13 +234,6 @@ class Publisher:
         links = self.read_model.link_rates(measured)
         self.hub.publish("metrics", {"at_ms": measured.at_ms, "queries": shown, "host": host, "links": links})
 
-    def _watermarks(self, measured: Measured) -> dict[QueryId, SourceWatermarks]:
-        plan, shapes = self.loop.catalog.plan, self.read_model.views.shapes
-        found = {
-            QueryId(name): source_watermarks(plan, shape.operators, measured.counters) for name, shape in shapes.items()
-        }
-        return {query: watermarks for query, watermarks in found.items() if watermarks}
-
     def _queue(self, name: str) -> int:
         """Tuples that wait before fragments of the query."""
         shape, counters = self.read_model.views.shapes.get(name), self.measured.counters if self.measured else {}
@@ -337,14 +241,6 @@ class Publisher:
         fragments = {owner[o] for o in (shape.operators if shape else ()) if o in owner}
         ports = {p for f in fragments if f in routing for p in routing[f].ports}
         return sum(counters[p].pending_tuples for p in ports if p in counters)
-
-
-def _demand(demand: Demand, value: float | None) -> Json:
-    """A demand with its reading, and whether that meets it."""
-    one: Json = {"text": str(demand), "met": None if value is None else demand.met(value)}
-    if value is not None and math.isfinite(value):
-        one |= {"value": float(f"{value:.4g}"), "unit": demand.show(1.0).removeprefix("1").strip()}
-    return one
 
 
 def _lasting(query: Json) -> Json:

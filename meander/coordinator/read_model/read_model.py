@@ -61,12 +61,12 @@ class PlacementViews:
 class ReadModel:
     """Written by one thread; `views` may be read by any."""
 
-    def __init__(self, loop: PlacementLoop) -> None:
+    def __init__(self, loop: PlacementLoop, away: AwayLinks) -> None:
         self.loop = loop
         self.views = PlacementViews()
         self.why: dict[OperatorId, str] = {}
-        self.memory: AwayLinks | None = None
-        """The records of removed nodes, if they are kept."""
+        self._away = away
+        """The links of nodes that are away."""
         self._users: dict[OperatorId, set[QueryId]] = {}
 
     def show(self, **changed: Any) -> None:
@@ -82,7 +82,7 @@ class ReadModel:
         removed: list[str] = []
         added: list[Json] = []
         cut: list[Json] = []
-        forgotten = self.memory.forgotten_nodes() if self.memory is not None else set()
+        forgotten = self._away.forgotten_nodes()
         dropped: list[str] = []
         for node in nodes:
             entry = self._node(node)
@@ -142,7 +142,7 @@ class ReadModel:
 
     def _kept_links(self, name: str) -> list[Json]:
         """The links that a removed node had."""
-        arcs = {} if self.memory is None else {(k.source, k.target): k for k in self.memory.arcs_of(name)}
+        arcs = {(k.source, k.target): k for k in self._away.arcs_of(name)}
         return [_shown(link) for link in merged(arcs)]
 
     def _links(self, pair: Pair) -> tuple[Json, ...]:

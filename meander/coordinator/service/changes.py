@@ -118,9 +118,11 @@ class ChangeRequests:
         changes = self._reader.read([PlacementChanged(0, held)])
         return self._ask(Command(changes, Response(CommandKind.MOVE), lambda core: is_held(core, held), key))
 
-    def switch(self, query: str, mechanism: str, protocol: str | None, key: Key | None = None) -> Future[Answer]:
-        """Lets another mechanism place a query, which moves while it runs."""
-        return self._ask(CoreTask(lambda core: switch(core, QueryId(query), mechanism, protocol), key))
+    def switch(
+        self, query: str, mechanism: str, protocol: str | None, key: Key | None = None, *, dry_run: bool = False
+    ) -> Future[Answer]:
+        """Lets another mechanism place a query, which moves while it runs; or says what that would take."""
+        return self._ask(CoreTask(lambda core: switch(core, QueryId(query), mechanism, protocol, dry_run=dry_run), key))
 
     def _ask(self, command: Command | CoreTask) -> Future[Answer]:
         return self._service.core.ask(command)

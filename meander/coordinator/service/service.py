@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.condition.condition import (
@@ -39,6 +39,18 @@ from meander.run.resuming import resume
 ResumeElsewhere = Callable[[str | None, Sequence[OperatorId]], Mapping[str, list[str] | str]]
 
 
+class SiteReplicas(Protocol):
+    """The replicas of sites, as the service knows them."""
+
+    def restore(self, site: str, instance: str) -> Mapping[str, Any] | None: ...
+
+    def forget(self, site: str, who: str) -> Mapping[str, Any]: ...
+
+    def shown(self, site: str) -> Mapping[str, Any] | None: ...
+
+    def problems(self) -> Mapping[str, tuple[str, ...]]: ...
+
+
 class Service:
     """Answers from the read model; passes commands on to the core once it is there."""
 
@@ -61,6 +73,7 @@ class Service:
         """Lets sites try paused parts again."""
         self.inventories: Callable[[], Inventories] = dict
         """The inventories of all sites."""
+        self._replicas: SiteReplicas | None = None
         self._started = time.monotonic()
         self.changes, self.positions = ChangeRequests(self), MovingPositions(hub)
         self._told_health: Any = None
@@ -110,6 +123,20 @@ class Service:
             raise SiteRefusedError(Code.UNAVAILABLE, f"the coordinator is {what}; try again in a moment")
         return self._sites
 
+    def has_replicas(self, replicas: SiteReplicas) -> None:
+        """Sites have replicas from now on."""
+        self._replicas = replicas
+
+    @property
+    def replicas(self) -> SiteReplicas:
+        if self._replicas is None or self._stopping:
+            raise SiteRefusedError(Code.UNAVAILABLE, "the coordinator is starting or stopping; try again in a moment")
+        return self._replicas
+
+    def replicas_of(self, site: str) -> Mapping[str, Any] | None:
+        """The replicas of a site, if it has any."""
+        return None if self._replicas is None else self._replicas.shown(site)
+
     @property
     def history(self) -> EventHistory:
         assert self.core is not None
@@ -151,6 +178,9 @@ class Service:
         if sites is not None and sites.leadership.stepped_down is not None:
             problems.append(sites.leadership.stepped_down)
         troubles = sites.roster.troubles() if sites is not None and core is not None else {}
+        if self._replicas is not None:
+            lacking = self._replicas.problems()
+            troubles = {s: (*troubles.get(s, ()), *lacking.get(s, ())) for s in sorted({*troubles, *lacking})}
         return service_condition(ServiceFacts(core is not None, self._stopping, tuple(problems), troubles, queries))
 
     def _tell_health(self) -> None:

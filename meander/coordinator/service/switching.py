@@ -9,13 +9,14 @@ from meander.adapt.foresight import Refusal
 from meander.coordinator.core.commands import Answer
 from meander.coordinator.core.core import Core
 from meander.coordinator.problems import conflict, not_found
-from meander.deploy.protocols.transitions import transition_protocol
+from meander.deploy.protocols.transitions import TRANSITIONS, transition_protocol
 from meander.model.errors import unknown
 from meander.model.ids import QueryId
 
 
-def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> Answer:
-    """Begins a transition of a query to another mechanism, unless it cannot be made now."""
+def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None, *, dry_run: bool = False) -> Answer:
+    """Begins a transition of a query to another mechanism, unless it cannot be made now; or only says what it would
+    take, by this protocol and by all others."""
     adaptation, now = core.adaptation, core.clock()
     watched = adaptation.mapek.knowledge.queries.get(query)
     if query not in core.loop.catalog.plan.queries or watched is None:
@@ -31,14 +32,26 @@ def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None) -> 
     forecast = foresight.forecast(query, mechanism)
     if isinstance(forecast, Refusal):
         raise conflict(forecast.reason)
+    foresee = adaptation.transitions.predictor.foresee
+    shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves, "protocol": chosen}
+    prediction = foresee(chosen, forecast.nodes)
+    if dry_run:
+        others = [foresee(p.name, forecast.nodes).as_json(with_operators=False) for p in TRANSITIONS]
+        return HTTPStatus.OK, {"transition": shown, "predicted": prediction.as_json(), "protocols": others}
     transition = Transition(query, watched.mechanism, mechanism, dict(forecast.nodes), forecast.moves, sharing, chosen)
     adaptation.transitions.start(transition)
     watched.transition, watched.hopes = transition, "it was asked for"
-    reason = f"it was asked for; {forecast.moves} operators move"
     decision = Decision(
-        now, query, Trigger.ASKED, DecisionAction.SWITCH, watched.mechanism, reason, mechanism, transition
+        now,
+        query,
+        Trigger.ASKED,
+        DecisionAction.SWITCH,
+        watched.mechanism,
+        f"it was asked for; {forecast.moves} operators move; predicted: {prediction.told}",
+        mechanism,
+        transition,
+        predicted=prediction.as_json(),
     )
     core.batches.follow()
     core.publisher.decisions([decision])
-    shown = {"query": query, "from": watched.mechanism, "to": mechanism, "moves": forecast.moves}
-    return HTTPStatus.ACCEPTED, {"transition": shown | {"protocol": chosen}}
+    return HTTPStatus.ACCEPTED, {"transition": shown, "predicted": prediction.as_json()}

@@ -12,7 +12,7 @@ depends on all tuples before. These operators move with their state instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from meander.deploy.fragments import Deployment, DeploymentChange
@@ -99,9 +99,11 @@ def limits(
 
 
 def split(
-    plan: GlobalPlan, moving: Iterable[OperatorId]
+    plan: GlobalPlan, moving: Iterable[OperatorId], with_state: Collection[OperatorId] = ()
 ) -> tuple[list[OperatorId], list[OperatorId], dict[OperatorId, str]]:
     """Operators that can overlap, those that move at a marker, and why those among them that have state do.
+
+    Operators of `with_state` move at a marker although they could overlap.
 
     An operator without state through which tuples pass as they are, without a window before it among those that
     overlap, moves at a marker: a tuple that comes late has no side of a time that it must be on.
@@ -114,10 +116,11 @@ def split(
             spec = plan[operator].spec
             if isinstance(spec, STATEFUL):
                 reason = obstacle(spec)
-                if reason is None:
+                if reason is None and operator not in with_state:
                     beside_[operator] = None
                     continue
-                reasons[operator] = reason
+                if reason is not None:
+                    reasons[operator] = reason
             elif all(i in beside_ for i in plan[operator].inputs):
                 beside_[operator] = None
                 continue

@@ -6,7 +6,7 @@ protocol that the step names. One function each, all in the table below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meander.deploy.protocols.base import Protocol
@@ -44,6 +44,8 @@ class TransitionProtocol:
     name: str
     about: str
     plan: Callable[[GlobalPlan, Iterable[OperatorId]], Itinerary]
+    is_auto: bool = False
+    """Whether it is chosen among itineraries by what each is predicted to take; `plan` is for want of a prediction."""
 
 
 def _mfgs_sequential(plan: GlobalPlan, moving: Iterable[OperatorId]) -> Itinerary:
@@ -71,7 +73,12 @@ def _sms_sequential(plan: GlobalPlan, moving: Iterable[OperatorId]) -> Itinerary
 
 
 def _sms_concurrent(plan: GlobalPlan, moving: Iterable[OperatorId]) -> Itinerary:
-    beside, at_marker, reasons = split(plan, moving)
+    return mixed(plan, moving, ())
+
+
+def mixed(plan: GlobalPlan, moving: Iterable[OperatorId], with_state: Collection[OperatorId]) -> Itinerary:
+    """These operators move with their state, all others that can begin anew beside the old ones after that."""
+    beside, at_marker, reasons = split(plan, moving, with_state)
     steps = (Step(tuple(at_marker)), Step(tuple(beside), SMS))
     return Itinerary(tuple(s for s in steps if s.operators), dict.fromkeys(beside, ""), reasons)
 
@@ -87,6 +94,9 @@ TRANSITIONS: tuple[TransitionProtocol, ...] = (
     TransitionProtocol("at_once", "operators move with their state, all at the same time", _at_once),
     TransitionProtocol("sms_sequential", "operators begin anew beside the old ones, one by one", _sms_sequential),
     TransitionProtocol("sms_concurrent", "operators begin anew beside the old ones, all at once", _sms_concurrent),
+    TransitionProtocol(
+        "auto", "for each operator whichever of both is predicted to end sooner", _at_once, is_auto=True
+    ),
     TransitionProtocol("restart", "the query stops as a whole, moves all its state, and starts again", _restart),
 )
 

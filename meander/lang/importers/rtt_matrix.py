@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
 from meander.lang.importers.imported import Imported
 from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile
@@ -141,6 +140,8 @@ def _repaired(matrix: Matrix, gaps: NDArray[np.bool_], uneven: NDArray[np.bool_]
     both = (sides + sides.T) / 2
     open_ = np.isnan(both)
     if open_.any():
+        from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
+
         detours = shortest_path(csgraph_from_dense(both, null_value=np.nan), directed=False)
         both = np.where(open_, detours, both)
         pairs = np.argwhere(np.triu(~np.isfinite(both)))

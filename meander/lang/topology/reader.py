@@ -18,7 +18,7 @@ from meander.lang.topology.writer import lines_of, write_whole
 from meander.lang.topology.yaml_fields import check_keys, number, rows, truth, whole, word, wrong
 from meander.lang.topology.yaml_lines import Document, YamlItem, YamlRow, parse
 from meander.model.errors import InputError, unknown
-from meander.model.resilience import Resilience, check_detour
+from meander.model.resilience import ReplicationMode, Resilience, check_detour
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.elements import UNLIMITED, NodeKind
 from meander.model.topology.graph import Topology, topology_of_columns
@@ -26,7 +26,8 @@ from meander.model.units import duration_ms, size_bytes
 
 DEFAULT_SLOTS: Mapping[NodeKind, int] = MappingProxyType({NodeKind.SENSOR: 4, NodeKind.EDGE: 16, NodeKind.CLOUD: 256})
 DEFAULT_LATENCY_MS = 1.0
-TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks", "replicas", "disconnected", "detour"})
+REPLICATION_KEYS = frozenset({"replication", "replication_lag", "replication_bytes", "takeover"})
+TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks", "replicas", "disconnected", "detour"}) | REPLICATION_KEYS
 HOLD = "hold"
 NODE_KEYS = frozenset({"name", "kind", "slots", "capacity_tps", "memory", "memory_mb", "lon", "lat", "mobile"})
 LINK_KEYS = frozenset({"source", "target", "latency_ms", "bandwidth_mbps", "loss_percent", "directed"})
@@ -73,6 +74,14 @@ def lines(contents: TopologyFile) -> Iterator[str]:
     settings, usual = contents.resilience, Resilience()
     if settings.replicas != usual.replicas:
         yield f"replicas: {settings.replicas}\n"
+    if settings.replication != usual.replication or settings.replicas != usual.replicas:
+        yield f"replication: {settings.replication.value}\n"
+    if settings.replication_lag_ms != usual.replication_lag_ms:
+        yield f"replication_lag: {settings.replication_lag_ms} ms\n"
+    if settings.replication_lag_bytes != usual.replication_lag_bytes:
+        yield f"replication_bytes: {settings.replication_lag_bytes} B\n"
+    if settings.takeover_ms != usual.takeover_ms:
+        yield f"takeover: {settings.takeover_ms} ms\n"
     if settings.idle_timeout_ms is not None:
         yield f"disconnected: {settings.idle_timeout_ms} ms\n"
     if settings.detour != usual.detour:
@@ -94,27 +103,47 @@ def _contents(document: Document) -> TopologyFile:
 
 
 def _resilience(document: Document) -> Resilience:
-    replicas, idle_timeout_ms = Resilience().replicas, None
-    if "replicas" in document.keys:
-        item = document.keys["replicas"]
-        replicas = whole(item, "replicas")
-    if "disconnected" in document.keys:
-        item = document.keys["disconnected"]
-        text = word(item, "disconnected")
-        if text != HOLD:
-            try:
-                idle_timeout_ms = duration_ms(text)
-            except InputError as error:
-                raise wrong(item, f"disconnected must be {HOLD} or a time such as 30s: {error.message}") from None
-    detour = Resilience().detour
-    if "detour" in document.keys:
-        item = document.keys["detour"]
-        detour = number(item, "detour")
+    keys, usual = document.keys, Resilience()
+    replicas = whole(keys["replicas"], "replicas") if "replicas" in keys else usual.replicas
+    idle_timeout_ms = None
+    if "disconnected" in keys and word(keys["disconnected"], "disconnected") != HOLD:
+        idle_timeout_ms = _duration(keys["disconnected"], "disconnected", f"{HOLD} or ")
+    detour = usual.detour
+    if "detour" in keys:
+        detour = number(keys["detour"], "detour")
         try:
             check_detour(detour)
         except InputError as error:
-            raise wrong(item, error.message) from None
-    return Resilience(replicas, idle_timeout_ms, detour)
+            raise wrong(keys["detour"], error.message) from None
+    lag_ms, takeover_ms = (
+        _duration(keys[key], key) if key in keys else default
+        for key, default in (("replication_lag", usual.replication_lag_ms), ("takeover", usual.takeover_ms))
+    )
+    lag_bytes = usual.replication_lag_bytes
+    if "replication_bytes" in keys:
+        try:
+            lag_bytes = size_bytes(word(keys["replication_bytes"], "replication_bytes"))
+        except InputError as error:
+            raise wrong(keys["replication_bytes"], f"replication_bytes: {error.message}") from None
+    return Resilience(replicas, idle_timeout_ms, detour, _replication(document), lag_ms, lag_bytes, takeover_ms)
+
+
+def _replication(document: Document) -> ReplicationMode:
+    """The mode; a file that says how many replicas there are wants them."""
+    if "replication" not in document.keys:
+        return ReplicationMode.ASYNC if "replicas" in document.keys else ReplicationMode.OFF
+    item = document.keys["replication"]
+    text = word(item, "replication")
+    if text not in [mode.value for mode in ReplicationMode]:
+        raise wrong(item, unknown("replication", text, [mode.value for mode in ReplicationMode]).message)
+    return ReplicationMode(text)
+
+
+def _duration(item: YamlItem, key: str, other: str = "") -> int:
+    try:
+        return duration_ms(word(item, key))
+    except InputError as error:
+        raise wrong(item, f"{key} must be {other}a time such as 30s: {error.message}") from None
 
 
 def _section(document: Document, what: str) -> list[YamlRow]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,6 +26,8 @@ class NodeIndex:
         self._build(coordinates, heights)
 
     def _build(self, coordinates: Floats, heights: Floats) -> None:
+        from scipy.spatial import cKDTree
+
         self._coordinates, self._heights = coordinates, heights
         self._ids: Ints = np.flatnonzero(~np.isnan(coordinates[:, 0])).astype(np.int64)
         raised = np.column_stack((coordinates[self._ids], heights[self._ids]))

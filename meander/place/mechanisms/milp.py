@@ -8,13 +8,15 @@ keeps only arcs that no other arcs can replace, so it has about as many arcs as 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import highspy
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
 
 from meander.place.mechanisms.exact import Answer, Assignment, Floats, Ints
+
+if TYPE_CHECKING:
+    import highspy  # takes long to load
 
 REPLACED = 1 + 1e-9
 
@@ -126,6 +128,9 @@ class Rows:
         return np.arange(self.count - len(lower), self.count)
 
     def model(self, cost: Floats, upper: Floats, integers: int) -> highspy.HighsLp:
+        import highspy
+        from scipy.sparse import coo_array
+
         row, column, value = (np.concatenate(part) for part in zip(*self.entries, strict=True))
         matrix = coo_array((value, (row, column)), shape=(self.count, len(cost))).tocsr()
         lp = highspy.HighsLp()
@@ -149,6 +154,8 @@ def _scale(question: Assignment, forbidden: NDArray[np.bool_]) -> float:
 
 
 def highs(limits: Limits) -> highspy.Highs:
+    import highspy
+
     solver: highspy.Highs = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, value in (
         ("output_flag", False), ("threads", 1), ("random_seed", 0), ("time_limit", limits.time_s),
@@ -159,6 +166,8 @@ def highs(limits: Limits) -> highspy.Highs:
 
 
 def _answer(solver: highspy.Highs, question: Assignment, scale: float, start: Ints | None) -> Answer:
+    import highspy
+
     operators, candidates = question.unary.shape
     status = solver.getModelStatus()
     info = solver.getInfo()

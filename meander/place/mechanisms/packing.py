@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-import highspy
 import numpy as np
 
 from meander.model.ids import NodeId, OperatorId
@@ -323,6 +322,8 @@ class _Program:
         """A value per column, or None when nothing fits or nothing was found in time."""
         if self.impossible or not self.cost:
             return None if self.impossible else []
+        import highspy
+
         solver = highs(LIMITS)
         solver.setOptionValue("mip_max_nodes", MOST_BRANCHES)
         model = self.rows.model(np.array(self.cost), np.ones(len(self.cost)), 0)

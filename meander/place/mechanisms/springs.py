@@ -17,8 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
-from scipy.sparse.linalg import splu
 
 from meander.model.ids import OperatorId
 from meander.place.costspace.space import CostSpace
@@ -268,6 +266,9 @@ def energy(system: Springs, at: Floats) -> float:
 
 def _solve(system: Springs, at: Floats, rounding: float) -> Floats:
     """Springs at rest with stiffness traffic / distance."""
+    from scipy.sparse import csc_array  # loaded when it is needed: commands that only read start sooner
+    from scipy.sparse.linalg import splu
+
     count = len(at)
     a, b = system.edges[:, 0], system.edges[:, 1]
     inner = system.stiffness / np.sqrt(((at[a] - at[b]) ** 2).sum(axis=1) + rounding**2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from meander.membership.fence import Fence, FencedError
@@ -12,14 +12,17 @@ from meander.model.ids import ChannelId, OperatorId
 from meander.reconfigure.agent.access import Access
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import MESSAGES, Effect
 from meander.run.channels.flight.client import FlightClient
-from meander.run.channels.flight.server import PullRequest, StateAnswer, StateRequest
+from meander.run.channels.flight.server import PullRequest, Serve, StateAnswer, StateRequest
 from meander.run.reporting.inventory import take_inventory
 from meander.run.resuming import resume
 
 Order = Callable[[Mapping[str, Any]], Any]
+REPLICATED_S = 5.0
+"""An answer waits for so long until replicas have what it says."""
 
 
 class AgentRequestHandler:
@@ -30,15 +33,22 @@ class AgentRequestHandler:
         name: str,
         agent: Agent,
         peers: PeerDirectory,
+        replication: Replication,
         fence: Fence | None = None,
         *,
         world: Callable[[Mapping[str, Any]], None] = lambda told: None,
         changed: Callable[[], None] = lambda: None,
         facts: Callable[[], dict[str, Any]] = dict,
+        orders: Mapping[str, Order] | None = None,
+        serve_kept: Serve | None = None,
     ) -> None:
-        """`world` is told of streams and sinks, `changed` after an effect; `facts` are told with every `hello`."""
+        """`world` is told of streams and sinks, `changed` after an effect; `facts` are told with every `hello`.
+
+        `orders` are more orders than those about this host; `serve_kept` gives other sites back what is kept of them.
+        """
         self.name, self.agent, self.peers, self.access = name, agent, peers, Access(agent)
         self._fence, self._world, self._changed, self._facts = fence, world, changed, facts
+        self._replication, self._serve_kept = replication, serve_kept
         self._orders: dict[str, Order] = {
             "hello": lambda told: {"site": name, "changes": list(agent.changes), **self._facts()},
             "peers": lambda told: peers.learn(told["peers"]),
@@ -47,6 +57,8 @@ class AgentRequestHandler:
             "resume": lambda told: resume(
                 agent.host, told.get("name"), [OperatorId(o) for o in told.get("operators", ())]
             ),
+            "replicate": replication.configure,
+            **(orders or {}),
         }
 
     # ---------------------------------------------------------------- for other hosts
@@ -66,6 +78,15 @@ class AgentRequestHandler:
 
     def asker(self, site: str) -> FlightClient:
         return self.peers.asker(site)
+
+    def replica(
+        self, keeper: str, asked: Mapping[str, Any], left: int, wait_s: float
+    ) -> Iterator[tuple[Mapping[str, Any], bytes]]:
+        if asked.get("site", self.name) != self.name:
+            if self._serve_kept is None:
+                raise InputError("nothing of other sites is kept here")
+            return self._serve_kept(keeper, asked, left, wait_s)
+        return self._replication.serve(keeper, asked, left, wait_s)
 
     # ---------------------------------------------------------------- for the coordinator
 
@@ -90,6 +111,7 @@ class AgentRequestHandler:
     def _told(self, action: str, body: Mapping[str, Any]) -> Any:
         message = decode(MESSAGES[action], body)
         answer = self.agent.take(message)
+        self._replication.wait(REPLICATED_S)  # what the coordinator knows of this host must not be lost with it
         if isinstance(message, Effect):
             self._changed()
         return encode(answer)

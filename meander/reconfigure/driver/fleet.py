@@ -42,9 +42,10 @@ class ClientPool:
         self._lock = lock("client pool")
         self._askers: dict[str, FlightClient] = {}
 
-    def order(self, site: str, action: str, body: Mapping[str, Any]) -> Any:
+    def order(self, site: str, action: str, body: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """Gives an order in this coordinator's epoch."""
-        return self._asker(site).order(action, {"protocol": PROTOCOL, **self.fleet.epoch.as_json(), **body})
+        told = {"protocol": PROTOCOL, **self.fleet.epoch.as_json(), **body}
+        return self._asker(site).order(action, told, timeout_s)
 
     def peers_of(self, site: str) -> dict[str, dict[str, str]]:
         """Addresses and proofs with which a site asks all others."""

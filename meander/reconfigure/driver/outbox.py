@@ -121,9 +121,10 @@ class Outbox:
             self._tasks[site] = pool.submit(self._tell, site)
 
     def _is_due(self, site: str) -> bool:
+        told = self._told(site)
         with self._lock:
             owed = self._effects.get(site) or self._aborts.get(site) or self._routes.get(site)
-            return bool(owed) or site not in self._greeted or self._peers.get(site) != self._told(site)
+            return bool(owed) or site not in self._greeted or self._peers.get(site) != told
 
     def _told(self, site: str) -> Any:
         known = self._peers_of  # another one when addresses have changed: what is found now belongs to this one

@@ -7,7 +7,6 @@ acknowledged rows are known after a crash, and removed.
 
 from __future__ import annotations
 
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from meander.model.files import FILES
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.jsonl import path_of
 from meander.run.connectors.options import ConnectorOption
@@ -52,7 +52,7 @@ class Parquet:
             with ThreadPoolExecutor(count, "parquet") as pool:
                 list(pool.map(self._write, *zip(*pieces, strict=True)))
         if self._durable:
-            _sync(self.path)
+            FILES.sync_directory(self.path)
         return None
 
     def _write(self, table: pa.Table, first: int) -> None:
@@ -61,18 +61,18 @@ class Parquet:
         pq.write_table(table, part)
         if self._durable:
             _sync(part)
-        os.replace(part, path)
+        FILES.rename(part, path)
 
     def close(self) -> None:
         """Files are closed as soon as they are written."""
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = FILES.open(path)
     try:
-        os.fsync(descriptor)
+        FILES.sync(descriptor)
     finally:
-        os.close(descriptor)
+        FILES.close(descriptor)
 
 
 def make(binding: SinkBinding, surroundings: Surroundings) -> Parquet:

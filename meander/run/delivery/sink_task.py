@@ -103,7 +103,8 @@ class SinkTask:
         if self.paused or now_ms < self._retry_ms:
             return 0
         try:
-            start, end = exchange.start(channel), exchange.end(channel)
+            start = exchange.start(channel)
+            end = max(start, self._store.released(channel, exchange.end(channel)))
             if start == end or (end - start < CONTROL_RECORDS and not exchange.counters(channel).readable_tuples):
                 return 0
         except InputError:  # the channel is gone, or not there yet: there is nothing to deliver, and others wait

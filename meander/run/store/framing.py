@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,11 @@ _CHECKED_FROM = 8  # the checksum does not cover the magic and itself
 
 SUMMED_FROM_BYTES = 32 * 1024
 _BLOCK_WORDS = 512
+
+
+class FrameKind(IntEnum):
+    SNAPSHOT = 1
+    COMMIT = 2
 
 
 def checksum(data: Any) -> int:
@@ -159,7 +165,7 @@ def scan(data: Any, segment: int) -> Iterator[Frame | FrameFault]:
 
 
 def later_frames(data: Any, after: int, segment: int) -> Iterator[Frame]:
-    """Valid frames that begin behind `after`, found by their mark: what lies at `after` is then no torn tail."""
+    """Valid frames that begin behind `after`, found by their mark: they say what was on the disk before them."""
     content = memoryview(data).cast("B")
     rest = bytes(content[after + 1 :])
     at = rest.find(MAGIC)

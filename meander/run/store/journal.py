@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import pyarrow as pa
 
 from meander.model.locks import lock
 from meander.run.store.files import SystemFiles
-from meander.run.store.framing import Frame, FrameFault, Place, Section, checksum, encode, later_frames, scan
+from meander.run.store.framing import Frame, FrameKind, Place, Section, checksum, encode
+from meander.run.store.recovery import Recovery, Segment
 
 LOCK_NAME = "lock"
 _SEGMENT_NAME = re.compile(r"journal-(\d{10})\.seg")
@@ -35,14 +37,9 @@ class Durability(Enum):
     """The failures that a returned commit survives."""
 
     PROCESS = "process"
-    """The end of the process (written to the operating system)."""
+    """The end of the process (written to the operating system, and synced to the disk soon after)."""
     DISK = "disk"
-    """A power failure (written to the disk; commits that wait at the same time share one write)."""
-
-
-class FrameKind(IntEnum):
-    SNAPSHOT = 1
-    COMMIT = 2
+    """A power failure (synced to the disk; commits that wait at the same time share one sync)."""
 
 
 class JournalError(Exception):
@@ -69,14 +66,14 @@ class Written:
     places: tuple[Place, ...]
 
 
-class _Segment:
-    """One file. Its map is made when bytes are read back and renewed when they lie behind the mapped end."""
-
-    __slots__ = ("mapped", "number", "path", "size")
-
-    def __init__(self, number: int, path: Path, size: int = 0) -> None:
-        self.number, self.path, self.size = number, path, size
-        self.mapped: pa.Buffer | None = None
+def refusal_of(problem: OSError, directory: Path) -> JournalError:
+    """Why something could not be written, and what to do."""
+    if is_full(problem):
+        return DiskFullError(
+            f"no room for the next record in {directory} ({problem.strerror}). Nothing was lost; "
+            "free some space there and it goes on"
+        )
+    return JournalError(f"cannot write to {directory}: {problem.strerror}. Nothing was lost; check the disk")
 
 
 class Journal:
@@ -90,7 +87,7 @@ class Journal:
         self.durability = durability
         self._files = files or SystemFiles()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            self._files.make_directory(directory)
             self._lock = self._files.lock(directory / LOCK_NAME)
         except OSError as problem:
             raise JournalError(
@@ -100,15 +97,18 @@ class Journal:
             raise JournalInUseError(
                 f"{directory} is in use by another process; stop it, or give this one a directory of its own"
             )
-        self._segments: dict[int, _Segment] = {}
-        for path in directory.iterdir():
-            if match := _SEGMENT_NAME.fullmatch(path.name):
+        self._segments: dict[int, Segment] = {}
+        for name, size in self._files.sizes(directory).items():
+            if match := _SEGMENT_NAME.fullmatch(name):
                 number = int(match.group(1))
-                self._segments[number] = _Segment(number, path, path.stat().st_size)
-        self._active: _Segment | None = None
+                self._segments[number] = Segment(number, directory / name, size)
+        self._active: Segment | None = None
         self._descriptor = -1
         self._number = 0  # of the next record
-        self._settled = 0  # all records below are durable
+        self._settled = 0  # all records below are on the disk
+        self._snapshot_number = 0  # of the snapshot with which the active segment begins
+        self._closed: list[int] = []  # files of older segments that are not on the disk yet
+        self._has_new_name = False
         self._syncing = lock("journal sync")
         self._broken: str | None = None
         self.frames_in_segment = 0
@@ -138,8 +138,13 @@ class Journal:
 
     @property
     def settled(self) -> int:
-        """All records below this number survive what `durability` promises."""
-        return self._number if self.durability is Durability.PROCESS else self._settled
+        """All records below this number are on the disk."""
+        return self._settled
+
+    @property
+    def extents(self) -> dict[int, int]:
+        """How far each segment is written, oldest first."""
+        return {number: self._segments[number].size for number in sorted(self._segments)}
 
     def size_of(self, segment: int) -> int:
         return self._segments[segment].size
@@ -147,61 +152,45 @@ class Journal:
     # Opening
 
     def replay(self) -> Iterator[Frame]:
-        """The newest snapshot and all records after it. A torn tail is cut when the end is reached."""
-        torn: list[_Segment] = []
-        for number in sorted(self._segments, reverse=True):
-            segment = self._segments[number]
-            content = self._files.map(segment.path)
-            frames = scan(content, number)
-            first = next(frames, None)
-            if isinstance(first, Frame) and first.kind == FrameKind.SNAPSHOT:
-                yield first
-                yield from self._rest(segment, content, first, frames, closed=bool(torn))
-                break
-            self._must_be_torn_snapshot(segment, content, first, torn)
-            torn.append(segment)
-        else:
-            if torn and torn[-1].number != 1:
-                raise self._corrupt(torn[-1], 0, "it should start with a snapshot, and no older segment has one")
-        for segment in torn:
-            self._files.unlink(segment.path)
-            del self._segments[segment.number]
+        """The newest snapshot that stands and all records after it.
 
-    def _rest(
-        self, segment: _Segment, content: pa.Buffer, first: Frame, frames: Iterator[Frame | FrameFault], *, closed: bool
-    ) -> Iterator[Frame]:
-        last, self.frames_in_segment, self.snapshot_bytes = first, 0, first.end
-        for frame in frames:
-            if isinstance(frame, FrameFault):
-                if closed:
-                    raise self._corrupt(segment, frame.start, frame.reason)
-                self._must_be_tail(segment, content, last.number + 1, frame)
-                break
-            last = frame
-            self.frames_in_segment += 1
-            yield frame
+        What a power failure left behind the last whole record is cut when the end is reached.
+        """
+        found = Recovery(self._segments, self._files, self._corrupt)
+        yield from found.frames()
+        self._drop(found.lost)  # before others get the numbers of the records in them
+        if found.active is None:
+            return
+        first, last, segment = found.first, found.last, found.active
         self._descriptor = self._files.open(segment.path)
         if last.end < segment.size:
             self._files.truncate(self._descriptor, last.end)
-            segment.size = last.end
-        if self.durability is Durability.DISK:  # what is built upon from here on must be as durable as promised
-            self._sync(self._descriptor)
-        self._active, self._number, self._settled = segment, last.number + 1, last.number + 1
+            segment.size, segment.mapped = last.end, None  # what was mapped is not what will be there
+        self._active, self._number, self._snapshot_number = segment, last.number + 1, first.number
+        self.frames_in_segment, self.snapshot_bytes = last.number - first.number, first.end
+        self._sync_found()
+        self._settled = self._number
 
-    def _must_be_torn_snapshot(
-        self, segment: _Segment, content: pa.Buffer, first: Frame | FrameFault | None, torn: list[_Segment]
-    ) -> None:
-        """A segment whose snapshot never became valid can only be the newest one, and empty otherwise."""
-        reason = first.reason if isinstance(first, FrameFault) else "it should start with a snapshot"
-        if torn or isinstance(first, Frame) or next(later_frames(content, 0, segment.number), None):
-            raise self._corrupt(segment, 0, reason)
+    def _drop(self, lost: list[Segment]) -> None:
+        for segment in lost:
+            self._files.unlink(segment.path)
+            del self._segments[segment.number]
+        if lost:
+            self._files.sync_directory(self.directory)
 
-    def _must_be_tail(self, segment: _Segment, content: pa.Buffer, number: int, fault: FrameFault) -> None:
-        for later in later_frames(content, fault.start, segment.number):
-            if later.settled > number:  # it was durable once: not a tail that a power failure tore
-                raise self._corrupt(segment, fault.start, f"{fault.reason}, yet record {later.number} follows it")
+    def _sync_found(self) -> None:
+        """Brings on the disk what is built upon from here on, whoever wrote it."""
+        for segment in self._segments.values():
+            if segment is not self._active:
+                descriptor = self._files.open(segment.path)
+                try:
+                    self._sync(descriptor)
+                finally:
+                    self._files.close(descriptor)
+        self._sync(self._descriptor)
+        self._files.sync_directory(self.directory)
 
-    def _corrupt(self, segment: _Segment, offset: int, reason: str) -> JournalCorruptError:
+    def _corrupt(self, segment: Segment, offset: int, reason: str) -> JournalCorruptError:
         return JournalCorruptError(
             f"{segment.path.name} is damaged at byte {offset}: {reason}. Nothing was changed. Restore {self.directory} "
             "from a copy, or move it away to start empty and let sources replay"
@@ -221,31 +210,31 @@ class Journal:
         return written
 
     def roll(self, header: bytes, sections: Sequence[Section]) -> Written:
-        """Begins a new segment with a snapshot. If that fails, the present segment stays the active one."""
+        """Begins a new segment with a snapshot. If that fails, the present segment stays the active one.
+
+        Nothing waits for the disk here, but for the snapshot with which the present segment begins: a power failure
+        may take the new segment away, and then that one has to be there.
+        """
         self._check_usable()
-        with self._syncing:
-            if self._active and self.durability is Durability.DISK:
-                self._sync(self._descriptor)
-            number = max(self._segments, default=0) + 1
-            segment = _Segment(number, self.directory / f"journal-{number:010d}.seg")
-            written, descriptor = self._begin(segment, header, sections)
-            if self._descriptor >= 0:
-                self._files.close(self._descriptor)
-            self._segments[number] = self._active = segment
-            self._descriptor = descriptor
-            self._number += 1
-            self._settled = self._number
-            self.frames_in_segment, self.snapshot_bytes = 0, segment.size
+        if self._active and self._settled <= self._snapshot_number:
+            self.sync()
+        number = max(self._segments, default=0) + 1
+        segment = Segment(number, self.directory / f"journal-{number:010d}.seg")
+        written, descriptor = self._begin(segment, header, sections)
+        self._has_new_name = True
+        if self._descriptor >= 0:
+            self._closed.append(self._descriptor)
+        self._segments[number] = self._active = segment
+        self._descriptor, self._snapshot_number = descriptor, self._number
+        self._number += 1
+        self.frames_in_segment, self.snapshot_bytes = 0, segment.size
         return written
 
-    def _begin(self, segment: _Segment, header: bytes, sections: Sequence[Section]) -> tuple[Written, int]:
+    def _begin(self, segment: Segment, header: bytes, sections: Sequence[Section]) -> tuple[Written, int]:
         descriptor = -1
         try:
             descriptor = self._files.create(segment.path)
             written, segment.size = self._write(FrameKind.SNAPSHOT, segment, descriptor, header, sections)
-            if self.durability is Durability.DISK:
-                self._sync(descriptor)
-                self._files.sync_directory(self.directory)
             return written, descriptor
         except (OSError, JournalError) as problem:
             try:  # a complete snapshot left behind would hide records that are appended to the old segment later
@@ -258,13 +247,12 @@ class Journal:
             raise self._refused(problem) if isinstance(problem, OSError) else problem from problem
 
     def _write(
-        self, kind: FrameKind, segment: _Segment, descriptor: int, header: bytes, sections: Sequence[Section]
+        self, kind: FrameKind, segment: Segment, descriptor: int, header: bytes, sections: Sequence[Section]
     ) -> tuple[Written, int]:
         start = segment.size
-        settled = self._number if self.durability is Durability.PROCESS else self._settled
-        buffers, offsets, size = encode(self._number, settled, kind, header, sections)
+        buffers, offsets, size = encode(self._number, self._settled, kind, header, sections)
         try:
-            self._write_all(descriptor, buffers, start)
+            _write_all(self._files, descriptor, buffers, start)
         except OSError as problem:
             self._take_back(descriptor, start, segment)
             raise self._refused(problem) from problem
@@ -274,49 +262,50 @@ class Journal:
         )
         return Written(self._number, places), size
 
-    def _write_all(self, descriptor: int, buffers: list[Any], offset: int) -> None:
-        while buffers:
-            count = self._files.write(descriptor, buffers, offset)
-            offset += count
-            done = 0
-            while done < len(buffers) and count >= len(buffers[done]):
-                count -= len(buffers[done])
-                done += 1
-            buffers = buffers[done:]
-            if count:
-                buffers[0] = memoryview(buffers[0])[count:]
-
-    def _take_back(self, descriptor: int, size: int, segment: _Segment) -> None:
+    def _take_back(self, descriptor: int, size: int, segment: Segment) -> None:
         try:
             self._files.truncate(descriptor, size)
         except OSError as problem:
             self._break(f"a partial record in {segment.path.name} could not be cut off ({problem.strerror})")
 
     def _refused(self, problem: OSError) -> JournalError:
-        if is_full(problem):
-            return DiskFullError(
-                f"no room for the next record in {self.directory} ({problem.strerror}). Nothing was lost; "
-                "free some space there and it goes on"
-            )
-        return JournalError(f"cannot write to {self.directory}: {problem.strerror}. Nothing was lost; check the disk")
+        return refusal_of(problem, self.directory)
 
     # Durability
 
     def settle(self, number: int) -> None:
-        """Returns when record `number` survives what `durability` promises. Callers that wait share one sync."""
-        if self.durability is Durability.PROCESS:
-            return
+        """Returns when record `number` survives what `durability` promises."""
+        if self.durability is Durability.DISK:
+            self.sync(number)
+
+    def sync(self, number: int | None = None) -> None:
+        """Returns when record `number` is on the disk, or all of them. Callers that wait share one sync.
+
+        A new segment may begin meanwhile. What it changes is read in the order in which it does not matter: the number
+        first, and the closed files, among which the active one may be by then, last.
+        """
         with self._syncing:
-            if self._settled > number:
+            if self._settled > (self._number - 1 if number is None else number):
                 return
             self._check_usable()
-            written = self._number
-            self._sync(self._descriptor)
+            written, descriptor, closed = self._number, self._descriptor, list(self._closed)
+            for old in closed:
+                self._sync(old)
+            if self._has_new_name:
+                self._has_new_name = False
+                self._guarded(lambda: self._files.sync_directory(self.directory))
+            self._sync(descriptor)
             self._settled = written
+            for old in closed:
+                self._closed.remove(old)
+                self._files.close(old)
 
     def _sync(self, descriptor: int) -> None:
+        self._guarded(lambda: self._files.sync(descriptor))
+
+    def _guarded(self, sync: Callable[[], None]) -> None:
         try:
-            self._files.sync(descriptor)
+            sync()
         except OSError as problem:  # what reached the disk is unknown from here on, so nothing more may be promised
             self._break(f"writing to the disk failed ({problem.strerror})")
             self._check_usable()
@@ -368,6 +357,9 @@ class Journal:
 
     def close(self) -> None:
         """Gives the directory back. Writes nothing: every returned record is in the file already."""
+        for closed in self._closed:
+            self._files.close(closed)
+        self._closed.clear()
         if self._descriptor >= 0:
             self._files.close(self._descriptor)
             self._descriptor = -1
@@ -375,3 +367,33 @@ class Journal:
             self._files.close(self._lock)
             self._lock = None
         self._broken = self._broken or "it was closed"
+
+
+def _write_all(files: SystemFiles, descriptor: int, buffers: list[Any], offset: int) -> None:
+    while buffers:
+        count = files.write(descriptor, buffers, offset)
+        offset += count
+        done = 0
+        while done < len(buffers) and count >= len(buffers[done]):
+            count -= len(buffers[done])
+            done += 1
+        buffers = buffers[done:]
+        if count:
+            buffers[0] = memoryview(buffers[0])[count:]
+
+
+class JournalSegments:
+    """The segments of a journal as others see them: how far they are written, and what was."""
+
+    def __init__(self, journal: Journal, lock: AbstractContextManager[Any]) -> None:
+        """`lock` is held by those who append."""
+        self._journal, self._lock = journal, lock
+
+    def extents(self) -> tuple[int, dict[int, int]]:
+        """The number of the next record, and how far each segment is written."""
+        with self._lock:
+            return self._journal.next_number, self._journal.extents
+
+    def read(self, segment: int, offset: int, length: int) -> pa.Buffer:
+        """Bytes of a segment as they were written."""
+        return self._journal.read(Place(segment, offset, length, 0), verify=False)

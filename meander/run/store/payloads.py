@@ -180,8 +180,18 @@ class Payloads:
             if segment != self._journal.active_segment:
                 self.emptied[segment] = self._journal.next_number - 1
 
-    def is_live(self, segment: int) -> bool:
-        return segment in self._in_segment
+    def note_emptied(self) -> None:
+        """Older segments in which nothing is needed may go when the newest record, which says so, is on the disk."""
+        for segment in self._journal.segments:
+            if segment != self._journal.active_segment and segment not in self._in_segment:
+                self.emptied.setdefault(segment, self._journal.next_number - 1)
+
+    def delete_emptied(self) -> None:
+        """Deletes segments of which it is known on the disk that nothing in them is needed."""
+        settled = self._journal.settled
+        for segment in [s for s, record in self.emptied.items() if record < settled]:
+            del self.emptied[segment]
+            self._journal.delete(segment)
 
     def live_bytes(self) -> dict[int, float]:
         """The live payloads of each segment."""

@@ -6,6 +6,7 @@ and `state` are the two faces of the store; a step's `Commit` changes both in on
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,28 +17,31 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from meander.model.clock import wall_clock_ms
-from meander.model.ids import FragmentId
+from meander.model.ids import ChannelId, FragmentId
 from meander.model.locks import reentrant_lock
 from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
 from meander.run.store.commit_check import CommitCheck, repeated
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
-from meander.run.store.framing import Place
+from meander.run.store.framing import FrameKind, Place
 from meander.run.store.incarnations import next_number
-from meander.run.store.journal import Durability, FrameKind, Journal, JournalError
+from meander.run.store.journal import Durability, Journal, JournalError, JournalSegments
 from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError
 from meander.run.store.snapshot import SnapshotDraft, load, program
 from meander.run.store.state import StateTables
+from meander.run.store.syncing import Syncer
 from meander.run.store.views import Views
 
+_log = logging.getLogger(__name__)
 K = TypeVar("K")
 R = TypeVar("R")
 VACATE_BELOW = 0.5
 """A segment of which a smaller share is live is emptied by the next snapshot: it frees more than it copies."""
 SNAPSHOT_FACTOR = 4
 """A segment holds at least so many times its own snapshot, so that snapshots stay a small share of what is written."""
+SYNC_INTERVAL_S = 1.0
 STATE_FREE_SHARE = 0.125
 """Channels may always fill this share of the budget: state alone must not stop sources, or time would stand still."""
 
@@ -51,6 +55,8 @@ class StoreOptions:
     segment_records: int = 8192
     memory_budget_bytes: int = 256_000_000
     disk_budget_bytes: int = 4_000_000_000
+    sync_interval_s: float | None = SYNC_INTERVAL_S
+    """With durability `process`, the time after which what was committed is on the disk; None if nobody sees to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +97,21 @@ class Store:
         self.views = Views(schemas, self.payloads)
         self.exchange = EmbeddedExchange(self)
         self.state = StateTables(self)
+        pause_s = options.sync_interval_s if options.durability is Durability.PROCESS else None
+        self.syncer = Syncer(journal, self._delete_emptied, pause_s)
         self._roll_after_bytes = 0
         self._nudges = 0
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
         self._snapshot_problem: str | None = None
+        self.segments = JournalSegments(journal, self.lock)
+        """What replicas follow."""
+        self.throttle: Callable[[], None] = lambda: None
+        """Returns when more may be taken in from outside: replicas may have to catch up first."""
+        self.released: Callable[[ChannelId, int], int] = lambda channel, end: end
+        """How much of a channel that ends somewhere may leave this host: what its replicas have, if it has some."""
+        self.processed: Callable[[ChannelId, int], int] = lambda channel, head: head
+        """How far a sender elsewhere may forget what was processed here up to a position."""
         self._told_incarnation = 0
         """The newest one that the journal has."""
 
@@ -134,10 +150,10 @@ class Store:
         missing = [s for s in self.payloads.live_bytes() if s not in self._journal.segments]
         if missing:
             self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do
+        self._journal.sync()
         self.payloads.emptied.clear()
-        for segment in self._journal.segments:
-            if segment != self._journal.active_segment and not self.payloads.is_live(segment):
-                self._journal.delete(segment)
+        self.payloads.note_emptied()
+        self.payloads.delete_emptied()
 
     def _replay(self) -> None:
         for frame in self._journal.replay():
@@ -154,11 +170,6 @@ class Store:
             self.snapshot()
         except JournalError as problem:  # for want of room: it is read as it is, and written anew later
             self._snapshot_problem = str(problem)
-
-    @property
-    def broken(self) -> str | None:
-        """Why nothing can be committed any more before the store is opened again, if so."""
-        return self._journal.broken
 
     # Committing
 
@@ -200,16 +211,13 @@ class Store:
         self.views.apply(written.number, envelope, prepared.content, numbers, places, prepared.tables, prepared.records)
         self._told_incarnation = self.views.incarnation
         self._commits += 1
+        self.syncer.wake()
         self.changed.notify_all()
         return written.number
 
     def _tidy(self) -> None:
         """Deletes segments that are empty for good, and begins a new one when it is time."""
-        if self.payloads.emptied:
-            settled = self._journal.settled
-            for segment in [s for s, record in self.payloads.emptied.items() if record < settled]:
-                del self.payloads.emptied[segment]
-                self._journal.delete(segment)
+        self._delete_emptied()
         room = max(self.options.segment_bytes, SNAPSHOT_FACTOR * self._journal.snapshot_bytes, self._roll_after_bytes)
         many = self._journal.frames_in_segment >= self.options.segment_records
         grown = self._journal.active_bytes >= max(
@@ -221,6 +229,10 @@ class Store:
             except JournalError as problem:  # the commits are safe where they are: go on, and try again later
                 self._snapshot_problem = str(problem)
                 self._roll_after_bytes = self._journal.active_bytes + self.options.segment_bytes // 8
+
+    def _delete_emptied(self) -> None:
+        with self.lock:
+            self.payloads.delete_emptied()
 
     def snapshot(self) -> None:
         """Begins a new segment with all that is known, and deletes the segments that nothing needs any more."""
@@ -237,10 +249,7 @@ class Store:
             draft.adopt(written)
             self._roll_after_bytes, self._snapshot_problem = 0, None
             self._told_incarnation = self.views.incarnation
-            self.payloads.emptied.clear()
-            for segment in self._journal.segments:
-                if segment != self._journal.active_segment and not self.payloads.is_live(segment):
-                    self._journal.delete(segment)
+            self.payloads.note_emptied()
             self._snapshots += 1
             self._snapshot_seconds += time.perf_counter() - started
 
@@ -340,6 +349,12 @@ class Store:
             )
 
     def close(self) -> None:
-        """Gives the directory back; what was read stays readable."""
+        """Gives the directory back, with everything on the disk; what was read stays readable."""
+        self.syncer.stop()
         with self.lock:
-            self._journal.close()
+            try:
+                self._journal.sync()
+            except JournalError as problem:
+                _log.warning("%s is closed before everything is on the disk: %s", self._journal.directory, problem)
+            finally:
+                self._journal.close()

@@ -11,10 +11,14 @@ from pyspark.sql import SparkSession
 
 from meander.adapt.decisions import Transition
 from meander.adapt.per_query import PerQuery
+from meander.adapt.prediction import AT_ONCE, BESIDE, WITH_STATE, TransitionPrediction
+from meander.coordinator.adaptation.predictor import Ends, SlowRoute, TransitionPace, TransitionPredictor
 from meander.coordinator.adaptation.transitions import PROTOCOLS, Transitions
 from meander.coordinator.loop import PlacementLoop
+from meander.deploy.protocols.transitions import Itinerary, TransitionProtocol
 from meander.model.errors import InputError
-from meander.model.ids import QueryId
+from meander.model.ids import NodeId, OperatorId, QueryId
+from meander.model.operators import WindowAggregate
 from meander.place.mechanisms import mechanism
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.store.records.decisions import TransitionRecord
@@ -43,6 +47,8 @@ TWO_STREAMS = (
 )
 WINDOWED = ONE_STREAM[:2]
 """Those whose state need not move."""
+NESTED = TWO_STREAMS[3:]
+"""Those with two operators whose state need not move."""
 SINKS = ("one", "two", "three")
 
 
@@ -51,6 +57,28 @@ def runner(spark: SparkSession) -> Iterator[PreparedRunner]:
     prepared = PreparedRunner(spark)
     yield prepared
     prepared.close()
+
+
+class Mixing(TransitionPredictor):
+    """Finds states so large and so small, by chance, that `auto` lets some operators move and runs others beside."""
+
+    def __init__(self, loop: PlacementLoop, rng: np.random.Generator, ways: set[str]) -> None:
+        super().__init__(loop)
+        self.rng, self.ways = rng, ways
+
+    def _state_of(self, operator: OperatorId) -> int:
+        """Mostly of joins, so that they run beside and windows over them move."""
+        is_window = isinstance(self.loop.catalog.plan[operator].spec, WindowAggregate)
+        return int(self.rng.choice([0, 10**9], p=[0.8, 0.2] if is_window else [0.2, 0.8]))
+
+    def _slow_route(self, source: NodeId, target: NodeId) -> SlowRoute | None:
+        return SlowRoute({0: 8.0}, 0.01)
+
+    def plan(self, protocol: TransitionProtocol, moves: Ends) -> tuple[Itinerary, TransitionPrediction]:
+        self.pace = TransitionPace(phase_s=0.0)  # otherwise one that begins beside would often take all others along
+        itinerary, prediction = super().plan(protocol, moves)
+        self.ways.add(" and ".join(sorted({o.way for o in prediction.operators if o.way != AT_ONCE})))
+        return itinerary, prediction
 
 
 class Schedule:
@@ -64,22 +92,30 @@ class Schedule:
         seed: int,
         protocol: str,
         one_stream: Sequence[str] = ONE_STREAM,
+        two_streams: Sequence[str] = TWO_STREAMS,
     ) -> None:
         self.rng = np.random.default_rng(seed)
-        self.protocol = protocol
-        chosen = [str(self.rng.choice(one_stream)), *map(str, self.rng.choice(TWO_STREAMS, 2, replace=False))]
+        self.protocol, self.ways = protocol, set[str]()
+        self.targets: Sequence[str] = NAMES
+        chosen = [str(self.rng.choice(one_stream)), *map(str, self.rng.choice(two_streams, 2, replace=False))]
         text = "".join(f"CREATE QUERY q{i} AS {body} INTO {SINKS[i]};\n" for i, body in enumerate(chosen))
         library = PerQuery({name: mechanism(name) for name in NAMES}, NAMES[0])
         disorder_ms = int(self.rng.choice([0, 300]))
         self.plane = MovingPlane(path, spark, runner, text, slots=1 + seed % 2, disorder_ms=disorder_ms, chosen=library)
         self.present = dict.fromkeys((str(q.id) for q in self.plane.wanted), NAMES[0])
-        self.transitions = Transitions(self.plane.loop, protocol)
+        self.transitions = self._transitions(self.plane.loop)
         self.plane.restore = self._restore
         self.moved = self.crashes = self.forks = self.resumed = 0
 
+    def _transitions(self, loop: PlacementLoop) -> Transitions:
+        found = Transitions(loop, self.protocol)
+        if found.protocol.is_auto:
+            found.predictor = Mixing(loop, self.rng, self.ways)
+        return found
+
     def switch(self) -> None:
         query = str(self.rng.choice(sorted(self.present)))
-        target = str(self.rng.choice([n for n in NAMES if n != self.present[query] or n == "random"]))
+        target = str(self.rng.choice([n for n in self.targets if n != self.present[query] or n == "random"]))
         try:
             self.transitions.start(Transition(QueryId(query), self.present[query], target, {}, 0))
         except InputError:
@@ -92,7 +128,7 @@ class Schedule:
         self.plane.crash()
 
     def _restore(self, loop: PlacementLoop) -> Callable[[], None]:
-        self.transitions = Transitions(loop, self.protocol)
+        self.transitions = self._transitions(loop)
         self.resumed += len(self.transitions.restore())
         self.forks += len(loop.host.store.records(OverlapRecord))
         return self.transitions.resume
@@ -143,7 +179,7 @@ def play(schedule: Schedule, *, events: float, crashes: float) -> None:
     schedule.check()
 
 
-@pytest.mark.parametrize(("seed", "protocol"), [*enumerate(PROTOCOLS[:-1], 100), (108, PROTOCOLS[-1])])
+@pytest.mark.parametrize(("seed", "protocol"), [*enumerate(PROTOCOLS[:-2], 100), (106, "auto"), (108, "restart")])
 def test_queries_that_switch_give_the_oracles_output(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int, protocol: str
 ) -> None:
@@ -153,12 +189,23 @@ def test_queries_that_switch_give_the_oracles_output(
 
 
 @pytest.mark.parametrize(
-    ("seed", "protocol"), list(enumerate(("mfgs_concurrent", "sms_sequential", "sms_concurrent", "restart"), 200))
+    ("seed", "protocol"), list(enumerate(("mfgs_concurrent", "auto", "sms_concurrent", "restart"), 200))
 )
 def test_so_they_do_while_everything_moves_and_the_process_dies(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int, protocol: str
 ) -> None:
     play(Schedule(tmp_path, spark, runner, seed, protocol), events=0.2, crashes=0.08)
+
+
+@pytest.mark.parametrize(("seed", "crashes"), [(501, 0.0), (503, 0.1)])
+def test_operators_of_one_query_move_with_their_state_and_begin_beside(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, seed: int, crashes: float
+) -> None:
+    schedule = Schedule(tmp_path, spark, runner, seed, "auto", WINDOWED, NESTED)
+    schedule.targets = ("random",)
+    play(schedule, events=crashes, crashes=crashes)
+    assert f"{BESIDE} and {WITH_STATE}" in schedule.ways
+    assert schedule.forks
 
 
 @pytest.mark.parametrize(("seed", "protocol"), [(301, "sms_concurrent"), (302, "sms_sequential")])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from meander.coordinator.ledger import recovery
 from meander.coordinator.ledger.ledger import Ledger
-from meander.coordinator.ledger.recovery import Recovered, planned, rebuild
+from meander.coordinator.ledger.query_texts import planned
+from meander.coordinator.ledger.recovery import Recovered, rebuild
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.global_plan import OperatorState
 from meander.model.ids import OperatorId, QueryId

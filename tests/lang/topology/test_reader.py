@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from meander.lang.topology.reader import DEFAULT_SLOTS, TopologyFile, load, read, write_yaml
 from meander.model.errors import InputError
-from meander.model.resilience import Resilience
+from meander.model.resilience import ReplicationMode, Resilience
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.elements import UNLIMITED, Link, Node, NodeKind
@@ -239,9 +239,24 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes | None
         load(tmp_path)
 
 
+def test_settings_of_replicas_are_read_and_written() -> None:
+    text = "replication: sync\nreplication_lag: 2s\nreplication_bytes: 8MB\ntakeover: 60s\n"
+    contents = read(text + NODES)
+    assert contents.resilience == Resilience(1, None, 1.5, ReplicationMode.SYNC, 2_000, 8_000_000, 60_000)
+    assert read(dump(contents)).resilience == contents.resilience
+    assert read("replicas: 2\nreplication: off\n" + NODES).resilience == Resilience(2)
+    for line, problem in (
+        ("replication: often", "no replication 'often'; known replications: async, off, sync"),
+        ("takeover: soon", "takeover must be a time such as 30s"),
+        ("replication_bytes: much", "replication_bytes: "),
+    ):
+        with pytest.raises(InputError, match=problem):
+            read(line + "\n" + NODES)
+
+
 def test_settings_for_failures_are_read_and_written() -> None:
     assert read(NODES).resilience == Resilience()
     contents = read("replicas: 2\ndisconnected: 30s\ndetour: 2.5\n" + NODES)
-    assert contents.resilience == Resilience(2, 30_000, 2.5)
+    assert contents.resilience == Resilience(2, 30_000, 2.5, ReplicationMode.ASYNC)
     assert read(dump(contents)).resilience == contents.resilience
     assert read("disconnected: hold\n" + NODES).resilience == Resilience()

@@ -21,9 +21,10 @@ from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.endpoint import ListenOptions
 from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.agent.request_handler import AgentRequestHandler
+from meander.reconfigure.endpoint import ListenOptions
 from meander.reconfigure.serialised_fragment import take_up
 from meander.reconfigure.state.precopy import AHEAD
 from meander.run.channels.base import ChannelAppend
@@ -110,7 +111,7 @@ class Machine:
             self.agent.mover.precopies.least_bytes = 0.0
         self.agent.connect(self.contacts.asker, kafka)
         fence = Fence(self.directory / "fence.json")
-        desk = AgentRequestHandler(self.name, self.agent, self.contacts, fence)
+        desk = AgentRequestHandler(self.name, self.agent, self.contacts, Replication(host.store), fence)
         take_up(host)
         self.agent.recover()
         self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0")

@@ -127,6 +127,7 @@ def test_a_torn_snapshot_falls_back_to_the_segment_before(tmp_path: Path) -> Non
 def test_damage_before_valid_records_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     journal = started(tmp_path)
     middle = append(journal, b"first").places[0].offset
+    journal.sync()
     append(journal, b"second")
     journal.close()
     (path,) = tmp_path.glob("*.seg")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -167,8 +167,9 @@ class Pulling:
             return 0
         bounded = asked.keys() - set(self.wanted_whole())
         full = {c for c in bounded if broker is not None or asked[c][0] - asked[c][1] >= self._ahead}
+        done = self._done(asked)
         ticket: dict[str, Any] = {
-            "pull": {str(c): [-1 if c in full else tail, head] for c, (tail, head) in asked.items()},
+            "pull": {str(c): [-1 if c in full else tail, done[c]] for c, (tail, _) in asked.items()},
             "wait_ms": TELL_MS if broker is not None else FULL_WAIT_MS if full else WAIT_MS,
             "most_bytes": MOST_BYTES,
         }
@@ -191,6 +192,10 @@ class Pulling:
             views = self.store.views.channels.by_id
             found = {c: view for c in channels if (view := views.get(c)) is not None and not view.is_cut}
             return {c: (view.tail, view.head) for c, view in found.items()}
+
+    def _done(self, asked: Mapping[ChannelId, tuple[int, int]]) -> dict[ChannelId, int]:
+        """How far senders may forget."""
+        return {c: self.store.processed(c, head) for c, (_, head) in asked.items()}
 
     def _incarnations(self, channels: Iterable[ChannelId]) -> dict[str, CopyState]:
         """Which records the copies have seen last, for logs that may have lost some of them."""
@@ -216,6 +221,7 @@ class Pulling:
                 self.store.commit(Commit(appends=appends, records=records))
             except (InputError, CommitConflictError) as error:
                 raise PeerRefusedError(f"records that came do not fit: {error}") from error
+        self.store.throttle()
         came = sum(found.stop - found.start for found in fresh)
         self.metrics.records += came
         self.metrics.ranges += len(fresh)

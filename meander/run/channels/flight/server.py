@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,10 +37,16 @@ BATCH_BYTES = 1_000_000
 """Ranges that together are smaller travel as one batch."""
 LEAST_BLOCK_BYTES = 4_096
 POLL_S = 0.25
+SEGMENTS = pa.schema([pa.field("head", pa.string()), pa.field("data", pa.large_binary())])
+"""What a replica lacks: a head as JSON, and bytes of a segment."""
 CHUNK = pa.schema([pa.field("chunk", pa.large_binary())])
 BLOCK = CHUNK.append(pa.field("left", pa.int64()))
 """A piece of a chunk, and how many bytes of the chunk follow it. A relay passes on what it has whole, so with small
 pieces many links in a row work at the same time."""
+
+
+Serve = Callable[[str, Mapping[str, Any], int, float], Iterator[tuple[Mapping[str, Any], bytes]]]
+"""What the replica of a store lacks: heads, each with bytes of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +155,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         key: str,
         location: str = "grpc://127.0.0.1:0",
         certificates: Sequence[tuple[bytes, bytes]] = (),
+        replica: Serve | None = None,
     ) -> None:
-        """`certificates` are a certificate and its key, for addresses with TLS."""
-        self._store, self._handler, self._key = store, handler, key
+        """`certificates` are a certificate and its key, for addresses with TLS; `replica` gives keepers what they
+        lack."""
+        self._store, self._handler, self._key, self._replica = store, handler, key, replica
         self.refusals = Refusals()
         tls = {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
         try:
@@ -192,6 +200,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
         if "state" in wanted:
             return self._state(reader, via, wanted)
+        if "replica" in wanted and self._replica is not None:
+            return flight.GeneratorStream(SEGMENTS, self._segments(reader, via, wanted))
         return flight.GeneratorStream(RANGES, self._ranges(reader, via, wanted, context))
 
     def _passed_through(self, route: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
@@ -233,6 +243,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                         yield _piece(schema, chunk[at : at + block], max(0, len(chunk) - at - block))
 
         return flight.GeneratorStream(schema, pieces())
+
+    def _segments(self, keeper: str, via: str, wanted: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        left, wait_s = int(wanted.get("most_bytes", 4_000_000)), float(wanted.get("wait_ms", 0)) / 1000
+        assert self._replica is not None
+        try:
+            for head, data in self._replica(keeper, wanted["replica"], left, wait_s):
+                columns = [pa.array([json.dumps(head)], pa.string()), pa.array([data], pa.large_binary())]
+                yield pa.RecordBatch.from_arrays(columns, schema=SEGMENTS)
+        except InputError as error:
+            raise self._refused(via, str(error)) from None
 
     def _ranges(self, reader: str, via: str, wanted: Mapping[str, Any], context: Any) -> Iterator[pa.RecordBatch]:
         pulls = {ChannelId(int(c)): (int(first), int(done)) for c, (first, done) in wanted["pull"].items()}
@@ -319,6 +339,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 break
             try:
                 end = exchange.tail(channel) if self._handler.is_given_away(channel) else exchange.end(channel)
+                end = self._store.released(channel, end)
                 if first >= end:
                     continue
                 chunk = exchange.read(channel, first, min(end, first + MOST_RECORDS))

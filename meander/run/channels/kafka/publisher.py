@@ -201,7 +201,8 @@ class TopicPublisher:
         """The records from a number on, not more than a record of the broker should hold."""
         exchange = self._store.exchange
         try:
-            stop = min(exchange.end(channel), limit, first + MOST_RECORDS)
+            end = self._store.released(channel, exchange.end(channel))
+            stop = min(end, limit, first + MOST_RECORDS)
             if exchange.is_cut(channel) or first >= stop:
                 return None
             found = ChannelRange.of(exchange.read(channel, first, stop), exchange.lineage(channel))

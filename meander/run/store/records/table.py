@@ -33,6 +33,7 @@ from meander.run.store.records.reconfigurations import (
     ReconfigurationRecord,
 )
 from meander.run.store.records.record import Change, Forgotten, Record, UnknownRecordError, key_codec
+from meander.run.store.records.replicas import KeepersRecord, ReplicaRecord, ReplicationRecord
 from meander.run.store.records.transport import CopyRecord, PeersRecord, ReaderRecord, TopicOffsetRecord, TopicRecord
 
 TYPES: tuple[type[Record[Any]], ...] = (
@@ -56,6 +57,9 @@ TYPES: tuple[type[Record[Any]], ...] = (
     TopicRecord,
     TopicOffsetRecord,
     PeersRecord,
+    ReplicationRecord,
+    ReplicaRecord,
+    KeepersRecord,
     IngestRecord,
     IngestNodesRecord,
     DeliveryRecord,

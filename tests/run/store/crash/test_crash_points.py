@@ -18,7 +18,7 @@ from tests.run.store.crash.commits import random_commit
 from tests.run.store.crash.faults import Crash, FaultyFiles
 from tests.run.store.crash.model import Model
 
-SMALL = {"segment_bytes": 6000, "memory_budget_bytes": 2000}
+SMALL: dict[str, Any] = {"segment_bytes": 6000, "memory_budget_bytes": 2000, "sync_interval_s": None}
 
 ALIVE = DeliveryRecord("alive")
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meander.membership.addresses import is_everywhere
 from meander.membership.fence import Fence
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.peers import PeerDirectory
-from meander.reconfigure.agent.request_handler import AgentRequestHandler
-from meander.run.channels.flight.server import FlightServer
+from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.agent.request_handler import AgentRequestHandler, Order
+from meander.run.channels.flight.server import FlightServer, Serve
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.exchange import KafkaExchange
 
@@ -29,10 +30,17 @@ class ListenOptions:
     broker: str = ""
     """The Kafka broker that it shares with hosts that use the same one."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
+    reached_at: str | None = None
+    """The machine's name for others, where the port is any; it is found out if not given."""
 
     @property
     def scheme(self) -> str:
         return "grpc+tls" if self.certificate else "grpc"
+
+    def beside(self) -> ListenOptions:
+        """Those of another host on this machine: at any free port of the same address."""
+        named = None if self.address is None else self.address.rsplit("://", 1)[-1].rsplit(":", 1)[0]
+        return replace(self, listen=f"{self.listen.rsplit(':', 1)[0]}:0", address=None, broker="", reached_at=named)
 
 
 class AgentEndpoint:
@@ -47,6 +55,8 @@ class AgentEndpoint:
             broker = Broker(agent.host.spark, options.broker, options.broker_settings)
             kafka = KafkaExchange(broker, name, key, self.peers.contact)
         agent.connect(self.peers.asker, kafka)
+        self.replication = Replication(agent.host.store)
+        agent.host.troubles.append(self.replication.problems)
         self._server: FlightServer | None = None
 
     def open(
@@ -56,14 +66,27 @@ class AgentEndpoint:
         world: Callable[[Mapping[str, Any]], None] = lambda told: None,
         changed: Callable[[], None] = lambda: None,
         facts: Callable[[], dict[str, Any]] = dict,
+        orders: Mapping[str, Order] | None = None,
+        serve_kept: Serve | None = None,
     ) -> None:
         """Serves other hosts, and with a fence the coordinator: see `AgentRequestHandler`."""
         options, pair = self._options, self._options.certificate
         handler = AgentRequestHandler(
-            self._name, self._agent, self.peers, fence, world=world, changed=changed, facts=facts
+            self._name,
+            self._agent,
+            self.peers,
+            self.replication,
+            fence,
+            world=world,
+            changed=changed,
+            facts=facts,
+            orders=orders,
+            serve_kept=serve_kept,
         )
         location = f"{options.scheme}://{options.listen}"
-        self._server = FlightServer(self._agent.host.store, handler, self._key, location, [pair] if pair else [])
+        self._server = FlightServer(
+            self._agent.host.store, handler, self._key, location, [pair] if pair else [], handler.replica
+        )
 
     @property
     def address(self) -> str:
@@ -71,10 +94,11 @@ class AgentEndpoint:
         assert self._server is not None, "the endpoint was not opened"
         listen = self._options.listen
         here = socket.getfqdn() if is_everywhere(listen) else listen.rsplit(":", 1)[0]
-        shown = self._options.address or f"{here}:{self._server.port}"
+        shown = self._options.address or f"{self._options.reached_at or here}:{self._server.port}"
         return shown if "://" in shown else f"{self._options.scheme}://{shown}"
 
     def close(self) -> None:
+        self.replication.stop()
         if self._server is not None:
             self._server.shutdown()
         self._agent.stop()

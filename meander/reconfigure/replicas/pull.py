@@ -1,0 +1,120 @@
+"""ReplicaPull another site's journal: one replica, pulled until it is told to stop, or until it is complete."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from meander.model.errors import InputError
+from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError, get_along
+from meander.run.store.journal import JournalError
+from meander.run.store.mirror import Mirror
+
+_log = logging.getLogger(__name__)
+WAIT_MS = 1_000
+MOST_BYTES = 16_000_000
+PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class ReplicaPull:
+    """One replica. `pull` is one request; `start` pulls in a thread of its own."""
+
+    def __init__(
+        self,
+        site: str,
+        term: int,
+        directory: Path,
+        route: tuple[str, ...],
+        client_of: Callable[[str], FlightClient],
+    ) -> None:
+        """`route` are the sites on the way, nearest first; the last one has the store."""
+        self.site, self.term, self.route = site, term, route
+        self.mirror = Mirror(directory)
+        self._client_of = client_of
+        self._incarnation = ""
+        self._offer: str | None = None
+        self.problem: str | None = None
+        """Why nothing comes now."""
+        self.is_complete = False
+        """Whether it had everything at the last look."""
+        self.rest_s = 0.0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"replica of {self.site}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Nothing more is written when it returns."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.mirror.close()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.wait(self.rest_s if self.is_complete else 0.0):
+            try:
+                self.pull()
+                failures, self.problem = 0, None
+            except (AwayError, PeerRefusedError, JournalError) as error:
+                failures = self._failed(error, failures)
+            except Exception as error:
+                _log.exception("the replica of %s does not follow; it is tried again", self.site)
+                failures = self._failed(error, failures)
+
+    def _failed(self, error: Exception, failures: int) -> int:
+        if not failures:
+            _log.warning("the replica of %s does not follow: %s", self.site, error)
+        self.problem, self.is_complete = str(error), False
+        self._stopping.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
+        return failures + 1
+
+    def pull(self, wait_ms: int = WAIT_MS) -> None:
+        """One request: says what is here, takes what is missing."""
+        extents = self.mirror.extents
+        asked: dict[str, Any] = {
+            "site": self.site,
+            "term": self.term,
+            "has": {str(s): size for s, size in extents.items()},
+            "incarnation": self._incarnation,
+            "offer": self._offer,
+        }
+        if not self._incarnation and extents:
+            asked["checksum"] = self.mirror.checksum(max(extents))
+        self._offer, offered, segments = None, None, dict[str, int]()
+        ticket = {"replica": asked, "wait_ms": wait_ms, "most_bytes": MOST_BYTES}
+        for piece in get_along(self.route, ticket, self._client_of):
+            if self._stopping.is_set():
+                return
+            head: Mapping[str, Any] = json.loads(piece.data.column(0)[0].as_py())
+            if "segments" in head:
+                self._begin(head)
+                offered, segments = head["offer"], head["segments"]
+            else:
+                self.mirror.write(int(head["segment"]), int(head["offset"]), piece.data.column(1)[0].as_py())
+        here = self.mirror.extents
+        if offered is not None and all(here.get(int(s), 0) >= size for s, size in segments.items()):
+            self.mirror.complete([int(s) for s in segments])
+            self._offer, self.is_complete = offered, True
+
+    def _begin(self, head: Mapping[str, Any]) -> None:
+        for segment in head["anew"]:
+            self.mirror.begin_anew(int(segment))
+        self._incarnation, self.rest_s = str(head["incarnation"]), int(head.get("every_ms", 0)) / 1000
+
+    def fetch(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Pulls until everything is here; raises when the other side says no."""
+        while not self.is_complete:
+            if is_over():
+                raise InputError(f"the replica of {self.site} was not fetched as a whole")
+            try:
+                self.pull(wait_ms=0)
+            except AwayError as error:
+                _log.warning("fetching the replica of %s waits: %s", self.site, error)
+                self._stopping.wait(PAUSES_S[-1])

@@ -1,0 +1,99 @@
+"""A site dies with its disk while tuples flow: what ran there goes on from a replica, and nothing is lost or double."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.site.fleet import (
+    ROWS,
+    Fleet,
+    counts_query,
+    end_rows,
+    expected_counts,
+    fleet,
+    until,
+    write_rows,
+    write_world,
+)
+
+WORLD = """
+replicas: 1
+replication: async
+takeover: 1s
+#   s0, s1 - e0 (west) - cloud; s0, s1 and e1 (east) - cloud
+nodes:
+  - {name: cloud, kind: cloud, slots: 64}
+  - {name: e0, kind: edge, slots: 8}
+  - {name: e1, kind: edge, slots: 8}
+  - {name: s0, kind: sensor, slots: 2}
+  - {name: s1, kind: sensor, slots: 2}
+links:
+  - {source: s0, target: e0, latency_ms: 1}
+  - {source: s1, target: e0, latency_ms: 1}
+  - {source: e0, target: cloud, latency_ms: 1}
+  - {source: s0, target: cloud, latency_ms: 5}
+  - {source: s1, target: cloud, latency_ms: 5}
+  - {source: e1, target: cloud, latency_ms: 5}
+streams:
+STREAMS
+sinks:
+  - {name: out, node: cloud}
+"""
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    directory = tmp_path_factory.mktemp("replicas")
+    sites = {"west": ["e0"], "east": ["s0", "s1", "e1"]}
+    with fleet(directory, write_world(directory, ["died"], WORLD), sites) as found:
+        yield found
+
+
+def in_sync(machines: Fleet, site: str) -> list[str]:
+    found = machines.ask(f"/sites/{site}") or {}
+    lags = (found.get("measures") or {}).get("host", {}).get("replication", {})
+    return [keeper for keeper, lag in lags.items() if lag["in_sync"]]
+
+
+def stands_in(machines: Fleet, site: str) -> str | None:
+    found: str | None = ((machines.ask(f"/sites/{site}") or {}).get("replicas") or {}).get("stands_in")
+    return found
+
+
+def die_with_its_disk(machines: Fleet, site: str) -> None:
+    machines.sites[site].kill()
+    shutil.rmtree(machines.directory / site / "site")
+
+
+@pytest.mark.chaos
+def test_sites_that_die_with_their_disks_go_on_from_replicas_and_get_their_stores_back(machines: Fleet) -> None:
+    until(lambda: all(in_sync(machines, site) for site in ("west", "east")), machines.logs)
+    machines.submit(counts_query("died", "out"), "died")
+    write_rows(machines.directory, "died", 0, 120)
+    machines.wait_for("home", "died", "out", 1)
+    assert machines.operator("died", "window aggregate")["node"] == "e0"
+    write_rows(machines.directory, "died", 120, 180)
+    machines.wait_for("home", "died", "out", 20)
+    die_with_its_disk(machines, "west")
+    write_rows(machines.directory, "died", 180, 240)
+    machines.wait_moved("died", "window aggregate", "cloud")
+    write_rows(machines.directory, "died", 240, 300)
+    machines.wait_for("home", "died", "out", 50)
+
+    until(lambda: bool(in_sync(machines, "east")), machines.logs)
+    write_rows(machines.directory, "died", 300, 360)
+    die_with_its_disk(machines, "east")
+    until(lambda: stands_in(machines, "east") is not None, machines.logs)
+    machines.sites["west"].start()
+    machines.sites["east"].start()
+    machines.wait_here("west", "east")
+    until(lambda: stands_in(machines, "east") is None, machines.logs)
+    assert "the store came back from a replica" in machines.sites["east"].log
+    write_rows(machines.directory, "died", 360, ROWS)
+    end_rows(machines.directory, "died")
+    wanted = expected_counts()
+    machines.wait_for("home", "died", "out", len(wanted))
+    assert machines.results("home", "died", "out") == wanted
