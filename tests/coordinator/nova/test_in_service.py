@@ -17,6 +17,8 @@ from meander.model.errors import InputError
 from meander.model.events import CapacityChanged, JoinMatrixChanged, NodeRemoved, QueryAdded, QueryRemoved, RateChanged
 from meander.model.ids import QueryId
 from meander.model.operators import Source
+from meander.place.nova.queries.parted_settings import PartedSettings
+from meander.reconfigure.driver.parts import SiteMap, cut
 from tests.coordinator.loop.ground import Ground, query, text
 from tests.coordinator.loop.schedules import leftovers
 from tests.coordinator.loop.world import ServiceWorld, Setting
@@ -143,6 +145,21 @@ def test_a_join_matrix_that_makes_no_sense_is_refused_and_changes_nothing(world:
     assert world.engine.parted.by_name[PAIRS].matrix == [("s0", "s2"), ("s1", "s2")]
 
 
+def test_no_part_takes_in_more_than_the_bandwidth_threshold_and_nodes_keep_what_they_are_to_keep(
+    world: ServiceWorld,
+) -> None:
+    world.engine.parted.settings = PartedSettings.of({"sigma": "auto", "bandwidth_tps": 8, "least_free_tps": 15})
+    world.apply(*(replace(event, capacity_tps=40.0) for event in NARROW))
+    world.apply(added(world))
+    assert world.settle()
+    joins = world.engine.parted.by_name[PAIRS].reoptimiser.joins
+    assert not len(joins.unplaced)
+    takes = [10.0 * len(r.left) / r.left_parts + 10.0 * len(r.right) / r.right_parts for r in joins.replicas()]
+    assert max(takes) <= 8
+    assert len(takes) > 4
+    assert world.validate() == []
+
+
 def test_a_dry_run_says_where_parts_would_go_and_changes_nothing(world: ServiceWorld) -> None:
     world.apply(*(replace(event, capacity_tps=25.0) for event in NARROW))
     world.apply(added(world))
@@ -184,3 +201,27 @@ def test_where_it_is_the_usual_mechanism_other_queries_begin_with_another_for_a_
         assert world.validate() == []
     finally:
         world.close()
+
+
+def test_a_site_is_told_of_a_new_cut_although_the_plan_has_forgotten_the_old_one(world: ServiceWorld) -> None:
+    world.apply(*(replace(event, capacity_tps=25.0) for event in NARROW))
+    world.apply(added(world))
+    assert world.settle()
+    hit = sorted(nodes_of(world))[0]
+    world.decide(CapacityChanged(0, hit, capacity_tps=0.0))
+    deployer, plan = world.loop.deployer, world.catalog.plan
+    begun, _ = deployer.begin()
+    sites = SiteMap(world.catalog.topology, lambda node: "west")
+    for each in begun:
+        change = each.change
+        before = {c.upstream for c in change.channels_before.values()}
+        assert before - set(plan.operators), "what sent on former channels has left the plan"
+        parts = cut(each, plan, deployer.deployment, dict.fromkeys(change.fragments, "west"), sites)
+        after = {c.id for c in change.channels_after.values()}
+        assert after <= set(parts["west"].schemas)
+        assert set(parts["west"].serialised) == set(change.fragments_after)
+    assert begun
+    for each in begun:
+        deployer.failed(each.number, "only looked at")
+    world.begin()
+    assert world.settle()

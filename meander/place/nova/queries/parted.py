@@ -22,13 +22,13 @@ from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.nova.improvement.bandwidth import respect_links
 from meander.place.nova.place import place
+from meander.place.nova.queries.parted_settings import PartedSettings
 from meander.place.nova.queries.question import Pairs, numbered, pairs_of_query, parts_of, problem_of_sources
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.split import slots_of
 from meander.place.nova.queries.wiring import JoinPart, Running, Wiring, record_of
 from meander.place.nova.running.reoptimise import Reoptimiser
 from meander.place.nova.running.restore import restored
-from meander.place.nova.settings import NovaSettings
 from meander.place.rates import row_bytes
 from meander.place.room import in_steps
 
@@ -44,7 +44,7 @@ class PartedQuery:
         log: ChangeLog,
         query: Query,
         *,
-        settings: NovaSettings | None = None,
+        settings: PartedSettings | None = None,
         pairs: Pairs | None = None,
         shared: dict[Signature, OperatorId] | None = None,
         record: Mapping[str, Any] | None = None,
@@ -57,17 +57,18 @@ class PartedQuery:
         """
         self.catalog = catalog
         self.shape = shape_of(query, catalog.streams, catalog.sinks)
-        self.settings = settings or NovaSettings()
+        chosen_settings = settings or PartedSettings()
+        self.settings = chosen_settings.nova
         self.wiring = Wiring(catalog, log, self.shape, shared)
         if record is None:
             chosen = pairs_of_query(self.shape, catalog.streams) if pairs is None else list(pairs)
             ends = numbered(self.shape, chosen)
             problem = problem_of_sources(catalog, self.shape, self.wiring.producers, ends, fits=fits)
-            joins = place(problem, self.settings)
+            joins = place(chosen_settings.limited(problem), self.settings)
         else:
             producers = [(side, node) for side, node in record["cut"]["producers"]]
             problem = problem_of_sources(catalog, self.shape, producers, record["pairs"], fits=True)
-            joins = restored(problem, self.settings, record["replicas"])
+            joins = restored(chosen_settings.limited(problem), self.settings, record["replicas"])
         self.reoptimiser = Reoptimiser(joins, keep=0)
         self.row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
         self.taken = np.zeros(problem.nodes)
