@@ -22,6 +22,7 @@ from lab.workloads import tcep as road
 from meander.adapt.decisions import Transition
 from meander.adapt.per_query import PerQuery, place_again
 from meander.coordinator.adaptation.costs import Cost
+from meander.coordinator.adaptation.predictor import TransitionPace
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
 from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
@@ -127,13 +128,14 @@ class SwitchedQueries:
 
     protocol: str
     started: float
-    """By the clock of `time.perf_counter`, as `ended`: when the last operator ran at its new place."""
+    """By the clock of `time.perf_counter`, as `ended`: when the last effect of the last transition was there."""
     ended: float
     costs: tuple[Cost, ...]
     failures: tuple[str, ...]
     longest_gap_s: float
     """The longest time in which a query gave nothing."""
-    rate: tuple[int, ...] = ()
+    predicted_s: float = 0.0
+    """The longest that one of them was predicted to take."""
 
     @property
     def seconds(self) -> float:
@@ -160,6 +162,8 @@ class LiveStage:
     kept: dict[str, RecordedSink]
     recordings: dict[str, Recording]
     sink_bindings: list[SinkBinding]
+    pace: TransitionPace = field(default_factory=TransitionPace)
+    """What predictions learned from earlier transitions."""
     quiet: list[tuple[float, float]] = field(default_factory=list)
     """Spans in which nothing changed."""
 
@@ -180,24 +184,27 @@ class LiveStage:
         ends = (self.scene.source, self.scene.target)
         source, target = reversed(ends) if back else ends
         transitions = Transitions(self.loop, protocol)
+        transitions.predictor.pace = self.pace
         queries = [query.id for query in self.scene.wanted()]  # reading their texts is no part of a transition
         started = time.perf_counter()
         arrived: dict[QueryId, float] = {}
         failures: list[str] = []
+        predicted: list[float] = []
         with transitions.together():
             for query in queries:
                 transitions.start(Transition(query, source, target, {}, 0))
         while transitions.under_way and time.perf_counter() - started < TIMEOUT_S:
             self._carry_on()
             for query, outcome in transitions.poll().items():
-                cost = transitions.costs[query]
-                arrived[query] = time.perf_counter() - cost.tidying_s
+                arrived[query] = time.perf_counter()
                 failures += [] if outcome.done else [outcome.reason]
+                if outcome.took.get("predicted"):
+                    predicted.append(outcome.took["predicted"]["seconds"])
         failures += [f"query {q} is still in its transition" for q in transitions.under_way]
         ended = max(arrived.values(), default=time.perf_counter())
         gap = max(self.sinks[o.name].longest_gap_s(started, ended) for o in self.sink_bindings)
         costs = tuple(transitions.costs[q] for q in arrived)
-        return SwitchedQueries(protocol, started, ended, costs, tuple(failures), gap)
+        return SwitchedQueries(protocol, started, ended, costs, tuple(failures), gap, max(predicted, default=0.0))
 
     def quiet_gap_s(self) -> float:
         """The longest time in which a query gave nothing while nothing changed."""

@@ -16,6 +16,9 @@ from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.problem import Problem, Proposal
 
+MOST_PROPOSED = 10_000
+"""Proposals that wait to be counted: more are left out, such as where nobody counts."""
+
 
 class PerQuery(Mechanism):
     """Dispatches by operator."""
@@ -29,7 +32,13 @@ class PerQuery(Mechanism):
         self.by_operator: dict[OperatorId, str] = {}
         self.failures: list[tuple[str, str]] = []
         """Mechanisms that broke, with the reason, until the caller takes them."""
+        self.proposed: list[tuple[str, tuple[OperatorId, ...], int]] = []
+        """Mechanisms that placed operators, and the bytes of their messages, until the caller takes them."""
         self.metadata = self._metadata()
+
+    def of(self, operator: OperatorId) -> str:
+        """The mechanism that an operator has."""
+        return self.by_operator.get(operator, self.fallback)
 
     def _metadata(self) -> Metadata:
         """A cost space is needed, and Python's lock left, while some operator has a mechanism that does."""
@@ -43,7 +52,7 @@ class PerQuery(Mechanism):
 
     def leaves_lock_for(self, operators: Sequence[OperatorId]) -> bool:
         """As the mechanism that would place them does."""
-        return self.metadata.leaves_lock and self.library[self._elected(operators)].leaves_lock_for(operators)
+        return self.metadata.leaves_lock and self.library[self.elected(operators)].leaves_lock_for(operators)
 
     def assign(self, operators: Iterable[OperatorId], mechanism: str) -> None:
         if mechanism not in self.library:
@@ -51,7 +60,7 @@ class PerQuery(Mechanism):
         self.by_operator.update(dict.fromkeys(operators, mechanism))
         self.metadata = self._metadata()
 
-    def _elected(self, operators: Iterable[OperatorId]) -> str:
+    def elected(self, operators: Iterable[OperatorId]) -> str:
         """The mechanism that most of the operators have."""
         votes = Counter(self.by_operator.get(o, self.fallback) for o in operators)
         return votes.most_common(1)[0][0] if votes else self.fallback
@@ -62,13 +71,18 @@ class PerQuery(Mechanism):
         return {o: limits[name][o] for o, name in names.items() if o in limits[name]}
 
     def place(self, problem: Problem) -> Proposal:
-        name = self._elected(problem.free)
+        name, found = self.elected(problem.free), None
         if name != self.fallback:
             try:
-                return self.library[name].place(problem)
+                found = self.library[name].place(problem)
             except Exception as error:  # told to the loop
                 self.failures.append((name, f"mechanism {name} failed: {error}"))
-        return self.library[self.fallback].place(problem)
+                name = self.fallback
+        if found is None:
+            found = self.library[self.fallback].place(problem)
+        if found.bytes and len(self.proposed) < MOST_PROPOSED:
+            self.proposed.append((name, tuple(problem.free), found.bytes))
+        return found
 
 
 def assign(engine: Engine, query: QueryId, mechanism: str) -> list[OperatorId]:

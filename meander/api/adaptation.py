@@ -42,7 +42,7 @@ async def predictions(service: ServiceOf) -> Response:
 @router.get("/mechanisms", responses={200: {"model": list[models.Mechanism]}}, response_class=Response)
 async def mechanisms(service: ServiceOf) -> Response:
     """The placement mechanisms there are, in the order people should try them."""
-    return shown(listings.mechanisms())
+    return shown(listings.mechanisms(service))
 
 
 SETTINGS: dict[int | str, dict[str, Any]] = {200: {"model": models.AdaptationSettings}}

@@ -460,6 +460,9 @@ class Needs(BaseModel):
 
 class Mechanism(BaseModel):
     name: str
+    exchanged_bytes: dict[str, int] = Field(
+        description="Bytes since the coordinator started, by part: placement, cost_space, control, state."
+    )
     optimises: list[str]
     needs: Needs
     summary: str

@@ -101,6 +101,8 @@ class PlacementLoop:
         self._is_due = False
         """Whether something was decided on that has not begun."""
         self._again_at = 0.0
+        self.heard: Callable[[Sequence[ReconfigurationOutcome]], None] = lambda outcomes: None
+        """Told of changes that ended."""
         self._retries = RetryPace(time.monotonic)
         self._begun: list[Reconfiguration] = []
         self._rerouted: dict[ChannelKey, Channel] = {}
@@ -244,6 +246,7 @@ class PlacementLoop:
         for outcome in found:
             self._take_note(outcome)
         self._outcomes += found
+        self.heard(found)
         regrouped = self.quarantine.tick()
         self.deployer.note(regrouped)
         if self._may_begin(found, bool(regrouped)):

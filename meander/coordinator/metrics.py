@@ -58,6 +58,15 @@ class _Collector(Collector):
         yield ended
         yield _counter("meander_reconfigured_fragments", "Fragments that reconfigurations touched.", totals.fragments)
         yield _counter("meander_moved_state_bytes", "State that reconfigurations moved.", totals.state_bytes)
+        sent = CounterMetricFamily(
+            "meander_mechanism_bytes",
+            "Bytes that mechanisms exchanged: placement, cost_space, control, state.",
+            labels=["mechanism", "part"],
+        )
+        for mechanism, parts in self.service.core.adaptation.meter.exchanged.by_mechanism.copy().items():
+            for part, size in parts.copy().items():
+                sent.add_metric([mechanism, part], size)
+        yield sent
         yield _counter("meander_decisions", "Decisions of the adaptation loop.", totals.decisions)
 
     def _shown(self) -> Iterator[Metric]:

@@ -176,6 +176,8 @@ class Engine:
         """The consumer of placement changes. It gets every difference, whichever caller asked for the batch."""
         self._asked_for = amenders is not None
         self._pool = ThreadPoolExecutor(self.amenders, "amender") if self.amenders > 1 else None
+        self.space_bytes = 0
+        """Bytes that keeping the cost space up to date would exchange, since the beginning."""
         self._batch = 0
 
     @property
@@ -201,7 +203,7 @@ class Engine:
         started = time.perf_counter()
         self.applicator.apply(events)
         if self.needs_cost_space or any(map(self.parted.takes, events)):
-            follow(self.catalog, events, self.seed + self._batch)
+            self.space_bytes += follow(self.catalog, events, self.seed + self._batch)
         self.parted.follow(events)
         self.escalation.heed(events)
         applied = time.perf_counter()

@@ -45,13 +45,19 @@ FULL = TransitionExtent(
     10,
     1_000,
     5_000,
-    ("sms_concurrent", "mfgs_sequential", "restart", "mfgs_concurrent", "at_once", "sms_sequential"),
+    ("sms_concurrent", "mfgs_sequential", "restart", "mfgs_concurrent", "at_once", "sms_sequential", "auto"),
     rounds=3,
     quiet_s=15.0,
     restarts=3,
 )
 QUICK = TransitionExtent(
-    3, 500, 500, ("sms_concurrent", "mfgs_sequential", "restart"), rounds=1, quiet_s=5.0, restarts=1
+    3,
+    500,
+    500,
+    ("sms_concurrent", "mfgs_sequential", "mfgs_concurrent", "restart", "auto"),
+    rounds=1,
+    quiet_s=5.0,
+    restarts=1,
 )
 
 
@@ -130,6 +136,7 @@ def figures(found: Found) -> Iterator[Figure]:
     name = f"{found.extent.queries} congestion queries, {found.operators} operators"
     yield Figure.of(f"{name}: {BEST}, beyond the window wait", "s", beyond, BEYOND_GOAL_S)
     yield from _ratios(found, beyond)
+    yield from _auto(found)
     for protocol, runs in found.switched.items():
         goal = 1.0 if protocol.startswith("sms") else None
         gaps = [s.longest_gap_s / found.quiet_gap_s for s in runs]
@@ -158,6 +165,27 @@ def _ratios(found: Found, beyond: Sequence[float]) -> Iterator[Figure]:
         yield Figure.of("restart on the data plane takes so many times as long", "x", runs)
 
 
+def _auto(found: Found) -> Iterator[Figure]:
+    """Auto against the fixed protocols, from the decision to the last effect, waiting included."""
+    runs = found.switched.get("auto", [])
+    if not runs:
+        return
+    seconds, size = statistics.median(s.seconds for s in runs), statistics.median(_bytes(s) for s in runs)
+    for protocol, others in found.switched.items():
+        if protocol != "auto":
+            yield Figure.of(
+                f"{protocol} takes so many times as long as auto", "x", [s.seconds / seconds for s in others]
+            )
+            yield Figure.of(f"{protocol} sends so many times as much as auto", "x", [_bytes(s) / size for s in others])
+    for protocol, all_runs in found.switched.items():
+        ratios = [s.predicted_s / s.seconds for s in all_runs]
+        yield Figure.of(f"{protocol}: predicted to measured time of the slowest query", "x", ratios)
+
+
+def _bytes(switched: SwitchedQueries) -> float:
+    return float(max(1, sum(c.bytes for c in switched.costs)))
+
+
 def _of_protocol(protocol: str, runs: Sequence[SwitchedQueries]) -> Iterator[Figure]:
     """Time and bytes, by part and by kind of operator; parts are those of one query."""
     costs = [c for s in runs for c in s.costs]
@@ -166,7 +194,8 @@ def _of_protocol(protocol: str, runs: Sequence[SwitchedQueries]) -> Iterator[Fig
         yield Figure.of(f"{protocol}: of that, windows by themselves", "s", [s.windows_s for s in runs])
     for part in ("placement_s", "migration_s", "waiting_s", "tidying_s"):
         yield Figure.of(f"{protocol}: {part.removesuffix('_s')}, one query", "s", [getattr(c, part) for c in costs])
-    for part, unit in (("control_messages", ""), ("control_bytes", "bytes"), ("state_bytes", "bytes")):
+    parts = ("control_messages", ""), ("control_bytes", "bytes"), ("state_bytes", "bytes"), ("overlap_bytes", "bytes")
+    for part, unit in parts:
         label = part.replace("_", " ").removesuffix(" bytes")
         values = [sum(getattr(c, part) for c in s.costs) for s in runs]
         yield Figure.of(f"{protocol}: {label}, all queries", unit, values)

@@ -116,7 +116,7 @@ class Adaptation:
         for decision in decided:
             cost = self.transitions.costs.get(decision.query)
             if decision.action is DecisionAction.ARRIVED and cost is not None:
-                self.meter.moved(decision.query, float(cost.bytes))
+                self.meter.exchanged.overlapped(decision.query, str(decision.target), cost.overlap_bytes)
         self.decisions += decided
         if self.log_file is not None and decided:
             log.append(self.log_file, decided)

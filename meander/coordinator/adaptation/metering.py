@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures, channels_of
+from meander.coordinator.adaptation.exchanged import ExchangedBytes
 from meander.coordinator.flows import query_channels
 from meander.coordinator.loop import PlacementLoop
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
@@ -34,15 +35,19 @@ class Meter:
     """The reason why a query is paused; empty when it is not."""
     waits_for: Callable[[QueryId], str | None] = lambda query: None
     """The source that a query's windows wait for, if their time stands still."""
+    exchanged: ExchangedBytes = field(init=False)
     _backlog: Backlog = field(default_factory=Backlog)
     _latency: dict[str, LatencyHistogram] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
     _sent: dict[ChannelId, int] = field(default_factory=dict)
     _taken: int = 0
     _busy_s: float = 0.0
-    _state_bytes: dict[QueryId, float] = field(default_factory=dict)
     _changes: int = 0
     _handovers: int = 0
+
+    def __post_init__(self) -> None:
+        self.exchanged = ExchangedBytes(self.loop)
+        self.loop.heard = self.exchanged.reconfigured
 
     def note(self, events: Iterable[ChangeEvent]) -> None:
         """Changes of the environment since the last reading."""
@@ -54,23 +59,19 @@ class Meter:
                 ends = [topology.find(name) for name in (event.link.source, event.link.target)]
                 self._handovers += any(n is not None and bool(topology.nodes.mobile[n]) for n in ends)
 
-    def moved(self, query: QueryId, size: float) -> None:
-        """The control messages and state that a query's transition sent since the last reading."""
-        self._state_bytes[query] = self._state_bytes.get(query, 0.0) + size
-
     def read(self, at_ms: int, span_ms: int) -> Measures:
         """The measures of the span that ends now."""
         loop, host = self.loop, self.loop.host
         sent, received = self._traffic()
         latencies, results = self._results()
         plan, placement = loop.catalog.plan, loop.catalog.placement
-        flows = self._flows(at_ms)
+        flows, exchanged = self._flows(at_ms), self.exchanged.read()
         queries = {
             query: QueryMeasures(
                 latencies.get(query, ()),
                 results.get(query, {}),
                 channels_of(plan, placement, query, span_ms, sent),
-                self._state_bytes.pop(query, 0.0),
+                exchanged.get(query, 0.0),
                 frozenset(placement.nodes[o] for o in plan.serving(query) if o in placement.nodes),
                 self._waits_ms(query, flows),
                 self.held(query),

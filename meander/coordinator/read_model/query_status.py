@@ -44,6 +44,7 @@ class QueryStatuses:
         adaptation.transitions.predictor.state_bytes = lambda fragment: (
             self._measured.state_bytes.get(fragment, 0) if self._measured is not None else 0
         )
+        meter.exchanged.queries_of = read_model.queries_of
         meter.held = self.held
         meter.waits_for = lambda query: self.waits_for(query, 1)
         meter.still_ms = lambda query: self.still.get(query, (0, None))[0]

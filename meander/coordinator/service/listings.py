@@ -42,8 +42,10 @@ def predictions(service: Service) -> dict[str, Any]:
     return {**nothing, "nodes": []} if prediction is None else prediction.shown
 
 
-def mechanisms() -> list[dict[str, Any]]:
-    return [
+def mechanisms(service: Service) -> list[dict[str, Any]]:
+    """The mechanisms, with the bytes that each has exchanged since the coordinator started."""
+    sent = service.core.adaptation.meter.exchanged.by_mechanism.copy()
+    found = [
         {
             "name": m.name,
             "optimises": [metric.value for metric in m.metadata.optimises],
@@ -59,6 +61,7 @@ def mechanisms() -> list[dict[str, Any]]:
             "summary": "joins of two streams in parts near the cheapest nodes with room, and keeps them there",
         }
     ]
+    return [each | {"exchanged_bytes": dict(sent.get(str(each["name"]), {}))} for each in found]
 
 
 def streams(service: Service) -> list[dict[str, Any]]:

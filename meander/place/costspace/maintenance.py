@@ -8,17 +8,24 @@ import numpy as np
 
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.place.catalog import Catalog
-from meander.place.costspace.build import build, place_node
+from meander.place.costspace.build import LANDMARKS, LINKED, build, place_node
 
 MEASURED_AGAINST = 16
+MEASURED_BYTES = 56
+"""A node learns the coordinate of another and measures the latency to it: the messages LATENCY and COORDINATE."""
 
 
-def follow(catalog: Catalog, events: Sequence[ChangeEvent], seed: int = 0) -> None:
-    """Builds the space, or gives the nodes that the events touched their new places; all others keep theirs."""
+def follow(catalog: Catalog, events: Sequence[ChangeEvent], seed: int = 0) -> int:
+    """Builds the space, or gives the nodes that the events touched their new places; all others keep theirs.
+
+    Gives the bytes that this would exchange.
+    """
     topology = catalog.topology
     if catalog.space is None:
         catalog.space = build(topology)
-        return
+        return (
+            MEASURED_BYTES * (LANDMARKS + LINKED) * int(np.count_nonzero(topology.nodes.alive[: topology.nodes.count]))
+        )
     names: dict[str, None] = {}
     for event in events:
         match event:
@@ -31,7 +38,8 @@ def follow(catalog: Catalog, events: Sequence[ChangeEvent], seed: int = 0) -> No
             case LinkRemoved(source=a, target=b):
                 names.update({a: None, b: None})
     if not names:
-        return
+        return 0
+    measured = 0
     rng = np.random.default_rng(seed)
     live = np.flatnonzero(topology.nodes.alive[: topology.nodes.count])
     for name in names:
@@ -40,5 +48,7 @@ def follow(catalog: Catalog, events: Sequence[ChangeEvent], seed: int = 0) -> No
         if topology.is_alive(touched) and len(others):
             among = rng.choice(others, min(MEASURED_AGAINST, len(others)), replace=False)
             place_node(catalog.space, topology, touched, among)
+            measured += len(among)
         else:
             catalog.space.forget(touched)
+    return measured * MEASURED_BYTES
