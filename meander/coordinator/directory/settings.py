@@ -51,6 +51,8 @@ SETTINGS += """
 # overload = "expand"     # where nothing fits: expand splits finer still, refuse does not
 # least_free_tps = 0      # a node with less free takes nothing more
 # bandwidth_tps = 1000    # the most tuples a second that one part of a join may take in; left out: no limit
+# ms_per_w = 0            # the latency that a watt of a node (power_w) is worth, and one of its price (price_per_h):
+# ms_per_price = 0        # nodes that draw or cost more are further away
 
 # Where mobile nodes go next: state is sent there before they move; docs/concepts/prediction.md says how.
 # [prediction]

@@ -160,6 +160,22 @@ def test_no_part_takes_in_more_than_the_bandwidth_threshold_and_nodes_keep_what_
     assert world.validate() == []
 
 
+def test_a_node_that_draws_much_is_left_to_others_as_far_as_latency_is_worth_less(world: ServiceWorld) -> None:
+    world.apply(CapacityChanged(0, "cloud", capacity_tps=5.0))  # where the results go something runs in any case
+    world.apply(added(world))
+    assert world.settle()
+    usual = nodes_of(world)
+    world.apply(QueryRemoved(0, PAIRS))
+    assert world.settle()
+    topology = world.catalog.topology
+    for name in usual:
+        topology.nodes.power_w[topology.id(name)] = 200.0
+    world.engine.parted.settings = PartedSettings.of({"ms_per_w": 1})
+    world.apply(added(world))
+    assert world.settle()
+    assert not nodes_of(world) & usual
+
+
 def test_a_dry_run_says_where_parts_would_go_and_changes_nothing(world: ServiceWorld) -> None:
     world.apply(*(replace(event, capacity_tps=25.0) for event in NARROW))
     world.apply(added(world))

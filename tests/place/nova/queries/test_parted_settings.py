@@ -25,6 +25,7 @@ def test_settings_are_those_of_the_file() -> None:
         ({"overload": "spread"}, "spread"),
         ({"sigma": -1}, "sigma must be a number that is not negative"),
         ({"sigma": 2}, "sigma"),
+        ({"ms_per_w": "1"}, "ms_per_w must be a number"),
         ({"bandwidth_tps": 0}, "bandwidth_tps must be more than 0"),
         ({"least_free_tps": "much"}, "least_free_tps must be a number"),
         ([], "section of their own"),
