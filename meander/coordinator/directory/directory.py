@@ -35,6 +35,7 @@ KNOWN: dict[str, type] = {
     "adapt": bool,
     "slots": int,
     "rebinding": str,
+    "durability": str,
     "emulate_latency": bool,
     "validate": bool,
     "certificate": str,

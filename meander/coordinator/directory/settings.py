@@ -25,6 +25,7 @@ SETTINGS = """\
 # adapt = true            # switch a query's mechanism when its demands are not met
 # slots = 1               # streaming queries that share the work
 # rebinding = "steady"    # how fragments change slots when there are several: static, single_queue, greedy, steady, off
+# durability = "process"  # what survives a power failure: all but the last second (process), or all (disk)
 # emulate_latency = false # delay tuples by the latency of their path
 # validate = false        # compare what runs with the catalog after every change; costs little, finds faults of Meander
 
