@@ -24,6 +24,7 @@ from meander.place.costspace.build import build
 from meander.place.costspace.space import CostSpace
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.snap import load_share
+from meander.place.node_costs import node_costs
 from meander.place.predict import predict
 from meander.place.problem import Flow, Need, Problem
 from meander.place.room import Room
@@ -180,10 +181,13 @@ class CatalogForesight:
             room=room,
         )
         found = predict(problem, nodes)
+        costs = node_costs(self.catalog, {o: placed[o] for o in serving if o in placed} | dict(nodes))
         values = {
             Metric.LATENCY: found.latency_ms,
             Metric.HOPS: float(found.hops),
             Metric.NETWORK_USAGE: found.usage_bytes,
+            Metric.ENERGY: costs.power_w,
+            Metric.PRICE: costs.price_per_h,
             Metric.LOAD: max((load_share(room, n) for n in set(nodes.values())), default=0.0),
         }
         if drafted is not None and drafted.proposal is not None:

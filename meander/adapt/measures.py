@@ -46,6 +46,10 @@ class QueryMeasures:
     """At the end of the span: how long the oldest tuple has waited that is on its way and not processed yet."""
     held: str = ""
     """The reason why it stands still wherever it is placed, if it does: its data, its sink or its stream is paused."""
+    power_w: float | None = None
+    """What the nodes where its operators run draw for it; None while it runs nowhere."""
+    price_per_h: float | None = None
+    """What they cost an hour for it."""
     waits_for: str = ""
     """The source that its windows wait for wherever they are placed, if it gives nothing while others go on."""
 

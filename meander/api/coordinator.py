@@ -47,6 +47,7 @@ from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host, HostOptions
 from meander.run.rebinding.options import rebinding_by
+from meander.run.reporting.memories import memories_of
 from meander.run.session import own_session, start_session
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,8 @@ class Coordinator:
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
-        parts.measuring.sites = self.membership_service.membership.roster.reports
+        reports = parts.measuring.sites = self.membership_service.membership.roster.reports
+        parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
         host = parts.host
         host.start()
         host.warm_up()

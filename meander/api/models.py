@@ -61,6 +61,10 @@ class Node(BaseModel):
     alive: bool = Field(description="False for a node that left.")
     mobile: bool
     capacity_tps: float | None = Field(None, description="Tuples a second it can take; left out when unlimited.")
+    power_w: float | None = Field(
+        None, description="Watts that it draws while it runs something; left out when unknown."
+    )
+    price_per_h: float | None = Field(None, description="What an hour costs in which it does, if known.")
     x: float | None = Field(None, description="Longitude.")
     y: float | None = Field(None, description="Latitude.")
     comes_back_with: list[Link] | None = Field(None, description="Of a node that left: the links that it had.")
@@ -252,6 +256,30 @@ class Stopped(BaseModel):
 class Demands(Input):
     demands: list[Annotated[str, Field(max_length=1000)]] = Field(
         max_length=100, description="As after DEMAND in SQL; an empty list for none.", examples=[["latency < 1 s"]]
+    )
+
+
+class Producers(BaseModel):
+    stream: str
+    nodes: list[str]
+
+
+class Pair(BaseModel):
+    left: str = Field(description="The node of a producer of the left stream.")
+    right: str
+    has_room: bool = Field(True, description="Whether a node has room for it; it is tried again while none has.")
+
+
+class JoinMatrix(BaseModel):
+    query: str
+    left: Producers
+    right: Producers
+    pairs: list[Pair]
+
+
+class Pairs(Input):
+    pairs: list[Annotated[list[Name], Field(min_length=2, max_length=2)]] = Field(
+        max_length=100_000, description="All pairs of producers that join, left and right.", examples=[[["s0", "s2"]]]
     )
 
 

@@ -72,6 +72,23 @@ async def demand(service: ServiceOf, query: Id, body: models.Demands, key: KeyOf
     return await answered(service.changes.demand(query, body.demands, key))
 
 
+@router.get("/queries/{query}/join-matrix", responses={200: {"model": models.JoinMatrix}}, response_class=Response)
+async def join_matrix(service: ServiceOf, query: Id) -> Response:
+    """The producers that join in a query that Nova places."""
+    return await answered(service.changes.join_matrix(query))
+
+
+@router.put(
+    "/queries/{query}/join-matrix",
+    dependencies=[Depends(may_change)],
+    responses={200: {"model": models.Batch}},
+    response_class=Response,
+)
+async def set_join_matrix(service: ServiceOf, query: Id, body: models.Pairs, key: KeyOf) -> Response:
+    """Let these producers join from now on, and no others. What runs is cut anew; no pair is lost or made twice."""
+    return await answered(service.changes.join_matrix(query, [(a, b) for a, b in body.pairs], key))
+
+
 @router.post(
     "/queries/{query}/switch",
     status_code=202,

@@ -31,6 +31,8 @@ class SiteNode(Input):
     slots: int | None = Field(None, ge=0, le=LARGEST_WHOLE)
     capacity_tps: float | None = Field(None, ge=0, allow_inf_nan=False)
     memory_mb: float | None = Field(None, ge=0, allow_inf_nan=False)
+    power_w: float | None = Field(None, ge=0, allow_inf_nan=False)
+    price_per_h: float | None = Field(None, ge=0, allow_inf_nan=False)
     lon: float | None = Field(None, allow_inf_nan=False)
     lat: float | None = Field(None, allow_inf_nan=False)
     mobile: bool | None = None

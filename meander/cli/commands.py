@@ -48,6 +48,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     _entry(QUERIES, "place", "place", "Place queries on a topology, replay its changes, and show the moves."),
     _entry(QUERIES, "nova", "nova", "Place, split and move joins over very many nodes."),
     _entry(QUERIES, "demand", "demand", "Read demands, and see which mechanism could meet them."),
+    _entry(QUERIES, "join-matrix", "join_matrix", "Which producers join in a running query that Nova places."),
     _entry(QUERIES, "adapt", "adapt", "What the adaptation loop decided and why, and its settings."),
     _entry(
         QUERIES,

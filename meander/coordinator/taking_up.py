@@ -13,7 +13,7 @@ from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.recovery import Recovered, reopen
 from meander.coordinator.service.submission import submission
 from meander.lang.topology.reader import TopologyFile
-from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged
+from meander.model.events import ChangeEvent, DemandChanged, JoinMatrixChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
 from meander.place.nova.queries.parted_queries import NOVA
@@ -115,7 +115,7 @@ def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[Change
         match event:
             case PlacementChanged(operator=operator) if operator not in plan.operators or not plan[operator].users:
                 continue
-            case DemandChanged(query=query) if query not in plan.queries:
+            case DemandChanged(query=query) | JoinMatrixChanged(query=query) if query not in plan.queries:
                 continue
         found.append(event)
     return found

@@ -24,6 +24,7 @@ from meander.model.events import (
     CapacityChanged,
     ChangeEvent,
     DemandChanged,
+    JoinMatrixChanged,
     LinkAdded,
     LinkRemoved,
     NodeAdded,
@@ -50,6 +51,7 @@ _CLASSES: dict[str, type[ChangeEvent]] = {
     "rate_changed": RateChanged,
     "placement_changed": PlacementChanged,
     "demand_changed": DemandChanged,
+    "join_matrix_changed": JoinMatrixChanged,
     "query_added": QueryAdded,
     "query_removed": QueryRemoved,
 }
@@ -65,6 +67,7 @@ _REQUIRED = {
     "rate_changed": ("stream", "rate_tps"),
     "placement_changed": ("operator",),
     "demand_changed": ("query", "demands"),
+    "join_matrix_changed": ("query", "pairs"),
     "query_added": ("query",),
     "query_removed": ("query",),
 }
@@ -74,10 +77,21 @@ _TYPES: dict[str, tuple[type, ...]] = {
     ),
     **dict.fromkeys(("at_ms", "slots", "operator"), (int,)),
     **dict.fromkeys(
-        ("capacity_tps", "memory_mb", "latency_ms", "bandwidth_mbps", "rate_tps", "lon", "lat"), (int, float)
+        (
+            "capacity_tps",
+            "memory_mb",
+            "latency_ms",
+            "bandwidth_mbps",
+            "rate_tps",
+            "lon",
+            "lat",
+            "power_w",
+            "price_per_h",
+        ),
+        (int, float),
     ),
     **dict.fromkeys(("mobile", "directed"), (bool,)),
-    "demands": (list,),
+    **dict.fromkeys(("demands", "pairs"), (list,)),
 }
 _CALLED = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
 
@@ -199,6 +213,8 @@ def _build(kind: str, values: dict[str, Any], plan: Planner | None, folder: Path
             demands = tuple(map(_demand, values["demands"]))
             check_consistent(demands)
             return DemandChanged(at_ms, QueryId(values["query"]), demands)
+        case "join_matrix_changed":
+            return JoinMatrixChanged(at_ms, QueryId(values["query"]), tuple(map(_pair, values["pairs"])))
         case "placement_changed":
             return PlacementChanged(at_ms, OperatorId(values["operator"]), values.get("node"))
         case _:
@@ -212,6 +228,12 @@ def _query(values: dict[str, Any], plan: Planner | None, folder: Path) -> Query:
         raise InputError("queries cannot be added here; leave query_added out")
     text = values["sql"] if "sql" in values else read_text(folder / values["file"])
     return plan(QueryId(values["query"]), text)
+
+
+def _pair(value: Any) -> tuple[str, str]:
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(name, str) for name in value):
+        raise InputError(f"a pair is a list of two nodes, a left and a right producer, not {value!r}")
+    return value[0], value[1]
 
 
 def _demand(value: Any) -> Demand:

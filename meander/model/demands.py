@@ -27,6 +27,10 @@ class Metric(Enum):
     """Share of its capacity that the busiest node of the query uses."""
     FREQUENCY = "frequency"
     """Results per second."""
+    ENERGY = "energy"
+    """Watts that the query's nodes draw for it: a node's power is shared by the queries that run there."""
+    PRICE = "price"
+    """The price of its nodes in an hour, shared in the same way."""
 
 
 _UNITS: dict[Metric, tuple[dict[str, float], str, str | None]] = {
@@ -36,6 +40,8 @@ _UNITS: dict[Metric, tuple[dict[str, float], str, str | None]] = {
     Metric.NETWORK_USAGE: (SIZE_UNITS_BYTES, "bytes", None),
     Metric.LOAD: ({"": 1.0, "percent": 0.01}, "", ""),
     Metric.FREQUENCY: (RATE_UNITS_HZ, "/s", None),
+    Metric.ENERGY: ({"mw": 1e-3, "w": 1.0, "kw": 1e3}, "W", None),
+    Metric.PRICE: ({"/h": 1.0, "/day": 1 / 24}, "/h", None),
 }
 """Per metric: the units a bound may have, its base unit, and the unit when none is written."""
 

@@ -92,6 +92,15 @@ class DemandChanged:
     demands: tuple[Demand, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class JoinMatrixChanged:
+    """From now on these producers of a query's two streams join, each pair by its left and its right node."""
+
+    at_ms: int
+    query: QueryId
+    pairs: tuple[tuple[str, str], ...]
+
+
 TopologyEvent = NodeAdded | NodeRemoved | LinkAdded | LinkRemoved | CapacityChanged
 ChangeEvent = (
     QueryAdded
@@ -104,4 +113,5 @@ ChangeEvent = (
     | CapacityChanged
     | PlacementChanged
     | DemandChanged
+    | JoinMatrixChanged
 )

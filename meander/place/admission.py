@@ -9,6 +9,7 @@ from meander.model.events import (
     CapacityChanged,
     ChangeEvent,
     DemandChanged,
+    JoinMatrixChanged,
     LinkAdded,
     LinkRemoved,
     NodeAdded,
@@ -53,7 +54,7 @@ class _Foresight:
             case QueryRemoved(query=name):
                 self._need_query(name)
                 self.queries[name] = False
-            case DemandChanged(query=name):
+            case DemandChanged(query=name) | JoinMatrixChanged(query=name):
                 self._need_query(name)
             case NodeAdded(node=node):
                 if self._has_node(node.name):

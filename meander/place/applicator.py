@@ -68,9 +68,7 @@ class Applicator:
         """Applies the batch; raises before anything changed when one of the events cannot be applied."""
         parted = {e.query.id for e in events if self.parted.takes(e) and isinstance(e, QueryAdded)}
         added = [e.query for e in events if isinstance(e, QueryAdded) and not self.parted.takes(e)]
-        for event in events:
-            if isinstance(event, QueryAdded) and self.parted.takes(event):
-                self.parted.check_shape(event.query)
+        self.parted.admit(events)
         prepared = {query.id: self.preparation.prepare(query) for query in added}
         admit(self.catalog, events)
         self.parted.foresee(events)

@@ -11,6 +11,7 @@ from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.reporting.backlog import Backlog, read_counters
 from meander.run.reporting.host_report import HostReport
+from meander.run.reporting.memories import memory_rows
 from meander.run.reporting.paused import MOST_FACTS, failed_facts
 
 MOST_PROBLEMS = 10
@@ -27,7 +28,7 @@ class SiteReport:
     def measures(self) -> SiteMeasures:
         """The content of a heartbeat."""
         flows = self._backlog.read(int(time.monotonic() * 1000), read_counters(self._host.store.exchange))
-        report = HostReport.of(self._host.status(), flows, self._host.feeding.channels)
+        report = HostReport.of(self._host.status(), flows, self._host.feeding.channels, memory_rows(self._host))
         return SiteMeasures(host={**self.facts(), **report.as_json()})
 
     def facts(self) -> dict[str, Any]:

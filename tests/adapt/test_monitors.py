@@ -15,8 +15,12 @@ from meander.model.demands import Demand, Metric
 from meander.model.errors import InputError
 from meander.model.events import QueryAdded
 from meander.model.ids import NodeId, OperatorId, QueryId
+from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
+from meander.place.node_costs import NodeCosts, node_costs
+from tests.coordinator.loop.ground import SINKS, STREAMS, Ground
+from tests.coordinator.loop.ground import query as ground_query
 from tests.place.worlds import query, world
 
 MONITOR = {m.metric: m for m in MONITORS}
@@ -143,3 +147,26 @@ def test_channels_come_from_the_placement() -> None:
     assert sum(c.hops for c in found) == sum(p.hops for e, p in catalog.placement.routes.items() if e in edges)
     sent = channels_of(catalog.plan, catalog.placement, Q, 1000, {(found[0].upstream, found[0].reader): 7.0})
     assert sum(c.bytes for c in sent) == 7
+
+
+def test_energy_and_price_are_those_of_the_nodes_shared_by_the_operators_that_run_there() -> None:
+    catalog = Catalog(Ground.roomy().topology(), dict(STREAMS), dict(SINKS))
+    columns, placed, plan = catalog.topology.nodes, catalog.placement.nodes, catalog.plan
+    engine = Engine(catalog, mechanism("bottom_up"))
+
+    def costs(name: str) -> NodeCosts:
+        return node_costs(catalog, {o: placed[o] for o in plan.serving(QueryId(name))})
+
+    engine.run([QueryAdded(0, ground_query("a", "fast", "one"))])
+    assert costs("a") == NodeCosts(0.0, 0.0), "nothing is known of any node"
+    columns.power_w[: columns.count], columns.price_per_h[: columns.count] = 8.0, 0.5
+    working = {n for o, n in placed.items() if plan[o].slots}
+    assert costs("a") == NodeCosts(8.0 * len(working), 0.5 * len(working))
+    engine.run([QueryAdded(0, ground_query("b", "wet", "one"))])
+    busy = {n for o, n in placed.items() if plan[o].slots}
+    assert costs("a").power_w + costs("b").power_w == pytest.approx(8.0 * len(busy)), "each node counts once"
+    measures = QueryMeasures(power_w=4.0, price_per_h=0.25)
+    assert MONITOR[Metric.ENERGY].read([span(QueryMeasures()), span(measures)]) == 4.0
+    assert MONITOR[Metric.PRICE].read([span(measures)]) == 0.25
+    assert MONITOR[Metric.ENERGY].read([span(QueryMeasures())]) is None
+    assert not Demand.of("price", "<", "0.10 /h").met(0.25)

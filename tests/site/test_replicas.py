@@ -97,3 +97,41 @@ def test_sites_that_die_with_their_disks_go_on_from_replicas_and_get_their_store
     wanted = expected_counts()
     machines.wait_for("home", "died", "out", len(wanted))
     assert machines.results("home", "died", "out") == wanted
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet without replicas."""
+    directory = tmp_path_factory.mktemp("alone")
+    sites = {"west": ["e0"], "east": ["s0", "s1", "e1"]}
+    world = WORLD.replace("replication: async", "replication: off")
+    with fleet(directory, write_world(directory, ["lost"], world), sites) as found:
+        yield found
+
+
+@pytest.mark.chaos
+def test_a_site_that_is_lost_without_a_replica_can_be_given_up_and_its_query_goes_on_or_stops(alone: Fleet) -> None:
+    alone.submit(counts_query("lost", "out"), "lost")
+    write_rows(alone.directory, "lost", 0, 120)
+    alone.wait_for("home", "lost", "out", 1)
+    assert alone.operator("lost", "window aggregate")["node"] == "e0"
+    status, refused = alone.send("POST", "/sites/west/forget")
+    assert (status, "is here; stop it first" in refused["detail"]) == (409, True)
+    die_with_its_disk(alone, "west")
+    until(lambda: alone.states().get("west") == "away", alone.logs)
+    alone.sites["west"].start()
+    assert alone.sites["west"].wait() != 0
+    assert "give it up with `meander site forget west`" in alone.sites["west"].log.replace("\n", " ")
+    status, found = alone.send("POST", "/sites/west/forget")
+    assert (status, found["goes_on_at"]) == (200, "home")
+    assert any(text.startswith("the state of operator") for text in found["lost"])
+    alone.wait_moved("lost", "window aggregate", "cloud")
+    write_rows(alone.directory, "lost", 300, ROWS)
+    end_rows(alone.directory, "lost")
+    wanted = [row for row in expected_counts() if row[0] >= 6]
+    until(lambda: [r for r in alone.results("home", "lost", "out") if r[0] >= 6] == wanted, alone.logs)
+    status, _ = alone.send("DELETE", "/queries/lost")
+    assert status < 300
+    alone.sites["west"].start()
+    alone.wait_here("west", "east")
+    assert (alone.ask("/sites/west") or {}).get("replicas") is None

@@ -2,6 +2,7 @@
 changes.
 
 `nova_scale` measures phases I to III from a thousand to a million nodes, `nova_changes` events on running placements,
+`nova_capacity` what is refused when capacity binds, and what improvement adds,
 `nova_quality` latency and overload against the published values, a plain greedy, all baselines and the optimum, and
 `nova_live` the effect on the data plane.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lab.bench.nova import capacity as nova_capacity
 from lab.bench.nova import changes as nova_changes
 from lab.bench.nova import live as nova_live
 from lab.bench.nova import quality as nova_quality
@@ -25,6 +27,7 @@ def run(quick: bool, progress: Progress) -> Report:
     sets = data_sets()
     figures = nova_scale.figures(quick, progress)
     figures += nova_changes.figures(quick, progress)
+    figures += nova_capacity.figures(sets, quick, progress)
     figures += nova_quality.figures(sets, quick, progress)
     figures += nova_live.figures(quick, progress)
     found = ", ".join(f"{s.name} ({len(s.points)} nodes)" for s in sets)
@@ -34,5 +37,5 @@ def run(quick: bool, progress: Progress) -> Report:
         + (f"published latencies of {found}" if sets else f"no published latencies: there are none in {DATA}"),
         nova_quality.repeats(quick),
         tuple(figures),
-        (*nova_scale.NOTES, *nova_changes.NOTES, *nova_quality.NOTES, *nova_live.NOTES),
+        (*nova_scale.NOTES, *nova_changes.NOTES, *nova_capacity.NOTES, *nova_quality.NOTES, *nova_live.NOTES),
     )

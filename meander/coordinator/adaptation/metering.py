@@ -14,6 +14,7 @@ from meander.coordinator.loop import PlacementLoop
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.model.ids import ChannelId, NodeId, QueryId
 from meander.model.placement import Edge
+from meander.place.node_costs import node_costs
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.reporting.backlog import Backlog, ChannelFlow, read_counters
 
@@ -74,7 +75,8 @@ class Meter:
                 frozenset(placement.nodes[o] for o in plan.serving(query) if o in placement.nodes),
                 self._waits_ms(query, flows),
                 self.held(query),
-                self.waits_for(query) or "",
+                waits_for=self.waits_for(query) or "",
+                **self._costs(query),
             )
             for query in plan.queries
         }
@@ -86,6 +88,14 @@ class Meter:
         world = EnvironmentMeasures(self._changes, self._handovers, mobile, tuples - self._taken)
         self._busy_s, self._taken, self._changes, self._handovers = host.totals.seconds, tuples, 0, 0
         return Measures(at_ms, span_ms, queries, loads, world)
+
+    def _costs(self, query: QueryId) -> dict[str, float]:
+        """What the nodes of a query draw and cost for it; nothing while it runs nowhere."""
+        catalog = self.loop.catalog
+        placed = catalog.placement.nodes
+        nodes = {o: placed[o] for o in catalog.plan.serving(query) if o in placed}
+        found = node_costs(catalog, nodes)
+        return {"power_w": found.power_w, "price_per_h": found.price_per_h} if nodes else {}
 
     def _flows(self, at_ms: int) -> Mapping[ChannelId, ChannelFlow]:
         if self.flows is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from meander.coordinator.core.commands import Command
 from meander.model.errors import InputError
-from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
+from meander.model.events import ChangeEvent, JoinMatrixChanged, QueryAdded, QueryRemoved
 from meander.place.admission import admit
 from meander.place.catalog import Catalog
 from meander.place.nova.queries.parted_queries import NOVA, refusal
@@ -42,7 +42,8 @@ def admitted(core: Core, commands: Sequence[Command]) -> list[Command]:
 def _all_fit(catalog: Catalog, commands: Sequence[Command]) -> bool:
     """Whether several simple commands can be carried out together: the usual case, looked at once."""
     events = [e for w in commands for e in w.changes.events]
-    if any(w.check for w in commands) or any(isinstance(e, QueryAdded | QueryRemoved) for e in events):
+    slow = (QueryAdded, QueryRemoved, JoinMatrixChanged)
+    if any(w.check for w in commands) or any(isinstance(e, slow) for e in events):
         return False
     return _fits(catalog, events)
 
@@ -53,6 +54,7 @@ def check(core: Core, command: Command, before: Sequence[ChangeEvent]) -> None:
         command.check(core)
     catalog, events = core.loop.catalog, command.changes.events
     added = [e.query for e in events if isinstance(e, QueryAdded)]
+    core.loop.engine.parted.admit(events)
     for event in events:
         if isinstance(event, QueryAdded):
             _check_mechanism(core, event)

@@ -20,6 +20,7 @@ from meander.model.events import (
     CapacityChanged,
     ChangeEvent,
     DemandChanged,
+    JoinMatrixChanged,
     LinkAdded,
     LinkRemoved,
     NodeAdded,
@@ -223,7 +224,7 @@ def _query_of(event: ChangeEvent) -> str | None:
     match event:
         case QueryAdded(query=query):
             return query.id
-        case QueryRemoved(query=name) | DemandChanged(query=name):
+        case QueryRemoved(query=name) | DemandChanged(query=name) | JoinMatrixChanged(query=name):
             return name
     return None
 

@@ -49,10 +49,10 @@ class TopologyTables:
             node, alive = topology.node(number), topology.is_alive(number)
             memory, capacity = limited(node.memory_mb), limited(node.capacity_tps)
             head = (int(number), node.name, int(node.kind), node.slots, capacity, memory)
-            rows.append((*head, node.lon, node.lat, int(node.mobile), int(alive)))
+            rows.append((*head, node.lon, node.lat, int(node.mobile), int(alive), node.power_w, node.price_per_h))
             if not alive:
                 gone.append((int(number), int(number)))
-        self._db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._db.executemany("DELETE FROM arcs WHERE tail = ? OR tip = ?", gone)
 
     def save_links(self, topology: Topology, ends: Iterable[tuple[NodeId, NodeId]]) -> None:
@@ -72,10 +72,11 @@ class TopologyTables:
         topology = Topology()
         gone: list[NodeId] = []
         names: dict[int, str] = {}
-        for number, name, kind, slots, capacity, memory, lon, lat, mobile, alive in self._db.execute(
+        for number, name, kind, slots, capacity, memory, lon, lat, mobile, alive, power, price in self._db.execute(
             "SELECT * FROM nodes ORDER BY id"
         ):
-            node = Node(name, NodeKind(kind), slots, full(capacity), full(memory), lon, lat, bool(mobile))
+            sizes = slots, full(capacity), full(memory)
+            node = Node(name, NodeKind(kind), *sizes, lon, lat, bool(mobile), power, price)
             found = topology.add_node(node)
             if found != number:
                 raise InputError(f"node {name!r} has number {number}, but {found} was expected")

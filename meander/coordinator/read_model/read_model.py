@@ -136,6 +136,8 @@ class ReadModel:
         }
         if math.isfinite(node.capacity_tps):
             entry["capacity_tps"] = node.capacity_tps
+        costs = {"power_w": node.power_w, "price_per_h": node.price_per_h}
+        entry |= {key: value for key, value in costs.items() if value}
         if node.lon is not None and node.lat is not None:
             entry |= {"x": node.lon, "y": node.lat}
         return entry if entry["alive"] else entry | {"comes_back_with": self._kept_links(node.name)}

@@ -49,6 +49,10 @@ class SiteForget:
 
     def forget(self, site: str, who: str) -> dict[str, Any]:
         """Gives a site up; says where what ran there goes on, and what is lost."""
+        with self._supervisor.deciding:
+            return self._forgotten(site, who)
+
+    def _forgotten(self, site: str, who: str) -> dict[str, Any]:
         supervisor = self._supervisor
         rows = {row.name: row for row in supervisor.around.sites()}
         if site not in rows:

@@ -10,17 +10,23 @@ from meander.deploy.fragments import DeploymentChange
 from meander.model.ids import ChannelId
 from meander.model.operators import STATEFUL, Sink, Source, describe
 from meander.reconfigure.driver.driver import Driver
+from meander.reconfigure.driver.remote_records import recorded
 from meander.reconfigure.part import Part
 from meander.run.channels.flight.proof import HOME
 from meander.run.fragments.retained import with_former
+from meander.run.store.records.deployment import RemoteFragmentRecord
 
 Known = tuple[Part, dict[str, list[ChannelId]], list[str]]
 
 
 def what_is_known(core: Core, driver: Driver, site: str) -> Known:
     """The fragments of a site as a change that begins them, its channels by the site at their other end, and what is
-    lost."""
-    deployment, sites = core.loop.deployer.deployment, driver.sites
+    lost.
+
+    They are those that were decided last: what is under way, such as its operators leaving it, has not happened.
+    """
+    deployment = recorded(driver.host.store)
+    sites = {f: record.site for f, record in driver.host.store.records(RemoteFragmentRecord).items()}
     plan = with_former(core.loop.catalog.plan)
     fragments = {f: each for f, each in deployment.fragments.items() if sites.get(f) == site}
     channels = {k: c for k, c in deployment.channels.items() if {c.sender, c.receiver} & fragments.keys()}

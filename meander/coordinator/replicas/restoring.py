@@ -27,6 +27,10 @@ class SiteRestore:
 
     def restore(self, site: str, instance: str) -> Mapping[str, Any] | None:
         """Where a site that starts gets its store from; None if it has it. The replica that ran in its place stops."""
+        with self._supervisor.deciding:
+            return self._restored(site, instance)
+
+    def _restored(self, site: str, instance: str) -> Mapping[str, Any] | None:
         supervisor = self._supervisor
         ledger, record = supervisor.ledger, supervisor.ledger.of(site)
         row = next((r for r in supervisor.around.sites() if r.name == site), None)
@@ -63,6 +67,10 @@ class SiteRestore:
                 raise SiteRefusedError(
                     Code.INPUT, f"the directory of site {site!r} was given up; start the site again, and it begins anew"
                 )
+            if record.stands_in:
+                raise SiteRefusedError(
+                    Code.UNAVAILABLE, f"site {site!r} was given up, and something of it runs still; stop it, or wait"
+                )
             return
         row = next((r for r in supervisor.around.sites() if r.name == site), None)
         if row is None:
@@ -89,6 +97,10 @@ class SiteRestore:
 
     def joined(self, site: str, instance: str) -> None:
         """A site is there: what kept its store for it keeps a replica again, or drops it."""
+        with self._supervisor.deciding:
+            self._entered(site, instance)
+
+    def _entered(self, site: str, instance: str) -> None:
         supervisor = self._supervisor
         record = supervisor.ledger.all().get(site)
         if record is not None and record.is_forgotten and not record.stands_in:

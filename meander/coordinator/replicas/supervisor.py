@@ -21,6 +21,7 @@ from meander.coordinator.replicas.assignment import Candidates, assigned
 from meander.coordinator.replicas.ledger import ReplicaLedger
 from meander.coordinator.replicas.orders import ReplicaOrders
 from meander.model.errors import InputError
+from meander.model.locks import reentrant_lock
 from meander.model.resilience import ReplicationMode, Resilience
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.flight.proof import HOME
@@ -30,6 +31,8 @@ from meander.run.store.records.replicas import KeepersRecord
 _log = logging.getLogger(__name__)
 LOOK_S = 0.5
 STAND_IN_S = 60.0
+RESTORE_S = 300.0
+"""The time for which a site that fetches its store is waited for."""
 BASE_MS = 1_000
 """How long a base rests, where there are no replicas but upstream backup."""
 
@@ -79,7 +82,11 @@ class ReplicaSupervisor:
         """Why sites have too few replicas, or none that could go on for them."""
         self.stand_ins: dict[str, str] = {}
         """The addresses of sites for which a replica stands in."""
+        self.deciding = reentrant_lock("replica supervisor")
+        """Held while something is decided about the replicas of a site."""
         self._began = monotonic()
+        self._restoring: dict[tuple[str, str], float] = {}
+        """Since when sites fetch their stores, with the directory that they are for."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
 
@@ -100,7 +107,8 @@ class ReplicaSupervisor:
     def _run(self) -> None:
         while not self._ending.wait(LOOK_S):
             try:
-                self.look()
+                with self.deciding:
+                    self.look()
             except Exception:
                 _log.exception("looking after replicas failed; it is tried again")
 
@@ -114,7 +122,9 @@ class ReplicaSupervisor:
         for site, record in records.items():
             if record.is_forgotten:
                 self._end_forgotten(record)
-            elif record.stands_in and not record.restoring:
+            elif record.restoring:
+                self._wait_for_restored(record)
+            elif record.stands_in:
                 self._keep_standing(record, present)
             elif site not in present and self._is_lost(rows.get(site)):
                 self.take_over(site, present)
@@ -224,6 +234,13 @@ class ReplicaSupervisor:
             return
         if site not in self.stand_ins:
             self.stand_in(record)
+
+    def _wait_for_restored(self, record: KeepersRecord) -> None:
+        """A site that fetches its store and does not come is not waited for: the replica goes on again."""
+        since = self._restoring.setdefault((record.site, record.restoring), self._monotonic())
+        if self._monotonic() - since > RESTORE_S:
+            del self._restoring[record.site, record.restoring]
+            self.ledger.save(replace(record, restoring=""))
 
     def _lose(self, site: str) -> None:
         self.stand_ins.pop(site, None)

@@ -11,13 +11,13 @@ from meander.coordinator.core.commands import ANSWER_S, Answer, Command, Command
 from meander.coordinator.core.core import Core
 from meander.coordinator.ledger.departed import forgetting, restoring
 from meander.coordinator.problems import conflict
-from meander.coordinator.service.checks import can_go, has_query, is_held
+from meander.coordinator.service.checks import can_go, has_query, is_held, matrix_of
 from meander.coordinator.service.dry_run import try_changes
 from meander.coordinator.service.submission import submission, with_settings
 from meander.coordinator.service.switching import switch
 from meander.lang.demands import parse_demands
 from meander.model.demands import check_consistent
-from meander.model.events import ChangeEvent, DemandChanged, PlacementChanged, QueryRemoved
+from meander.model.events import ChangeEvent, DemandChanged, JoinMatrixChanged, PlacementChanged, QueryRemoved
 from meander.model.ids import OperatorId, QueryId
 from meander.model.locks import lock
 
@@ -105,6 +105,16 @@ class ChangeRequests:
         check_consistent(found)
         changes = self._reader.read([DemandChanged(0, QueryId(query), found)])
         return self._ask(Command(changes, Response(CommandKind.DEMANDS, query), has_query(query), key))
+
+    def join_matrix(
+        self, query: str, pairs: Sequence[tuple[str, str]] | None = None, key: Key | None = None
+    ) -> Future[Answer]:
+        """The producers that join in a query that Nova places; with `pairs`, these from now on."""
+        name = QueryId(query)
+        if pairs is None:
+            return self._ask(CoreTask(lambda core: (HTTPStatus.OK, matrix_of(core, name))))
+        changes = self._reader.read([JoinMatrixChanged(0, name, tuple(pairs))])
+        return self._ask(Command(changes, Response(CommandKind.BATCH, query), has_query(query), key))
 
     def move(self, operator: int, node: str, key: Key | None = None) -> Future[Answer]:
         """Puts one operator on a node, where it stays."""

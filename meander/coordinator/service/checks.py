@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from meander.coordinator.core.core import Core
 from meander.coordinator.problems import conflict, not_found
@@ -19,6 +20,22 @@ def has_query(query: str) -> Callable[[Core], None]:
             raise not_found(unknown("query", query, known, "queries"))
 
     return check
+
+
+def matrix_of(core: Core, query: QueryId) -> dict[str, Any]:
+    """The join matrix of a query that Nova places; raises for any other."""
+    has_query(query)(core)
+    parted = core.loop.engine.parted.by_name.get(query)
+    if parted is None:
+        raise conflict(f"query {query!r} is not placed by Nova and has no join matrix; submit it with --mechanism nova")
+    sides = {"left": (0, parted.shape.left), "right": (1, parted.shape.right)}
+    found: dict[str, Any] = {
+        name: {"stream": side.source.stream, "nodes": [n for s, n in parted.wiring.producers if s == number]}
+        for name, (number, side) in sides.items()
+    }
+    room = {(parted.wiring.producers[a][1], parted.wiring.producers[b][1]) for a, b in parted.without_room}
+    pairs = [{"left": a, "right": b, "has_room": (a, b) not in room} for a, b in sorted(parted.matrix)]
+    return {"query": query, **found, "pairs": pairs}
 
 
 def can_go(core: Core, operator: OperatorId, node: str) -> None:

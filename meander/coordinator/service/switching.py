@@ -12,6 +12,7 @@ from meander.coordinator.problems import conflict, not_found
 from meander.deploy.protocols.transitions import TRANSITIONS, transition_protocol
 from meander.model.errors import unknown
 from meander.model.ids import QueryId
+from meander.place.nova.queries.parted_queries import NOVA
 
 
 def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None, *, dry_run: bool = False) -> Answer:
@@ -21,6 +22,11 @@ def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None, *, 
     watched = adaptation.mapek.knowledge.queries.get(query)
     if query not in core.loop.catalog.plan.queries or watched is None:
         raise not_found(unknown("query", query, core.loop.catalog.plan.queries, "queries"))
+    if NOVA in (mechanism, watched.mechanism) and mechanism != watched.mechanism:
+        raise conflict(
+            f"query {query!r} cannot go from {watched.mechanism} to {mechanism} while it runs, because Nova decides "
+            "which operators there are; stop it and submit it again with --mechanism"
+        )
     if mechanism not in adaptation.chosen.library:
         raise unknown("mechanism", mechanism, adaptation.chosen.library)
     chosen = transition_protocol(protocol or adaptation.mapek.policy.of(query).protocol).name

@@ -29,7 +29,11 @@ DEFAULT_LATENCY_MS = 1.0
 REPLICATION_KEYS = frozenset({"replication", "replication_lag", "replication_bytes", "takeover"})
 TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks", "replicas", "disconnected", "detour"}) | REPLICATION_KEYS
 HOLD = "hold"
-NODE_KEYS = frozenset({"name", "kind", "slots", "capacity_tps", "memory", "memory_mb", "lon", "lat", "mobile"})
+MOST_COST = 1e9
+"""Watts, or the price of an hour, at most."""
+NODE_KEYS = frozenset(
+    {"name", "kind", "slots", "capacity_tps", "memory", "memory_mb", "lon", "lat", "mobile", "power_w", "price_per_h"}
+)
 LINK_KEYS = frozenset({"source", "target", "latency_ms", "bandwidth_mbps", "loss_percent", "directed"})
 _KINDS = {kind.name.lower(): kind for kind in NodeKind}
 
@@ -165,6 +169,8 @@ class _NodeLists:
         self.lon: list[float] = []
         self.lat: list[float] = []
         self.mobile: list[bool] = []
+        self.power_w: list[float] = []
+        self.price_per_h: list[float] = []
 
 
 def _nodes(entries: list[YamlRow]) -> _NodeLists:
@@ -201,6 +207,8 @@ def _node(values: Mapping[str, YamlItem | str], nodes: _NodeLists) -> str:
     nodes.lon.append(number(values["lon"], what + "lon", least=-180, most=180) if located else np.nan)
     nodes.lat.append(number(values["lat"], what + "lat", least=-90, most=90) if located else np.nan)
     nodes.mobile.append(truth(values["mobile"], what + "mobile") if "mobile" in values else False)
+    for key, column in (("power_w", nodes.power_w), ("price_per_h", nodes.price_per_h)):
+        column.append(number(values[key], what + key, most=MOST_COST) if key in values else 0.0)
     return name
 
 
@@ -267,6 +275,8 @@ def _topology(nodes: _NodeLists, entries: list[YamlRow]) -> Topology:
             lon=np.array(nodes.lon, dtype=np.float32),
             lat=np.array(nodes.lat, dtype=np.float32),
             mobile=np.array(nodes.mobile, dtype=bool),
+            power_w=np.array(nodes.power_w).astype(np.float32),
+            price_per_h=np.array(nodes.price_per_h).astype(np.float32),
             directed=True,
         )
 

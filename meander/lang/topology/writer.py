@@ -91,6 +91,7 @@ def _node_lines(topology: Topology, names: list[str]) -> Iterator[str]:
     n = topology.nodes
     kinds = [kind.name.lower() for kind in sorted(NodeKind)]
     capacity, memory, lon, lat = (_texts(c[: n.count]) for c in (n.capacity_tps, n.memory_mb, n.lon, n.lat))
+    power, price = (_texts(c[: n.count]) for c in (n.power_w, n.price_per_h))
     kind, slots, mobile = n.kind.tolist(), n.slots.tolist(), n.mobile.tolist()
     for i in np.flatnonzero(n.alive[: n.count]).tolist():
         line = f"  - {{name: {names[i]}, kind: {kinds[kind[i]]}, slots: {slots[i]}"
@@ -100,6 +101,10 @@ def _node_lines(topology: Topology, names: list[str]) -> Iterator[str]:
             line += f", memory_mb: {memory[i]}"
         if lon[i] != "nan":
             line += f", lon: {lon[i]}, lat: {lat[i]}"
+        if power[i] != "0":
+            line += f", power_w: {power[i]}"
+        if price[i] != "0":
+            line += f", price_per_h: {price[i]}"
         yield line + (", mobile: true}\n" if mobile[i] else "}\n")
 
 

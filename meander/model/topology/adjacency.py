@@ -47,14 +47,13 @@ class Adjacency:
     def between(self, tail: NodeId, tip: NodeId) -> int | None:
         """The arc between two neighbours, found from the end that has fewer arcs."""
         n, a = self.nodes, self.arcs
-        leaving, arriving = n.out_degree[tail], n.in_degree[tip]
-        if leaving == 1:  # as with most devices: quicker than a call of compiled code
-            only = n.out_head[tail]
-            return int(only) if a.tip[only] == tip else None
-        if leaving <= arriving:
-            arc = find_arc(n.out_head[tail], a.out_next, a.tip, tip)
+        if n.out_degree[tail] <= n.in_degree[tip]:
+            count, first, following, ends, wanted = n.out_degree[tail], n.out_head[tail], a.out_next, a.tip, tip
         else:
-            arc = find_arc(n.in_head[tip], a.in_next, a.tail, tail)
+            count, first, following, ends, wanted = n.in_degree[tip], n.in_head[tip], a.in_next, a.tail, tail
+        if count == 1:  # as with most devices: quicker than a call of compiled code
+            return int(first) if ends[first] == wanted else None
+        arc = find_arc(first, following, ends, wanted)
         return None if arc == NONE else int(arc)
 
     def latencies_from(self, start: NodeId) -> NDArray[np.float64]:

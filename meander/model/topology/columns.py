@@ -21,6 +21,8 @@ class NodeColumns:
         self.slots = np.zeros(room, dtype=np.int32)
         self.capacity_tps = np.full(room, UNLIMITED, dtype=np.float32)
         self.memory_mb = np.full(room, UNLIMITED, dtype=np.float32)
+        self.power_w = np.zeros(room, dtype=np.float32)
+        self.price_per_h = np.zeros(room, dtype=np.float32)
         self.lon = np.full(room, np.nan, dtype=np.float32)
         self.lat = np.full(room, np.nan, dtype=np.float32)
         self.mobile = np.zeros(room, dtype=bool)

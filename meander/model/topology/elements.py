@@ -30,11 +30,19 @@ class Node:
     lon: float | None = None
     lat: float | None = None
     mobile: bool = False
+    power_w: float = 0.0
+    """Watts that it draws while it runs something."""
+    price_per_h: float = 0.0
+    """The price of an hour in which it runs something."""
 
     def __post_init__(self) -> None:
-        for what, value in (("slots", self.slots), ("capacity_tps", self.capacity_tps), ("memory_mb", self.memory_mb)):
+        for what in ("slots", "capacity_tps", "memory_mb", "power_w", "price_per_h"):
+            value = getattr(self, what)
             if not value >= 0:
                 raise InputError(f"node {self.name!r}: {what} must not be negative, but is {value}")
+        for what in ("power_w", "price_per_h"):
+            if getattr(self, what) == UNLIMITED:
+                raise InputError(f"node {self.name!r}: {what} must be finite; leave it out where it is not known")
 
 
 @dataclass(frozen=True, slots=True)

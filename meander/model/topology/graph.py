@@ -89,6 +89,7 @@ class Topology:
         return Node(
             self.name(node), NodeKind(int(n.kind[node])), int(n.slots[node]), float(n.capacity_tps[node]),
             float(n.memory_mb[node]), None if lon != lon else lon, None if lat != lat else lat, bool(n.mobile[node]),
+            round(float(n.power_w[node]), 6), round(float(n.price_per_h[node]), 6),
         )  # fmt: skip
 
     def neighbours(self, node: NodeId) -> list[NodeId]:
@@ -134,6 +135,7 @@ class Topology:
         n = self.nodes
         n.alive[known], n.kind[known], n.slots[known], n.mobile[known] = True, node.kind, node.slots, node.mobile
         n.capacity_tps[known], n.memory_mb[known] = node.capacity_tps, node.memory_mb
+        n.power_w[known], n.price_per_h[known] = node.power_w, node.price_per_h
         n.lon[known] = np.nan if node.lon is None else node.lon
         n.lat[known] = np.nan if node.lat is None else node.lat
         self.version += 1
@@ -226,6 +228,8 @@ def topology_of_columns(
     lon: NDArray[np.float32] | float = float("nan"),
     lat: NDArray[np.float32] | float = float("nan"),
     mobile: NDArray[np.bool_] | bool = False,
+    power_w: NDArray[np.float32] | float = 0.0,
+    price_per_h: NDArray[np.float32] | float = 0.0,
     directed: bool = False,
 ) -> Topology:
     """A topology from columns, for a million nodes. Links are given once and go both ways unless `directed`."""
@@ -237,6 +241,7 @@ def topology_of_columns(
     for name, column in (
         ("alive", True), ("kind", kind), ("slots", slots), ("capacity_tps", capacity_tps),
         ("memory_mb", memory_mb), ("lon", lon), ("lat", lat), ("mobile", mobile),
+        ("power_w", power_w), ("price_per_h", price_per_h),
     ):  # fmt: skip
         getattr(nodes, name)[:count] = column
     arcs = topology.arcs = ArcColumns(links if directed else 2 * links)

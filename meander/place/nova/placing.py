@@ -1,245 +1,115 @@
 """Phase III: a node with room for every cell of every join, compiled, joins in bulk or one at a time.
 
 A rectangle of cells goes whole to the node where it costs least among those with room. Where no node has room (or the
-bandwidth threshold forbids it), it is cut in two across the side that brings more, so that the side that brings less is
-the one that is sent twice. Nodes that take in an input already compete with only the rest of the need.
+bandwidth threshold forbids it), others may be pushed aside, or it is cut, only as fine as it must be: what cutting
+sends twice counts against a budget, because that capacity is lost to all other joins.
 """
 
 # mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from meander.place.nova.index.search import Ends, Taste, cheapest, cost_of, nearest
+from meander.place.nova.choosing import EXPAND, SPREAD, Rules, choose, least_overloaded
+from meander.place.nova.cutting import brought, filling_cut, least_extra, next_cut, refine
+from meander.place.nova.index.search import Taste
 from meander.place.nova.index.tree import NOWHERE, ROOM, Tree
-from meander.place.nova.running.columns import (
-    LEFT,
-    RIGHT,
-    PlacedColumns,
-    attach,
-    demand,
-    detach,
-    extra,
-    latency,
-    rows_left,
-    shares,
-)
+from meander.place.nova.pushing import HOSTS, push_aside
+from meander.place.nova.running.columns import LEFT, RIGHT, PlacedColumns, attach, demand, detach, rows_left, shares
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
 
-REFUSE, SPREAD, EXPAND = 0, 1, 2
 PLACED, NO_ROOM, NO_ROWS = 0, 1, 2
 RECTANGLES = 4096
-SIBLINGS = 16
-"""So many replicas that share an input are tried as hosts."""
-TINY = 1e-9
-
-
-class Rules(NamedTuple):
-    """The constraints of a placement, and its order of preference."""
-
-    least_free: float
-    """A node with less free than this takes nothing more (Eq. 3)."""
-    bandwidth: float
-    """The most that one replica may take in (Eq. 4)."""
-    overload: int
-    by_distance: bool
-    """Choose the node nearest to the virtual place instead of the cheapest one."""
+MOST_BROADCAST = 3.0
+"""The most that a join takes in beyond its need for being cut, as a multiple of it; more where it cannot be less."""
+TIGHT_BROADCAST = 0.5
+"""As much where room is tight: two pieces, if both sides bring the same."""
+MOST_REFUSED = 3
+"""Pieces of a join for which others were not pushed aside, after which that is not tried for more of them."""
+FINE = 16
+"""Cells of a side from which a piece is taken that fills a room."""
+GREED = 4.0
+"""A join may take this many times its share of the capacity that all joins together do not need."""
 
 
 @njit(cache=True, nogil=True)
-def ends_of(board: PlacedColumns, join: int, taste: Taste) -> Ends:
-    left, right = board.sources[board.joins[join].ends[LEFT]].node, board.sources[board.joins[join].ends[RIGHT]].node
-    sink = board.joins[join].sink
-    onward = taste.sink_weight * board.nodes[sink].height
-    return Ends(
-        board.points[left], board.points[right], board.points[sink],
-        board.nodes[left].height + onward, board.nodes[right].height + onward,
-    )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def cost_at(board: PlacedColumns, join: int, node: int, taste: Taste) -> float:
-    """The cost of a join at a node."""
-    left, right = board.sources[board.joins[join].ends[LEFT]].node, board.sources[board.joins[join].ends[RIGHT]].node
-    onward = taste.sink_weight * latency(board, node, board.joins[join].sink)
-    return float(
-        cost_of(taste, latency(board, left, node) + onward) + cost_of(taste, latency(board, right, node) + onward)
-    )
-
-
-@njit(cache=True, nogil=True)
-def _try(board: PlacedColumns, tree: Tree, join: int, cells: Ints32, node: int, taste: Taste, rules: Rules) -> float:
-    """A join's cost at one node if it fits there, else infinity."""
-    if tree.slot_of[node] == NOWHERE:
-        return np.inf
-    free = board.nodes[node].capacity - board.nodes[node].load
-    if free < rules.least_free or extra(board, join, cells, node) > free + TINY:
-        return np.inf
-    return cost_at(board, join, node, taste)
-
-
-@njit(cache=True, nogil=True)
-def choose(
+def place_cells(
     board: PlacedColumns,
     tree: Tree,
     join: int,
     cells: Ints32,
     taste: Taste,
     rules: Rules,
-    limit: float,
     virtual: Floats,
-) -> tuple[int, float]:
-    """The best node for a rectangle of cells, cheaper than the limit, or NOWHERE."""
-    best, found = limit, NOWHERE
-    need = demand(board, join, cells)
-    if shares(board, join):
-        found, best = _siblings(board, tree, join, cells, taste, rules, best)
-    wanted = max(need, rules.least_free)
-    if board.matrix.shape[0] > 0:
-        return _scan(board, tree, join, wanted, taste, best, found)
-    if rules.by_distance:
-        node, _ = nearest(tree, virtual, wanted)
-        if node != NOWHERE:
-            cost = cost_at(board, join, node, taste)
-            if cost < best:
-                return node, cost
-        return found, best
-    for side in range(3):
-        node = board.joins[join].sink if side == 2 else board.sources[board.joins[join].ends[side]].node
-        if tree.slot_of[node] != NOWHERE and board.nodes[node].capacity - board.nodes[node].load >= wanted:
-            cost = cost_at(board, join, node, taste)
-            if cost < best:
-                best, found = cost, node
-    node, cost = cheapest(tree, ends_of(board, join, taste), wanted, taste, best)
-    if node != NOWHERE:
-        return node, cost
-    return found, best
-
-
-@njit(cache=True, nogil=True)
-def _scan(
-    board: PlacedColumns, tree: Tree, join: int, wanted: float, taste: Taste, best: float, found: int
-) -> tuple[int, float]:
-    """With measured latencies there is nothing to prune by: all nodes are looked at."""
-    left, right = board.sources[board.joins[join].ends[LEFT]].node, board.sources[board.joins[join].ends[RIGHT]].node
-    sink = board.joins[join].sink
-    for node in range(board.matrix.shape[0]):
-        if board.nodes[node].capacity - board.nodes[node].load >= wanted and tree.slot_of[node] != NOWHERE:
-            onward = taste.sink_weight * board.matrix[node, sink]
-            cost = cost_of(taste, board.matrix[left, node] + onward) + cost_of(
-                taste, board.matrix[right, node] + onward
-            )
-            if cost < best:
-                best, found = cost, node
-    return found, best
-
-
-@njit(cache=True, nogil=True)
-def _siblings(
-    board: PlacedColumns, tree: Tree, join: int, cells: Ints32, taste: Taste, rules: Rules, best: float
-) -> tuple[int, float]:
-    """Nodes that run replicas of the same join, or of joins of the same sources."""
-    found, tried = NOWHERE, 0
-    replica = board.joins[join].first
-    while replica != NOWHERE and tried < SIBLINGS:
-        cost = _try(board, tree, join, cells, board.replicas[replica].node, taste, rules)
-        if cost < best:
-            best, found = cost, board.replicas[replica].node
-        tried += 1
-        replica = board.replicas[replica].in_next
-    for side in range(2):
-        tried = 0
-        use = board.sources[board.joins[join].ends[side]].first
-        while use != NOWHERE and tried < SIBLINGS:
-            replica = board.joins[use // 2].first
-            if replica != NOWHERE and use // 2 != join:
-                cost = _try(board, tree, join, cells, board.replicas[replica].node, taste, rules)
-                if cost < best:
-                    best, found = cost, board.replicas[replica].node
-            tried += 1
-            use = board.joins[use // 2].use_next[use % 2]
-    return found, best
-
-
-@njit(cache=True, nogil=True)
-def cut_side(board: PlacedColumns, join: int, cells: Ints32) -> int:
-    """The side to cut: the one that brings more, if it has more than one part; NOWHERE for a single cell."""
-    brings = np.empty(2)
-    for side in range(2):
-        count = cells[2 * side + 1] - cells[2 * side]
-        rate = board.sources[board.joins[join].ends[side]].rate / board.joins[join].parts[side]
-        brings[side] = count * rate if count > 1 else -1.0
-    if brings[LEFT] < 0 and brings[RIGHT] < 0:
-        return NOWHERE
-    return LEFT if brings[LEFT] >= brings[RIGHT] else RIGHT
-
-
-@njit(cache=True, nogil=True)
-def _refine(board: PlacedColumns, join: int, waiting: Ints32, count: int) -> bool:
-    """Twice as many parts of each side that has parts above one tuple per second; whether there was such a side."""
-    finer = False
-    for side in range(2):
-        if board.sources[board.joins[join].ends[side]].rate / board.joins[join].parts[side] > 1.0:
-            finer = True
-            board.joins[join].parts[side] *= 2
-            for i in range(count):
-                waiting[i, 2 * side] *= 2
-                waiting[i, 2 * side + 1] *= 2
-            replica = board.joins[join].first
-            while replica != NOWHERE:
-                board.replicas[replica].cells[2 * side] *= 2
-                board.replicas[replica].cells[2 * side + 1] *= 2
-                replica = board.replicas[replica].in_next
-    return finer
-
-
-@njit(cache=True, nogil=True)
-def place_cells(
-    board: PlacedColumns, tree: Tree, join: int, cells: Ints32, taste: Taste, rules: Rules, virtual: Floats, added: Ints
+    added: Ints,
+    broadcast: float,
+    pushes: bool,
 ) -> int:
     """Places a rectangle of cells, cut where it must be. `added` takes the new replicas, its first entry their number.
 
-    If a part fits nowhere, the replicas made so far are removed, unless overload is to be spread.
+    All pieces together take in at most `broadcast` times the join's need more than that. With `pushes`, replicas of
+    other joins are moved out of the way. If a part fits nowhere, the replicas made so far are removed, unless overload
+    is to be spread.
     """
     waiting = np.empty((RECTANGLES, 4), dtype=np.int32)
+    hosts, costs = np.empty(HOSTS if pushes else 0, dtype=np.int64), np.empty(HOSTS if pushes else 0)
     waiting[0], count = cells, 1
     added[0] = 0
+    left, right = brought(board, join, cells, LEFT), brought(board, join, cells, RIGHT)
+    need, budget = left + right, broadcast * (left + right)
+    if need > min(rules.largest, rules.bandwidth):
+        budget += (1 + broadcast) * least_extra(left, right, min(rules.largest, rules.bandwidth))
+    refused = 0
     while count > 0:
         count -= 1
         rectangle = waiting[count].copy()
-        node = NOWHERE
+        node, need = NOWHERE, demand(board, join, rectangle)
         if added[0] + 2 >= added.shape[0] or rows_left(board) < 2:
             _take_back(board, tree, added)
             return NO_ROWS
-        if demand(board, join, rectangle) <= rules.bandwidth:
+        if need <= rules.bandwidth:
             node, _ = choose(board, tree, join, rectangle, taste, rules, np.inf, virtual)
+            if node == NOWHERE and pushes and refused < MOST_REFUSED:
+                node = push_aside(board, tree, join, rectangle, taste, rules, virtual, hosts, costs)
+                refused += node == NOWHERE
         if node == NOWHERE:
-            side = cut_side(board, join, rectangle)
-            if side == NOWHERE and rules.overload == EXPAND and count + 2 < RECTANGLES:
+            room = min(tree.box[0, ROOM], rules.bandwidth)
+            if rules.tight and rules.overload == EXPAND:
                 waiting[count] = rectangle
-                if _refine(board, join, waiting, count + 1):
+                while max(rectangle[1] - rectangle[0], rectangle[3] - rectangle[2]) < FINE:
+                    if not refine(board, join, waiting, count + 1):
+                        break
+                    rectangle = waiting[count].copy()
+            if rules.tight:
+                side, first = filling_cut(board, join, rectangle, room)
+            else:
+                side, first = next_cut(board, join, rectangle, room)
+            if side == NOWHERE and rules.overload == EXPAND and tree.box[0, ROOM] > 0:
+                waiting[count] = rectangle
+                if refine(board, join, waiting, count + 1):
                     count += 1
                     continue
-            if side != NOWHERE and count + 2 < RECTANGLES:
-                low, high = rectangle[2 * side], rectangle[2 * side + 1]
-                middle = (low + high) // 2
-                waiting[count] = rectangle
-                waiting[count, 2 * side] = middle
-                waiting[count + 1] = rectangle
-                waiting[count + 1, 2 * side + 1] = middle
-                count += 2
-                continue
-            if rules.overload != SPREAD or demand(board, join, rectangle) > rules.bandwidth:
-                _take_back(board, tree, added)
-                return NO_ROOM
-            node = _least_overloaded(board, tree, join, rectangle, virtual)
+            if side == NOWHERE and rules.overload == SPREAD and need > rules.bandwidth:
+                room = rules.bandwidth
+                side, first = next_cut(board, join, rectangle, room)
+            if side != NOWHERE and count + 2 < RECTANGLES and _least(board, join, rectangle, room) <= budget:
+                twice = brought(board, join, rectangle, 1 - side)
+                if twice <= budget:
+                    budget -= twice
+                    low = rectangle[2 * side]
+                    waiting[count] = rectangle
+                    waiting[count, 2 * side] = low + first
+                    waiting[count + 1] = rectangle
+                    waiting[count + 1, 2 * side + 1] = low + first
+                    count += 2
+                    continue
+            if rules.overload == SPREAD and need <= rules.bandwidth:
+                node = least_overloaded(board, tree, join, rectangle, virtual)
             if node == NOWHERE:
                 _take_back(board, tree, added)
                 return NO_ROOM
@@ -249,21 +119,9 @@ def place_cells(
 
 
 @njit(cache=True, nogil=True)
-def _least_overloaded(board: PlacedColumns, tree: Tree, join: int, cells: Ints32, virtual: Floats) -> int:
-    """The least overloaded node: among the nearest nodes with free capacity, then among all."""
-    need, wanted = demand(board, join, cells), tree.box[0, ROOM]
-    for _ in range(6):
-        wanted = max(wanted, 0.0) / 2
-        node, _away = nearest(tree, virtual, wanted)
-        if node != NOWHERE:
-            return node
-    best, found = np.inf, NOWHERE
-    for node in range(board.nodes.shape[0]):
-        if tree.slot_of[node] != NOWHERE and board.nodes[node].capacity > 0:
-            share = (board.nodes[node].load + need) / board.nodes[node].capacity
-            if share < best:
-                best, found = share, node
-    return found
+def _least(board: PlacedColumns, join: int, cells: Ints32, room: float) -> float:
+    """The least that cutting a rectangle so that its pieces fit into the room takes in beyond its need."""
+    return least_extra(brought(board, join, cells, LEFT), brought(board, join, cells, RIGHT), room)
 
 
 @njit(cache=True, nogil=True)
@@ -271,6 +129,16 @@ def _take_back(board: PlacedColumns, tree: Tree, added: Ints) -> None:
     for i in range(1, added[0] + 1):
         detach(board, tree, added[i])
     added[0] = 0
+
+
+@njit(cache=True, nogil=True)
+def _spare(board: PlacedColumns, tree: Tree) -> float:
+    """Free capacity of all nodes."""
+    total = 0.0
+    for node in range(board.nodes.shape[0]):
+        if tree.slot_of[node] != NOWHERE:
+            total += max(board.nodes[node].capacity - board.nodes[node].load, 0.0)
+    return total
 
 
 @njit(cache=True, nogil=True)
@@ -283,15 +151,42 @@ def place_all(
     rules: Rules,
     virtual: Floats,
     status: NDArray[np.int8],
+    pushes: bool,
+    most_failures: int,
 ) -> int:
-    """Places whole joins in the given order; returns how many were dealt with before rows ran out."""
+    """Places whole joins in the given order; returns how many were dealt with before rows ran out.
+
+    A join may be cut as far as the capacity allows that the joins still to be placed do not need; where room is tight,
+    up to `TIGHT_BROADCAST`; with `pushes`, up to `MOST_BROADCAST`. After so many failures in a row the rest stays as it
+    is.
+    """
     added = np.empty(RECTANGLES, dtype=np.int64)
     cells = np.zeros(4, dtype=np.int32)
+    free, needed, failures = _spare(board, tree), 0.0, 0
+    for i in range(begin, order.shape[0]):
+        cells[1], cells[3] = board.joins[order[i]].parts[LEFT], board.joins[order[i]].parts[RIGHT]
+        needed += demand(board, order[i], cells)
     for i in range(begin, order.shape[0]):
         join = order[i]
         cells[1], cells[3] = board.joins[join].parts[LEFT], board.joins[join].parts[RIGHT]
         point = virtual[join] if virtual.shape[0] > 0 else board.points[board.joins[join].sink]
-        status[join] = place_cells(board, tree, join, cells, taste, rules, point, added)
-        if status[join] == NO_ROWS:
+        own = demand(board, join, cells)
+        broadcast = MOST_BROADCAST
+        if rules.tight and not pushes:
+            broadcast = TIGHT_BROADCAST
+        elif not pushes:
+            broadcast = min(max(GREED * (free - needed) / max(needed, own), 0.0), MOST_BROADCAST)
+        found = place_cells(board, tree, join, cells, taste, rules, point, added, broadcast, pushes)
+        if found == NO_ROWS:
             return i
+        status[join] = found
+        needed -= own
+        if found == PLACED:
+            failures = 0
+            for k in range(1, added[0] + 1):
+                free -= demand(board, join, board.replicas[added[k]].cells)
+        else:
+            failures += 1
+            if failures >= most_failures:
+                return int(order.shape[0])
     return int(order.shape[0])

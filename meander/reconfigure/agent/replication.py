@@ -139,7 +139,7 @@ class Replication:
             left = deadline - self._clock()
             if left <= 0 or self._ended:
                 raise JournalError(f"replicas at {', '.join(self._record.in_sync)} do not have it yet")
-            seen = self.store.commits
+            seen = self.store.changes
             if not self._has(number):
                 self.store.wait(seen, min(LOOK_S, left))
 
@@ -147,10 +147,10 @@ class Replication:
         with self._lock:
             return all(k.has is not None and k.has.number >= number for k in self._in_sync)
 
-    def throttle(self) -> None:
-        """Waits while replicas are further behind than they may be."""
-        while self._is_too_far() and not self._ended:
-            seen = self.store.commits
+    def throttle(self, is_over: Callable[[], bool]) -> None:
+        """Waits while replicas are further behind than they may be, unless it is over for the one who waits."""
+        while self._is_too_far() and not self._ended and not is_over():
+            seen = self.store.changes
             if self._is_too_far():
                 self.store.wait(seen, LOOK_S)
 
@@ -223,7 +223,7 @@ class Replication:
     def _wait_for_more(self, has: Mapping[int, int], wait_s: float) -> ReplicaOffer:
         deadline = time.monotonic() + wait_s
         while True:
-            seen = self.store.commits
+            seen = self.store.changes
             offer = self._offer()
             remaining = deadline - time.monotonic()
             if dict(offer.extents) != dict(has) or remaining <= 0 or self._ended:

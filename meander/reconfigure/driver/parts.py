@@ -68,7 +68,8 @@ def cut(
     found: dict[str, Part] = {}
     for site in taking_part:
         own = site == HOME  # which has the plan, binds what it runs, and delivers results itself
-        schemas = {} if own else {c.id: channel_schema(by_position(plan[c.upstream].schema)) for c in channels}
+        new = () if own else change.channels_after.values()  # what sent on former ones may have left the plan
+        schemas = {c.id: channel_schema(by_position(plan[c.upstream].schema)) for c in new}
         mine = {f: each for f, each in change.fragments_after.items() if where[f] == site}
         found[site] = Part(
             r.number,

@@ -151,7 +151,7 @@ class Ingest:
                 self._refused += 1
                 waiting = self._commit_what_fits(waiting, str(error))
         self._batch += 1
-        self._store.throttle()
+        self._store.throttle(self._stopping.is_set)
         return sum(f.settle() for f in waiting)
 
     def _whole(self, tasks: Iterable[SourceTask], known: Collection[ChannelId] | None = None) -> Commit:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from meander.model.ids import ChannelId, FragmentId
+from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.run.reporting.backlog import ChannelFlow
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MOST = 200
 """Entries of each kind in a heartbeat; of channels, those in which something has waited the longest."""
+MOST_MEMORIES = 2_000
 Channels = Mapping[tuple[str, str], tuple[ChannelId, ...]]
 
 
@@ -30,9 +31,16 @@ class HostReport:
     quiet_ms: Mapping[str, int] = field(default_factory=dict)
     """By stream that is read there: how long it has given nothing."""
     flows: Mapping[ChannelId, ChannelFlow] = field(default_factory=dict)
+    memories: Mapping[OperatorId, tuple[int, int, int]] = field(default_factory=dict)
+    """Of join parts: the version of their fragment, the oldest and the newest time that their memory is about."""
 
     @staticmethod
-    def of(status: HostStatus, flows: Mapping[ChannelId, ChannelFlow], ingest: Channels) -> HostReport:
+    def of(
+        status: HostStatus,
+        flows: Mapping[ChannelId, ChannelFlow],
+        ingest: Channels,
+        memories: Mapping[OperatorId, tuple[int, int, int]] | None = None,
+    ) -> HostReport:
         sink_bindings = status.delivery.sink_bindings.items() if status.delivery else ()
         streams = status.ingest.streams.items() if status.ingest else ()
         quiet: dict[str, int] = {}
@@ -48,6 +56,7 @@ class HostReport:
             {name: reason for name, stream in streams if (reason := stream.paused or stream.waits)},
             quiet,
             flows,
+            memories or {},
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -61,6 +70,7 @@ class HostReport:
                 "streams": dict(list(self.streams.items())[:MOST]),
             },
             "quiet_ms": dict(list(self.quiet_ms.items())[:MOST]),
+            "memories": {str(o): list(memory) for o, memory in list(self.memories.items())[:MOST_MEMORIES]},
             "flows": {str(c): list(astuple(flow)) for c, flow in waiting[:MOST] if flow.waits_ms},
         }
 
@@ -77,6 +87,10 @@ class HostReport:
                 {str(name): str(reason) for name, reason in (paused.get("streams") or {}).items()},
                 {str(name): int(ms) for name, ms in (value.get("quiet_ms") or {}).items()},
                 {ChannelId(int(c)): ChannelFlow(*map(int, flow)) for c, flow in (value.get("flows") or {}).items()},
+                {
+                    OperatorId(int(o)): (int(v), int(a), int(b))
+                    for o, (v, a, b) in (value.get("memories") or {}).items()
+                },
             )
         except (AttributeError, TypeError, ValueError):
             return HostReport(("it says nothing that this coordinator understands; update one of them",))

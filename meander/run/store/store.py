@@ -106,8 +106,8 @@ class Store:
         self._snapshot_problem: str | None = None
         self.segments = JournalSegments(journal, self.lock)
         """What replicas follow."""
-        self.throttle: Callable[[], None] = lambda: None
-        """Returns when more may be taken in from outside: replicas may have to catch up first."""
+        self.throttle: Callable[[Callable[[], bool]], None] = lambda is_over: None
+        """Returns when more may be taken in from outside, as replicas may have to catch up, or when it is over."""
         self.released: Callable[[ChannelId, int], int] = lambda channel, end: end
         """How much of a channel that ends somewhere may leave this host: what its replicas have, if it has some."""
         self.processed: Callable[[ChannelId, int], int] = lambda channel, head: head

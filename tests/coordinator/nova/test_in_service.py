@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.service.dry_run import try_changes
 from meander.model.errors import InputError
-from meander.model.events import CapacityChanged, NodeRemoved, QueryAdded, QueryRemoved, RateChanged
+from meander.model.events import CapacityChanged, JoinMatrixChanged, NodeRemoved, QueryAdded, QueryRemoved, RateChanged
 from meander.model.ids import QueryId
+from meander.model.operators import Source
 from tests.coordinator.loop.ground import Ground, query, text
 from tests.coordinator.loop.schedules import leftovers
 from tests.coordinator.loop.world import ServiceWorld, Setting
@@ -45,6 +47,10 @@ def run(world: ServiceWorld, rng: np.random.Generator, moments: int = 4) -> None
 
 def nodes_of(world: ServiceWorld) -> set[str]:
     return {world.catalog.topology.name(p.node) for p in world.engine.parted.by_name[PAIRS].wiring.active}
+
+
+def sources(world: ServiceWorld) -> list[Source]:
+    return [r.spec for r in world.catalog.plan.operators.values() if isinstance(r.spec, Source)]
 
 
 def shown(world: ServiceWorld, name: str = "pairs0") -> dict[str, Any]:
@@ -84,6 +90,57 @@ def test_a_join_is_cut_where_nodes_take_in_little_and_goes_on_whole_through_chan
     world.crash()
     assert world.settle()
     assert leftovers(world) == []
+
+
+def test_the_join_matrix_of_a_running_join_changes_exactly_once_and_survives_a_crash(world: ServiceWorld) -> None:
+    rng, event = np.random.default_rng(5), added(world)
+    world.apply(*(replace(each, capacity_tps=25.0) for each in NARROW))
+    world.apply(event)
+    assert world.settle()
+    parted = world.engine.parted.by_name[PAIRS]
+    assert parted.matrix == [("s0", "s2"), ("s1", "s2")]
+    run(world, rng)
+    world.apply(JoinMatrixChanged(0, PAIRS, (("s0", "s2"),)))
+    run(world, rng)
+    world.crash()
+    assert world.engine.parted.by_name[PAIRS].matrix == [("s0", "s2")]
+    world.clock.now_ms += 60_000
+    run(world, rng, 6)
+    assert world.settle()
+    run(world, rng)
+    parted = world.engine.parted.by_name[PAIRS]
+    assert not parted.wiring.retired, "what has retired has ended, as time went on"
+    assert {number for p in parted.wiring.active for number in (p.left, p.right)} == {0, 2}
+    assert not any(source.node == "s1" for source in sources(world)), "a source that joins nobody is not read"
+    world.apply(JoinMatrixChanged(0, PAIRS, (("s1", "s2"), ("s0", "s2"))))
+    assert any(source.node == "s1" for source in sources(world)), "a new source of a running join"
+    run(world, rng)
+    world.end_streams()
+    assert world.settle()
+    assert world.validate() == []
+    got, whole = world.results()["pairs0", "one"], world.tuples.expected(event.query)["one"]
+    assert max(Counter(got).values()) == 1
+    assert set(got) <= set(whole)
+    by_s0 = {row[1] for row in world.tuples.entered["cars", "s0"]}
+    assert sorted(r for r in got if r[0] in by_s0) == sorted(r for r in whole if r[0] in by_s0), (
+        "s0 joined all the time"
+    )
+    assert len([r for r in got if r[0] not in by_s0]) < len([r for r in whole if r[0] not in by_s0])
+
+
+def test_a_join_matrix_that_makes_no_sense_is_refused_and_changes_nothing(world: ServiceWorld) -> None:
+    world.apply(added(world), added(world, "wet", ""))
+    assert world.settle()
+    for pairs, complaint in (
+        ((("s9", "s2"),), "'s9'"),
+        ((("s2", "s0"),), "producer of stream 'cars'"),
+        ((), "at least one"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            world.apply(JoinMatrixChanged(0, PAIRS, pairs))
+    with pytest.raises(InputError, match="is not placed by Nova and has no join matrix"):
+        world.apply(JoinMatrixChanged(0, QueryId("wet0"), (("s0", "s2"),)))
+    assert world.engine.parted.by_name[PAIRS].matrix == [("s0", "s2"), ("s1", "s2")]
 
 
 def test_a_dry_run_says_where_parts_would_go_and_changes_nothing(world: ServiceWorld) -> None:

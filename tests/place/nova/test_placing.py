@@ -112,7 +112,7 @@ def test_improvement_overloads_nobody_where_room_is_short(seed: int, nodes: int,
     unplaced = joins.unplaced.tolist()
     improve(joins, 0.1, mean_weight=float("inf") if seed % 2 else 0.25)
     assert violations(joins) == []
-    assert joins.unplaced.tolist() == unplaced
+    assert set(joins.unplaced.tolist()) <= set(unplaced)
 
 
 def test_the_same_problem_gives_the_same_placement() -> None:

@@ -197,6 +197,28 @@ def test_nothing_leaves_until_the_replica_has_it_and_all_of_it_when_it_is_not_ke
     store.close()
 
 
+def test_nothing_more_is_taken_in_while_a_replica_is_too_far_behind(tmp_path: Path) -> None:
+    primary = Primary(tmp_path, ("b",), Random(4))
+    follow, asked = primary.following["b"], list[str]()
+    primary.replication.configure({"keepers": {"b": 1}, "most_bytes": 0, "most_ms": 0, "every_ms": 0})
+
+    def catch_up() -> bool:
+        asked.append("whether it is over")
+        follow.pull(wait_ms=0)
+        return False
+
+    for _ in range(3):
+        follow.pull(wait_ms=0)
+    primary.work()
+    primary.replication.throttle(catch_up)
+    assert len(asked) == 2, "one request brings it, the next one says so"
+    primary.work()
+    primary.replication.throttle(lambda: True)
+    with pytest.raises(JournalError):
+        primary.replication.wait(0.0)
+    primary.store.close()
+
+
 def test_a_replica_whose_site_lost_the_end_of_its_journal_takes_that_segment_anew(tmp_path: Path) -> None:
     """A power failure may cut off what was written last; what is written there afterwards is something else."""
     primary = Primary(tmp_path, ("b",), Random(3))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.model.ids import ChannelId, FragmentId
+from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.run.reporting.backlog import ChannelFlow
 from meander.run.reporting.host_report import MOST, HostReport, merged_flows
 
@@ -60,3 +60,8 @@ def test_a_channel_that_two_hosts_know_is_as_bad_as_either_says() -> None:
     c = ChannelId(1)
     two = {"a": HostReport(flows={c: ChannelFlow(5, 0, 0, 1)}), "b": HostReport(flows={c: ChannelFlow(9, 7, 0, 2)})}
     assert merged_flows(two) == {c: ChannelFlow(9, 7, 0, 2)}
+
+
+def test_memories_of_join_parts_come_out_as_they_went_in() -> None:
+    memories = {OperatorId(7): (3, 1_000, 2_000), OperatorId(8): (1, 1 << 62, -(1 << 62))}
+    assert HostReport.of_json(HostReport(memories=memories).as_json()).memories == memories

@@ -1,7 +1,8 @@
 """Local improvement of a finished placement: replicas move to better nodes, or push another one aside if both gain.
 
 First what tuples experience from source to sink is lowered in total; then, with a penalty on everything slower than a
-threshold that sinks step by step, the slowest tenth. The best placement seen is kept, so more time never hurts.
+threshold that sinks step by step, the slowest tenth. The best placement seen is kept, so more time never hurts. Joins
+that found no room are tried again whenever things have moved.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from meander.place.nova.improvement.moves import improve_rows, latencies_of, place_again, restore_rows
 from meander.place.nova.index.search import Taste
+from meander.place.nova.placing import place_all
 from meander.place.nova.running.joins import Joins
 
 Floats = NDArray[np.float64]
@@ -29,6 +31,8 @@ WORSE = 10.0
 SHAKEN = 0.03, 0.15
 """Between these shares of the replicas are placed anew when the search is stuck."""
 SEED = 0
+MOST_REFUSED = 8
+"""Joins in a row that still find no room, after which larger ones are not tried."""
 MOST_STUCK = 200
 """Shakes without success after which the search ends early."""
 MEAN = 0.25
@@ -122,6 +126,22 @@ class _Search:
         self.score, self.kept = score, self.snapshot()
         return True
 
+    def admit(self) -> bool:
+        """Tries joins without room again, the smallest first; whether one found some. Then that counts most, and the
+        score begins anew."""
+        joins = self.joins
+        left = joins.unplaced
+        if not len(left):
+            return False
+        order = left[np.argsort(self.board.sources["rate"][self.board.joins["ends"][left]].sum(axis=1), kind="stable")]
+        place_all(
+            self.board, self.tree, order, 0, joins.taste, joins.rules, joins.virtual, joins.status, True, MOST_REFUSED
+        )
+        if len(joins.unplaced) == len(left):
+            return False
+        self.score = np.inf
+        return self.keep_if_better()
+
     def restore(self) -> None:
         join, node, cells = self.kept
         restore_rows(self.board, self.tree, self.joins.rows(), join, node, cells)
@@ -137,6 +157,7 @@ def improve(
     """
     search = _Search(joins, seconds, mean_weight, rival)
     search.keep_if_better()
+    search.admit()
     if not len(search.kept[0]):
         return
     board = joins.board
@@ -159,7 +180,7 @@ def improve(
         stuck += 1
         if search.shake(taste, rng):
             search.run(taste, PASSES, 1e-4 * float(latencies.sum()))
-            if search.keep_if_better():
+            if search.admit() or search.keep_if_better():
                 stuck = 0
                 continue
         search.restore()

@@ -10,9 +10,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from meander.place.nova.index.search import Taste, few_cheapest
+from meander.place.nova.choosing import Rules, choose, cost_at
+from meander.place.nova.cutting import cut_side
+from meander.place.nova.index.search import Taste
 from meander.place.nova.index.tree import NOWHERE, Tree
-from meander.place.nova.placing import Rules, choose, cost_at, cut_side, ends_of
+from meander.place.nova.pushing import few_hosts
 from meander.place.nova.running.columns import PlacedColumns, attach, demand, detach, extra, latency, rows_left, shares
 
 Floats = NDArray[np.float64]
@@ -20,27 +22,10 @@ Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
 
 GAIN = 1e-6
+MOST_SLOTS = 512
+"""Nodes that are looked at to find a few that could hold a replica."""
 MARGIN = 0.02
 """A split must gain this share of a join's cost: it also costs traffic."""
-
-
-@njit(cache=True, nogil=True)
-def _few(board: PlacedColumns, tree: Tree, join: int, need: float, taste: Taste, nodes: Ints, costs: Floats) -> int:
-    """The cheapest nodes that could hold the need if they were empty; how many were found."""
-    if board.matrix.shape[0] == 0:
-        return int(few_cheapest(tree, ends_of(board, join, taste), taste, nodes, costs))
-    count, most = 0, nodes.shape[0]
-    for node in range(board.nodes.shape[0]):
-        if board.nodes[node].capacity >= need and tree.slot_of[node] != NOWHERE:
-            cost = cost_at(board, join, node, taste)
-            if count < most or cost < costs[count - 1]:
-                i = count if count < most else most - 1
-                while i > 0 and costs[i - 1] > cost:
-                    nodes[i], costs[i] = nodes[i - 1], costs[i - 1]
-                    i -= 1
-                nodes[i], costs[i] = node, cost
-                count = min(count + 1, most)
-    return count
 
 
 @njit(cache=True, nogil=True)
@@ -66,7 +51,7 @@ def improve_one(
     node, cost = choose(board, tree, join, cells, taste, rules, before - GAIN, virtual)
     best = own * (before - cost) if node != NOWHERE else 0.0
     pushed, to = NOWHERE, NOWHERE
-    found = _few(board, tree, join, need, taste, nodes, costs)
+    found = few_hosts(board, tree, join, need, taste, MOST_SLOTS, nodes, costs)
     for i in range(found):
         host = nodes[i]
         gain = own * (before - costs[i])

@@ -9,7 +9,7 @@ node in a box can be cheaper than f of the shortest ways to the box.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -22,6 +22,8 @@ Floats32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 STACK = 256
+ALL = 2**62
+"""As many nodes as there are."""
 
 
 class Taste(NamedTuple):
@@ -123,24 +125,28 @@ def _bound(box: Floats32, row: int, ends: Ends, taste: Taste) -> float:
 
 
 @njit(cache=True, nogil=True)
-def cheapest(tree: Tree, ends: Ends, need: float, taste: Taste, limit: float) -> tuple[int, float]:
-    """The node with room where a join costs least, and less than the limit; NOWHERE if there is none."""
+def cheapest(
+    tree: Tree, ends: Ends, need: float, most: float, most_slots: int, taste: Taste, limit: float
+) -> tuple[int, float]:
+    """The node with room, but with no more than the most, where a join costs least, and less than the limit; NOWHERE if
+    there is none. After `most_slots` nodes the search ends with what it has."""
     boxes = np.empty(STACK, dtype=np.int64)
     bounds = np.empty(STACK)
     box, links, slots = tree.box, tree.links, tree.slot
     dimensions = ends.left.shape[0]
-    best, found = limit, NOWHERE
+    best, found, seen = limit, NOWHERE, 0
     keen = 1.0 + taste.slack
     boxes[0], bounds[0], top = 0, 0.0, 1
-    while top > 0:
+    while top > 0 and seen < most_slots:
         top -= 1
         if bounds[top] >= best:
             continue
         child = links[boxes[top], CHILD]
         if child < 0:
             leaf = -1 - child
+            seen += tree.leaves[leaf].count
             for slot in range(leaf * LEAF, leaf * LEAF + tree.leaves[leaf].count):
-                if slots[slot, dimensions] >= need:
+                if need <= slots[slot, dimensions] <= most:
                     height = slots[slot, dimensions + 1]
                     onward = height + taste.sink_weight * (_to_slot(slots, slot, ends.sink) + height)
                     cost = cost_of(taste, _to_slot(slots, slot, ends.left) + ends.left_height + onward)
@@ -158,15 +164,18 @@ def cheapest(tree: Tree, ends: Ends, need: float, taste: Taste, limit: float) ->
 
 
 @njit(cache=True, nogil=True)
-def few_cheapest(tree: Tree, ends: Ends, taste: Taste, nodes: Ints, costs: Floats) -> int:
-    """The nodes where a join costs least, room or not, cheapest first, as many as there is space for; how many."""
+def few_cheapest(
+    tree: Tree, ends: Ends, rows: Any, need: float, taste: Taste, most_slots: int, nodes: Ints, costs: Floats
+) -> int:
+    """The nodes where a join costs least of those that could hold the need if they were empty, cheapest first, as many
+    as there is space for; how many. After `most_slots` nodes the search ends with what it has."""
     boxes = np.empty(STACK, dtype=np.int64)
     bounds = np.empty(STACK)
     box, links, slots = tree.box, tree.links, tree.slot
     dimensions, most = ends.left.shape[0], nodes.shape[0]
-    count, worst = 0, np.inf
+    count, worst, seen = 0, np.inf, 0
     boxes[0], bounds[0], top = 0, 0.0, 1
-    while top > 0:
+    while top > 0 and seen < most_slots:
         top -= 1
         if bounds[top] >= worst:
             continue
@@ -179,7 +188,10 @@ def few_cheapest(tree: Tree, ends: Ends, taste: Taste, nodes: Ints, costs: Float
             top += 2
             continue
         leaf = -1 - child
+        seen += tree.leaves[leaf].count
         for slot in range(leaf * LEAF, leaf * LEAF + tree.leaves[leaf].count):
+            if rows[tree.slot_node[slot]].capacity < need:
+                continue
             height = slots[slot, dimensions + 1]
             onward = height + taste.sink_weight * (_to_slot(slots, slot, ends.sink) + height)
             cost = cost_of(taste, _to_slot(slots, slot, ends.left) + ends.left_height + onward)

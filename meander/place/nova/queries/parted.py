@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from meander.model.errors import InputError
+from meander.model.errors import InputError, unknown
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved, RateChanged
 from meander.model.ids import NodeId, OperatorId
 from meander.model.plan import Query
@@ -126,6 +126,26 @@ class PartedQuery:
         return [(int(a), int(b)) for a, b in joins.board.joins["ends"][np.flatnonzero(joins.active)].tolist()]
 
     @property
+    def matrix(self) -> list[tuple[str, str]]:
+        """The producers that join, by the names of their nodes."""
+        return [(self.wiring.producers[a][1], self.wiring.producers[b][1]) for a, b in self.pairs]
+
+    def numbers(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
+        """Pairs of producers by their numbers; raises for a node that produces none of the streams."""
+        sides: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        for number, (side, node) in enumerate(self.wiring.producers):
+            sides[side][node] = number
+        found: list[tuple[int, int]] = []
+        for pair in pairs:
+            for node, known, each in zip(pair, sides, (self.shape.left, self.shape.right), strict=True):
+                if node not in known:
+                    raise unknown(f"producer of stream {each.source.stream!r}", node, known, "producers")
+            found.append((sides[0][pair[0]], sides[1][pair[1]]))
+        if not found:
+            raise InputError(f"query {self.shape.query.id!r} needs at least one pair of producers; stop it to end it")
+        return found
+
+    @property
     def without_room(self) -> list[tuple[int, int]]:
         """Pairs of sources whose join fits nowhere at the moment; they stay where they were."""
         joins = self.reoptimiser.joins
@@ -155,8 +175,9 @@ class PartedQuery:
             self.reoptimiser.retry()
         self._respect_links()
 
-    def match(self, pairs: Iterable[tuple[int, int]]) -> bool:
-        """Another join matrix from now on; says whether it is another one. `recut` has to follow."""
+    def match(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Another join matrix from now on: joins that it does not have end, new ones are placed. `recut` has to
+        follow."""
         joins, wanted = self.reoptimiser.joins, dict.fromkeys(pairs)
         rows = np.flatnonzero(joins.active).tolist()
         before = {(int(a), int(b)): row for row in rows for a, b in [joins.board.joins["ends"][row].tolist()]}
@@ -166,14 +187,6 @@ class PartedQuery:
         for pair in wanted:
             if pair not in before:
                 self.reoptimiser.add_join(*pair, int(self.wiring.sink_node))
-        return before.keys() != wanted.keys()
-
-    def add_source(self, side: int, node: str) -> int:
-        """One more source, which joins nobody yet; gives its number."""
-        stream = self.wiring.side(side).source.stream
-        node_id = self.catalog.topology.known_id(node)
-        self.wiring.producers.append((side, node))
-        return self.reoptimiser.add_source(int(node_id), self.catalog.source_rate_tps(stream, node))
 
     def recut(self, cause: str, spent: Sequence[Running] = ()) -> bool:
         """Cuts the join in the plan as Nova wants it now; says whether anything changes there.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meander.model.errors import InputError
-from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
+from meander.model.events import ChangeEvent, JoinMatrixChanged, QueryAdded, QueryRemoved
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
 from meander.model.signature import Signature
@@ -52,6 +52,19 @@ class PartedQueries:
         """Raises when a query is none that Nova can place, whatever room there is."""
         pairs_of_query(shape_of(query, self.catalog.streams, self.catalog.sinks), self.catalog.streams)
 
+    def admit(self, events: Iterable[ChangeEvent]) -> None:
+        """Raises for an event that Nova could never carry out: before anything is changed."""
+        for event in events:
+            if isinstance(event, QueryAdded) and event.mechanism == NOVA:
+                self.check_shape(event.query)
+            elif isinstance(event, JoinMatrixChanged) and event.query in self.catalog.plan.queries:
+                if event.query not in self.by_name:
+                    raise InputError(
+                        f"query {event.query!r} is not placed by Nova and has no join matrix; "
+                        f"submit it with --mechanism {NOVA}"
+                    )
+                self.by_name[event.query].numbers(event.pairs)
+
     def takes(self, event: ChangeEvent) -> bool:
         """Whether an event is about a query that is to be placed by Nova."""
         return isinstance(event, QueryAdded) and event.mechanism == NOVA
@@ -88,6 +101,9 @@ class PartedQueries:
             self.changed[name] = None
         cause = _cause(events)
         for name, parted in self.by_name.items():
+            for event in events:
+                if isinstance(event, JoinMatrixChanged) and event.query == name:
+                    parted.match(parted.numbers(event.pairs))
             parted.follow(events)
             self._recut(name, parted, cause)
         for query in self._arriving(events):

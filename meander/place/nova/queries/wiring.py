@@ -27,7 +27,7 @@ from meander.model.expressions.functions import call
 from meander.model.expressions.tree import FALSE, TRUE, Column, Expression, Named
 from meander.model.global_plan import OperatorState, PlanOperator, RunningQuery
 from meander.model.ids import NodeId, OperatorId
-from meander.model.operators import Filter, Map, Operator, Union, output_schema
+from meander.model.operators import Filter, Map, Operator, Source, Union, output_schema
 from meander.model.schema import BOOLEAN, Schema, beside, fresh
 from meander.model.signature import Signature, signature_of
 from meander.place.catalog import Catalog
@@ -170,11 +170,15 @@ class Wiring:
     def _write(self, cause: str) -> None:
         """Changes the plan to match the parts, and writes down operators to be placed or removed."""
         before, self._known, self._made, self._fresh = self._own, self._made, {}, []
+        sources = [o for o in self.visited if isinstance(self.catalog.plan[o].spec, Source)]
         moved = self._build()
         self._know()
         gone = [o for o in before if o not in self._own]
         self._remove(gone)
-        self.log.write([*self._fresh, *moved, *gone], (), cause)
+        plan = self.catalog.plan
+        unread = [o for o in sources if not plan[o].users and plan[o].state is not OperatorState.TO_BE_REMOVED]
+        self._remove(unread, gone)
+        self.log.write([*self._fresh, *moved, *gone, *unread], (), cause)
 
     def _know(self) -> None:
         """Takes note of all operators of the present cut."""
@@ -356,9 +360,10 @@ class Wiring:
         record.inputs = inputs
         plan.readers_changed()
 
-    def _remove(self, operators: Sequence[OperatorId]) -> None:
-        """Marks operators without readers for removal, and takes them out of the counts."""
-        plan, gone = self.catalog.plan, set(operators)
+    def _remove(self, operators: Sequence[OperatorId], before: Sequence[OperatorId] = ()) -> None:
+        """Marks operators without readers for removal, and takes them out of the counts; others may have gone
+        before."""
+        plan, gone = self.catalog.plan, {*operators, *before}
         for operator in operators:
             record = plan[operator]
             record.become(OperatorState.TO_BE_REMOVED)

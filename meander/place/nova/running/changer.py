@@ -14,7 +14,7 @@ from meander.model.errors import InputError
 from meander.place.nova.index import tree as trees
 from meander.place.nova.median import median
 from meander.place.nova.partition import parts, sigma_for
-from meander.place.nova.placing import NO_ROWS, PLACED, RECTANGLES, place_cells
+from meander.place.nova.placing import MOST_BROADCAST, NO_ROWS, PLACED, RECTANGLES, place_cells
 from meander.place.nova.running.columns import LEFT, RIGHT, attach, detach, leave_source, shares, use_source
 from meander.place.nova.running.grow import ready
 from meander.place.nova.running.joins import Joins, with_more_rows
@@ -116,7 +116,16 @@ class Changer:
         while True:
             status = int(
                 place_cells(
-                    joins.board, joins.tree, join, cells, joins.taste, joins.rules, joins.virtual[join], self._added
+                    joins.board,
+                    joins.tree,
+                    join,
+                    cells,
+                    joins.taste,
+                    joins.rules,
+                    joins.virtual[join],
+                    self._added,
+                    MOST_BROADCAST,
+                    False,
                 )
             )
             if status != NO_ROWS or len(joins.board.replicas) > 64 * RECTANGLES + 8 * len(joins.board.joins):

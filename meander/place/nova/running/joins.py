@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.place.nova.choosing import Rules
 from meander.place.nova.index import tree as trees
 from meander.place.nova.index.search import Taste
 from meander.place.nova.index.tree import NOWHERE, Tree
 from meander.place.nova.partition import parts, sigma_for
-from meander.place.nova.placing import Rules
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.running.columns import (
     JOIN,
@@ -83,7 +83,10 @@ class Joins:
         active = np.arange(len(board.joins)) < problem.joins
         places = np.full((len(active), problem.points.shape[1]), np.nan)
         places[: problem.joins] = virtual
-        rules = Rules(problem.least_free_tps, problem.bandwidth_tps, settings.overload.value, settings.by_distance)
+        rules = Rules(
+            problem.least_free_tps, problem.bandwidth_tps, settings.overload.value, settings.by_distance,
+            float(board.nodes["capacity"][: problem.nodes][alive[: problem.nodes]].max(initial=0.0)), False,
+        )  # fmt: skip
         return Joins(
             board, index_of(board, alive), settings, rules, taste_of(problem, settings), alive, active,
             np.zeros(len(active), dtype=np.int8), places, problem.nodes, len(problem.source_node), problem.joins,

@@ -221,7 +221,7 @@ class Pulling:
                 self.store.commit(Commit(appends=appends, records=records))
             except (InputError, CommitConflictError) as error:
                 raise PeerRefusedError(f"records that came do not fit: {error}") from error
-        self.store.throttle()
+        self.store.throttle(self._stopping.is_set)
         came = sum(found.stop - found.start for found in fresh)
         self.metrics.records += came
         self.metrics.ranges += len(fresh)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from meander.place.nova.index import tree as trees
-from meander.place.nova.index.search import Ends, Taste, cheapest, few_cheapest, nearest
+from meander.place.nova.index.search import ALL, Ends, Taste, cheapest, few_cheapest, nearest
+from meander.place.nova.running.joins import node_rows
 
 SINK = np.array([50.0, 50.0])
 unit = st.floats(0, 1, width=32)
@@ -83,15 +84,21 @@ class Index(RuleBasedStateMachine):
         ends = Ends(left, right, SINK, 1.0, 2.0)
         able = np.flatnonzero(self.alive & (self.free >= need))
         costs = self.costs(ends, taste)
-        node, cost = cheapest(self.tree, ends, float(need), taste, np.inf)
+        node, cost = cheapest(self.tree, ends, float(need), np.inf, ALL, taste, np.inf)
         if not len(able):
             assert node == trees.NOWHERE
             return
         assert np.isclose(cost, costs[able].min(), rtol=1e-9)
         nodes, found = np.empty(8, dtype=np.int64), np.empty(8)
-        many = few_cheapest(self.tree, ends, taste, nodes, found)
-        best = np.sort(costs[np.flatnonzero(self.alive)])[:8]
+        rows = node_rows(len(self.points))
+        rows["capacity"] = np.arange(len(self.points)) % 60
+        many = few_cheapest(self.tree, ends, rows, float(need), taste, ALL, nodes, found)
+        best = np.sort(costs[np.flatnonzero(self.alive & (rows["capacity"] >= need))])[:8]
         assert np.allclose(found[:many], best, rtol=1e-9)
+        most = need + 5.0
+        within = np.flatnonzero(self.alive & (self.free >= need) & (self.free <= most))
+        node, cost = cheapest(self.tree, ends, float(need), most, ALL, taste, np.inf)
+        assert np.isclose(cost, costs[within].min(), rtol=1e-9) if len(within) else node == trees.NOWHERE
 
     def costs(self, ends: Ends, taste: Taste) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         onward = self.heights + taste.sink_weight * (np.linalg.norm(self.points - ends.sink, axis=1) + self.heights)

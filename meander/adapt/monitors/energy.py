@@ -1,0 +1,18 @@
+"""Energy: what the nodes of a query draw for it, as it is deployed now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meander.adapt.history import Span
+from meander.adapt.monitors.base import Monitor
+from meander.model.demands import Metric
+
+
+class Energy(Monitor):
+    """Only the latest span counts: a deployment is as it is."""
+
+    metric = Metric.ENERGY
+
+    def read(self, spans: Sequence[Span]) -> float | None:
+        return spans[-1].query.power_w
