@@ -9,8 +9,11 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +35,9 @@ SHAPES = ((1, 2000), (20, 100), (200, 10), (1000, 2), (1000, 20), (10000, 2))
 def table(rows: int) -> pa.Table:
     """Five columns of 8 bytes, as a stream of numbers has them inside the data plane."""
     return pa.table({name: np.random.default_rng(1).integers(0, 1 << 40, rows) for name in COLUMNS})
+
+
+SORTED = table(10_000)
 
 
 def measured(action: Callable[[int], object], repeats: int) -> tuple[float, float]:
@@ -175,6 +181,60 @@ def settled(directory: Path) -> None:
     store.close()
 
 
+def cost_of_disk(directory: Path, rows: int, writers: int = 2, seconds: float = 2.0, rounds: int = 3) -> None:
+    """Slots that commit steps side by side, and a sink that gets their results: what `disk` takes of the throughput,
+    and how long a result takes until somebody outside may see it."""
+    content = table(rows)
+    rates: dict[Durability, list[float]] = {each: [] for each in Durability}
+    delays: dict[Durability, list[float]] = {each: [] for each in Durability}
+    for turn in range(rounds):
+        for durability in Durability:
+            store = Store.open(directory / f"{durability.value}{turn}", StoreOptions(durability))
+            channels = [ChannelId(c) for c in range(writers)]
+            store.commit(Commit(add=tuple(ChannelSpec(c, content.schema) for c in channels)))
+            came = _steps(store, channels, content, time.perf_counter() + seconds)
+            rates[durability].append(len(came) * rows / seconds)
+            delays[durability] += came
+            store.close()
+    rate = {each: median(found) for each, found in rates.items()}
+    for each in Durability:
+        found = sorted(delays[each])
+        half, most = 1000 * found[len(found) // 2], 1000 * found[len(found) * 99 // 100]
+        what = f"{writers} slots, {rows} rows a step, {each.value}"
+        sys.stdout.write(f"{what:<46} {rate[each]:12,.0f} rows/s   outside after {half:.1f} ms, p99 {most:.1f} ms\n")
+    ratio = rate[Durability.DISK] / rate[Durability.PROCESS]
+    sys.stdout.write(f"{writers} slots, {rows} rows a step: disk to process {ratio:.2f}\n")
+
+
+def _steps(store: Store, channels: list[ChannelId], content: pa.Table, until: float) -> list[float]:
+    """The delays of all steps' results, from the moment at which the step was done."""
+    done: deque[float] = deque()
+    found: list[float] = []
+
+    def write(channel: ChannelId) -> None:
+        number = 0
+        while time.perf_counter() < until:
+            end = store.exchange.tail(channel)
+            SORTED.sort_by([("k", "ascending")])  # the work of a step: a millisecond or so
+            append = ChannelAppend.one(channel, content)
+            commit = Commit(slot_writer(channel), number, consumed={channel: end}, appends=(append,))
+            store.commit(commit, settle=False)
+            done.append(time.perf_counter())
+            number += 1
+
+    def deliver() -> None:
+        while time.perf_counter() < until:
+            seen = [done.popleft() for _ in range(len(done))]
+            store.syncer.settle()
+            found.extend(time.perf_counter() - at for at in seen)
+            time.sleep(0.002)
+
+    with ThreadPoolExecutor(len(channels) + 1) as pool:
+        for each in [pool.submit(deliver), *(pool.submit(write, channel) for channel in channels)]:
+            each.result()
+    return found
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="meander-store-") as name:
         base = Path(name)
@@ -186,6 +246,8 @@ def main() -> None:
         (base / "large").mkdir()
         large(base / "large", 1_000_000)
         settled(base / "disk")
+        for rows in (100, 2_000, 20_000):
+            cost_of_disk(base / f"cost{rows}", rows)
 
 
 if __name__ == "__main__":

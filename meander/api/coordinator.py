@@ -119,9 +119,9 @@ class Coordinator:
             options.slots,
             rebinding=rebinding_by(options.rebinding, options.slots),
             idle_timeout_ms=world.resilience.idle_timeout_ms,
-        )
+        ).surviving(options.durability)
         self._host = Host.open(host_options, self._spark)
-        around = Surroundings(self.home.results, self.home.host)
+        around = Surroundings(self.home.results, self.home.host, host_options.durable)
         self._parts = assemble(
             self._host, world, self.home.ledger, around, self.hub, options, self.membership_service.epoch, self._join
         )

@@ -39,6 +39,10 @@ def run(
     rebinding: Annotated[
         str, typer.Option(help="How fragments change slots: steady, greedy, single_queue, static or off.")
     ] = "steady",
+    durability: Annotated[
+        str,
+        typer.Option(help="What is acknowledged survives: process, or also power failures: disk."),
+    ] = "process",
     memory: Annotated[str | None, typer.Option(help="Memory of Spark's driver, such as 2g.")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(help="More of Spark's settings, each as spark.executor.memory=4g.")
@@ -93,6 +97,7 @@ def run(
             address,
             slots,
             rebinding,
+            durability,
             master,
             ca,
             certificate,

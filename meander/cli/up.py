@@ -44,6 +44,10 @@ def up(
     rebinding: Annotated[
         str | None, typer.Option(help="How fragments change slots: steady, greedy, single_queue, static or off.")
     ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option(help="What is acknowledged survives: process, or also power failures: disk."),
+    ] = None,
     certificate: Annotated[str | None, typer.Option(help="Serve HTTPS with this certificate; needs --key.")] = None,
     key: Annotated[str | None, typer.Option(help="The key of the certificate.")] = None,
     ca: Annotated[str | None, typer.Option(help="The authority that signed the certificates of sites.")] = None,
@@ -86,6 +90,7 @@ def up(
     start_logging(as_json=log_json, verbose=verbose)
     given = {
         "host": host, "port": port, "slots": slots, "amenders": amenders, "rebinding": rebinding,
+        "durability": durability,
         "certificate": certificate, "key": key,
         "ca": ca, "rpc_listen": rpc_listen, "rpc_address": rpc_address, "broker": broker,
         "broker_settings": broker_settings, "session_timeout": session_timeout, "validate": validate,

@@ -99,9 +99,9 @@ def assemble(
 ) -> Assembly:
     """Puts everything together; the contents of the ledger and of the host's store are taken up, after `join` was
     called."""
-    ledger = Ledger(ledger_path, epoch)
+    ledger = Ledger(ledger_path, epoch, durable=around.durable)
     fresh = not ledger.topology.exists()
-    recovered = rebuild(ledger, world, known_to(host.store))
+    recovered = rebuild(ledger, world, known_to(host.store), options.nova)
     catalog = recovered.catalog
     if fresh:
         with ledger.transaction():

@@ -18,10 +18,12 @@ from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
+from meander.place.nova.queries.parted_settings import PartedSettings
 from meander.reconfigure.state import state_strategy
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
 from meander.run.rebinding.options import USUAL, rebinding_by
+from meander.run.store.journal import Durability, durability_by
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class CoordinatorOptions:
     slots: int = 1
     rebinding: str = USUAL
     """The policy by which fragments change slots when there are several, or `off`."""
+    durability: str = Durability.PROCESS.value
+    """The failures that what was acknowledged survives: the end of the process, or a power failure (`disk`)."""
     emulate: bool = False
     """Whether tuples are delayed by the latency of their path."""
     adapt: bool = True
@@ -69,6 +73,8 @@ class CoordinatorOptions:
     """More settings of Kafka's clients."""
     state: str | None = None
     """The strategy by which state moves, if not the protocol's."""
+    nova: PartedSettings = field(default_factory=PartedSettings)
+    """How queries that Nova places are split, and what nodes keep free of them."""
     prediction: PredictionSettings = field(default_factory=PredictionSettings)
     """What is expected of mobile nodes, and what that may cost."""
     validate: bool = False
@@ -86,6 +92,7 @@ class CoordinatorOptions:
             state_strategy(self.state)
         check_amenders(self.amenders)
         rebinding_by(self.rebinding, self.slots)
+        durability_by(self.durability)
         if self.rpc_listen is not None:
             check_listen(self.rpc_listen, "rpc_listen")
         if self.rpc_address is not None and not self.rpc_address.startswith(("grpc://", "grpc+tls://")):

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from meander.adapt.mobility.settings import PredictionSettings
 from meander.api.coordinator import Coordinator, running
 from meander.coordinator.options import CoordinatorOptions
 from meander.demo.fleet import Surveyed, TrainFleet, trains_in
@@ -137,6 +138,7 @@ class Demo:
             source_of=self._source,
             sink_of=self._sink,
             samples=SAMPLES,
+            prediction=PredictionSettings("markov"),
         )
         with running(self.directory / "coordinator", file, options, self.spark) as coordinator:
             shown(coordinator)

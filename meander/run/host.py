@@ -39,7 +39,7 @@ from meander.run.slots import SLOTS_START_S, Slots, StepTotals
 from meander.run.step.compaction import Compaction, CompactionMetrics, CompactionOptions
 from meander.run.step.step import MOST_ROWS, Stepper
 from meander.run.store.commit import Commit
-from meander.run.store.journal import JournalError
+from meander.run.store.journal import Durability, JournalError, durability_by
 from meander.run.store.store import Store, StoreOptions, StoreStats
 
 _log = logging.getLogger(__name__)
@@ -67,6 +67,15 @@ class HostOptions:
     """The time for which event time waits for an input that is cut off; None for as long as that takes."""
     label: str = ""
     """Tells a host apart from others in the same process."""
+
+    def surviving(self, durability: str) -> HostOptions:
+        """With a durability by its name in settings; raises for one that is not known."""
+        return replace(self, store=replace(self.store, durability=durability_by(durability)))
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is acknowledged survives a power failure."""
+        return self.store.durability is Durability.DISK
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class SiteOptions:
     slots: int = 1
     rebinding: str = USUAL
     """The policy by which fragments change slots when there are several, or `off`."""
+    durability: str = "process"
+    """The failures that what was acknowledged survives: the end of the process, or a power failure (`disk`)."""
     master: str | None = None
     """The Spark master; None for this machine's cores."""
     ca: Path | None = None
@@ -103,6 +105,8 @@ class Site(MembershipListener):
         """Runs what the directory says, listens, and begins to join."""
         options = self.options
         rebinding = rebinding_by(options.rebinding, options.slots)
+        host_options = HostOptions(options.directory / "host", options.slots, rebinding=rebinding)
+        host_options = host_options.surviving(options.durability)
         options.directory.mkdir(parents=True, exist_ok=True)
         client = CoordinatorClient(options.join, options.token, options.ca)
         restore(options.directory, options.name, self._instance(), client, options.network.authority)
@@ -110,12 +114,10 @@ class Site(MembershipListener):
         if self._spark is None:
             extra = dict(options.spark) | ({"spark.master": options.master} if options.master else {})
             self._spark = start_session(f"meander site {options.name}", extra=extra)
-        host = self._host = Host.open(
-            HostOptions(options.directory / "host", options.slots, rebinding=rebinding), self._spark
-        )
+        host = self._host = Host.open(host_options, self._spark)
         agent = self._agent = Agent(host)
         endpoint = self._endpoint = AgentEndpoint(options.name, key_of(options.token), agent, options.network)
-        around = Surroundings(options.directory / "results", options.directory / "host")
+        around = Surroundings(options.directory / "results", options.directory / "host", host_options.durable)
         around.base.mkdir(exist_ok=True)
         bindings = SiteSinkBindings(host, agent.changing)
         streams = self.streams = SiteStreams(host, [str(node["name"]) for node in options.nodes], around, bindings)

@@ -36,14 +36,30 @@ QUERY = "follow"
 class Ring:
     """The scene's size."""
 
-    stations: int = 4
-    dwell_s: float = 8.0
-    window_s: int = 40
+    node: str = "train-1"
+    stations: int = 3
+    dwell_s: float = 6.0
+    window_s: int = 25
     readings_tps: int = 500
     probes_tps: int = 50
-    link_mbps: float = 40.0
+    link_mbps: float = 20.0
     """Of the links between base stations."""
     latency_ms: float = 4.0
+    turns: bool = False
+    """Whether it goes back at the last station, as on a road, instead of round."""
+    jitter: float = 0.0
+    """By which share of `dwell_s` stays differ."""
+
+    def attachment(self, number: int) -> str:
+        """The station of a stay."""
+        if not self.turns:
+            return f"base-{number % self.stations}"
+        place = number % (2 * self.stations - 2)
+        return f"base-{min(place, 2 * self.stations - 2 - place)}"
+
+    def stay_s(self, number: int) -> float:
+        """How long a stay lasts."""
+        return self.dwell_s * (1 + self.jitter * float(np.random.default_rng(number).uniform(-1, 1)))
 
     @property
     def state_bytes(self) -> int:
@@ -58,7 +74,7 @@ class Ring:
         ranges = ", ".join(f'range.x{i}: "0..1000000"' for i in range(COLUMNS))
         lines = ["nodes:", "  - {name: cloud, kind: cloud, slots: 64}"]
         lines += [f"  - {{name: {b}, kind: edge, slots: 8}}" for b in bases]
-        lines += ["  - {name: train-1, kind: sensor, slots: 0, mobile: true}", "links:"]
+        lines += [f"  - {{name: {self.node}, kind: sensor, slots: 0, mobile: true}}", "links:"]
         for i, b in enumerate(bases):
             lines.append(f"  - {{source: {b}, target: cloud, latency_ms: 10, bandwidth_mbps: 1000}}")
             after = bases[(i + 1) % len(bases)]
@@ -67,12 +83,12 @@ class Ring:
                 f"bandwidth_mbps: {self.link_mbps:g}}}"
             )
         lines += [
-            "  - {source: train-1, target: base-0, latency_ms: 2, bandwidth_mbps: 100}",
+            f"  - {{source: {self.node}, target: base-0, latency_ms: 2, bandwidth_mbps: 100}}",
             "detour: 1",
             "streams:",
-            f"  - {{name: reading, schema: {wide}, event_time: ts, nodes: train-1, rate_tps: {self.readings_tps},",
+            f"  - {{name: reading, schema: {wide}, event_time: ts, nodes: {self.node}, rate_tps: {self.readings_tps},",
             f"     options: {{connector: random, {keys}, {ranges}}}}}",
-            "  - {name: probe, schema: {ts: timestamp, id: bigint}, event_time: ts, nodes: train-1,",
+            f"  - {{name: probe, schema: {{ts: timestamp, id: bigint}}, event_time: ts, nodes: {self.node},",
             f'     rate_tps: {self.probes_tps}, options: {{connector: random, {keys}, seed: "7"}}}}',
             "sinks:",
             "  - {name: out, node: cloud}",
@@ -161,7 +177,6 @@ class RingRun:
         self.recordings: dict[str, Recording] = {}
         self.recorded: dict[str, RecordedSink] = {}
         self.sink: TimedResults | None = None
-        self._at = 0
 
     def measure(self, warm_up: int, measured: int, say: Callable[[str], None]) -> HandoverRun:
         found = HandoverRun()
@@ -169,11 +184,12 @@ class RingRun:
             self._fill(c)
             for number in range(warm_up + measured):
                 began = time.time()
-                self._hand_over(c)
-                self._rest(began)
+                self._hand_over(c, number)
+                stay_s = self.ring.stay_s(number)
+                time.sleep(max(0.0, began + stay_s - time.time()))
                 say(f"{self.way.name}: handover {number + 1} of {warm_up + measured}")
                 if number >= warm_up:
-                    self._take(found, began)
+                    self._take(found, began, stay_s)
             found.outcomes = self._changes(c, found, measured)
             c.drain()
             found.results = c.summary()["results"].get(QUERY, 0)
@@ -218,18 +234,15 @@ class RingRun:
         while c.parts.host.store.stats().state_bytes < 0.8 * self.ring.state_bytes and time.monotonic() < deadline:
             time.sleep(0.2)
 
-    def _hand_over(self, c: Coordinator) -> None:
-        here, there = f"base-{self._at}", f"base-{(self._at + 1) % self.ring.stations}"
-        self._at = (self._at + 1) % self.ring.stations
-        link = {"source": "train-1", "target": there, "latency_ms": 2, "bandwidth_mbps": 100}
-        c.events([{"event": "link_removed", "source": "train-1", "target": here}, {"event": "link_added", **link}])
+    def _hand_over(self, c: Coordinator, number: int) -> None:
+        ring = self.ring
+        link = {"source": ring.node, "target": ring.attachment(number + 1), "latency_ms": 2, "bandwidth_mbps": 100}
+        gone = {"source": ring.node, "target": ring.attachment(number)}
+        c.events([{"event": "link_removed", **gone}, {"event": "link_added", **link}])
 
-    def _rest(self, began: float) -> None:
-        time.sleep(max(0.0, began + self.ring.dwell_s - time.time()))
-
-    def _take(self, found: HandoverRun, began: float) -> None:
+    def _take(self, found: HandoverRun, began: float, stay_s: float) -> None:
         assert self.sink is not None
-        middle, end = began + self.ring.dwell_s / 2, began + self.ring.dwell_s
+        middle, end = began + stay_s / 2, began + stay_s
         found.gaps_s.append(self.sink.gap_s(began, middle))
         found.quiet_gaps_s.append(self.sink.gap_s(middle, end))
         ages = self.sink.ages(began, middle)

@@ -39,13 +39,14 @@ class Placing:
 class Ledger:
     """One file. All calls come from one thread at a time."""
 
-    def __init__(self, path: Path, epoch: Epoch | None = None) -> None:
-        """With an epoch, nothing can be written any more once another coordinator has begun a newer one."""
+    def __init__(self, path: Path, epoch: Epoch | None = None, *, durable: bool = False) -> None:
+        """With an epoch, nothing can be written any more once another coordinator has begun a newer one. `durable`:
+        what was written survives a power failure, not only the end of the process."""
         self.path, self.epoch = path, epoch
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
             self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")  # survives the end of the process, as the host's store does
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._db.execute("PRAGMA foreign_keys = ON")
             migrate(self._db)
         except sqlite3.DatabaseError as error:

@@ -37,8 +37,9 @@ MOVES = "moves.json"
 LOOK_MS = 250
 SHARE = 0.05
 """The share of the core's time that trials take at most."""
-AGAIN_MS = 5_000
-"""How long until a move for which there was nothing to prepare is tried again: state grows."""
+SOON_MS, AGAIN_MS = 500, 5_000
+"""How long until a move for which nothing was prepared is tried again: while a change is under way there, and usually,
+as state grows."""
 NEVER_MS = 1 << 62
 """A move that did not come in time is not prepared for again before the node has moved."""
 SETTLE_MS = 15_000
@@ -159,6 +160,10 @@ class MobilityPrediction:
             prepared = self._prepared.pop(node)
             self._end(prepared, PredictionOutcome.EXPIRED, now_ms)
             self._tried[node] = prepared.attachment, NEVER_MS
+        for node in [n for n, p in self._prepared.items() if self._is_refused(p)]:
+            prepared = self._prepared.pop(node)
+            self._expected.forget(prepared.numbers)
+            self._tried[node] = prepared.attachment, now_ms + SOON_MS
         for entry in [e for e in self._over if now_ms > e[0]]:
             self._over.remove(entry)
             self._expected.forget(entry[1])
@@ -181,8 +186,10 @@ class MobilityPrediction:
             if self._is_new(expected, now_ms):
                 near.append((expected.in_ms, expected))
         for _, expected in sorted(near, key=lambda each: each[0]):
-            self._tried[expected.node] = expected.attachment, now_ms + AGAIN_MS
-            if self._has_memory(expected.node):
+            near_by = self._near_by(expected.node)
+            is_busy = not near_by.isdisjoint(self.loop.deployer.unsettled)
+            self._tried[expected.node] = expected.attachment, now_ms + (SOON_MS if is_busy else AGAIN_MS)
+            if not is_busy and self._has_memory(near_by):
                 self._try(expected, now_ms)
                 return
 
@@ -194,20 +201,25 @@ class MobilityPrediction:
         known = self.loop.catalog.topology.find(expected.attachment) is not None
         return known and (tried != expected.attachment or now_ms >= again_ms)
 
-    def _has_memory(self, node: str) -> bool:
-        """Whether operators with memory read what a node produces, near it."""
+    def _near_by(self, node: str) -> set[OperatorId]:
+        """The operators that read what a node produces, as far as they are near it."""
         catalog = self.loop.catalog
         plan, number = catalog.plan, catalog.topology.id(node)
         left, seen = list(catalog.on_node.get(number, ())), set[OperatorId]()
         while left and len(seen) < MOST_LOOKED_AT:
             operator = left.pop()
-            if operator in seen or operator not in plan.operators:
-                continue
-            seen.add(operator)
-            if isinstance(plan[operator].spec, STATEFUL):
-                return True
-            left += plan[operator].readers
-        return False
+            if operator not in seen and operator in plan.operators:
+                seen.add(operator)
+                left += plan[operator].readers
+        return seen
+
+    def _has_memory(self, operators: Iterable[OperatorId]) -> bool:
+        plan = self.loop.catalog.plan
+        return any(isinstance(plan[o].spec, STATEFUL) for o in operators)
+
+    def _is_refused(self, prepared: _Preparation) -> bool:
+        found = self._expected.statuses
+        return any(found[n].refused is not None for n in prepared.numbers if n in found)
 
     def _try(self, expected: ExpectedMove, now_ms: int) -> None:
         started = time.thread_time()

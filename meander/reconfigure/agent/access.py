@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from meander.model.errors import InputError
@@ -90,7 +91,8 @@ class Access:
         place, after = (asked.number, asked.handover, True), None if asked.after is None else sent.get(asked.after)
         export = self._exports.get(place)
         if export is None or asked.first == 0 or export.after != asked.after:
-            store, least = self.agent.host.store, self.agent.mover.precopies.least_bytes
+            store, is_expected = self.agent.host.store, asked.most_bytes < math.inf
+            least = self.agent.mover.precopies.least(is_expected=is_expected)
             least = least if after is None else min(SMALL_BYTES, least)
             if not least <= missing_bytes(store, source, keys, after) <= asked.most_bytes:
                 return StateAnswer(NOTHING, keys, 0)

@@ -53,7 +53,7 @@ class ExpectedChanges:
 
     def _send(self, change: InFlightChange, most_bytes: int) -> None:
         mover = self._mover
-        for handover in mover.goes_ahead(change):
+        for handover in mover.goes_ahead(change, is_expected=True):
             left = most_bytes - mover.precopies.held_bytes(handover.destination)
             if left > 0:
                 mover.send_ahead(change, handover, left)

@@ -43,11 +43,11 @@ class StateMover:
         """Whether state travels between two nodes of this host."""
         return self.paths is not None and handover.travels
 
-    def goes_ahead(self, change: InFlightChange) -> list[Handover]:
-        """Handovers whose state is sent before the fragments stop."""
+    def goes_ahead(self, change: InFlightChange, *, is_expected: bool = False) -> list[Handover]:
+        """Handovers whose state is sent before the fragments stop, or before the change is decided."""
         if not self._strategy_of(change).sends_ahead or change.part.overlaps:
             return []
-        return [h for h in change.moving if self.precopies.wants(change, h)]
+        return [h for h in change.moving if self.precopies.wants(change, h, is_expected=is_expected)]
 
     def is_ahead(self, change: InFlightChange) -> bool:
         """Sends state ahead, from the first call on; says whether nothing is gained by letting fragments run on."""

@@ -28,6 +28,7 @@ from meander.run.store.store import Store
 _log = logging.getLogger(__name__)
 LEAST_BYTES = 256_000
 """A smaller state moves after the marker, in one piece."""
+LEAST_EXPECTED_BYTES = 1_000
 REFRESH_MS = 2_000.0
 """How often what changed meanwhile is sent, for a change that is only expected."""
 KEPT_MS = 30_000.0
@@ -59,14 +60,19 @@ class Precopies:
 
     # ---------------------------------------------------------------- for changes
 
-    def wants(self, change: InFlightChange, handover: Handover) -> bool:
+    def least(self, *, is_expected: bool) -> float:
+        """What is worth sending ahead: before a change is decided there is time for less, too."""
+        return min(self.least_bytes, LEAST_EXPECTED_BYTES) if is_expected else self.least_bytes
+
+    def wants(self, change: InFlightChange, handover: Handover, *, is_expected: bool = False) -> bool:
         """Whether a state is worth sending ahead; that of another host is, as far as is known here."""
         if not change.part.is_here(handover.source):
             return True
         source = change.old[handover.source]
         keys = keys_of(handover.operator, source.bound)
         running = handover.source not in self.host.routing.pauses
-        return running and missing_bytes(self.host.store, source.fragment, keys) >= self.least_bytes
+        least = self.least(is_expected=is_expected)
+        return running and missing_bytes(self.host.store, source.fragment, keys) >= least
 
     def begin(
         self,
@@ -94,6 +100,8 @@ class Precopies:
         self._next += 1
         rounds = self._rounds(change, handover, into, paths, client)
         rounds.most_bytes = math.inf if most_bytes is None else most_bytes
+        if isinstance(rounds, LocalRounds):
+            rounds.least_bytes = self.least(is_expected=most_bytes is not None)
         refresh_ms = None if most_bytes is None else REFRESH_MS
         store, clock_ms = self.host.store, self._clock_ms
         copy = Precopy(into, store, rounds, clock_ms, background=self.background, refresh_ms=refresh_ms)

@@ -30,6 +30,8 @@ class AheadStatus:
     ready: dict[str, bool] = field(default_factory=dict)
     bytes: dict[OperatorId, int] = field(default_factory=dict)
     """State that was sent ahead, by operator."""
+    refused: str | None = None
+    """Why a host cannot prepare it, if one cannot."""
 
     @property
     def is_ready(self) -> bool:
@@ -95,8 +97,10 @@ class ExpectedReconfigurations:
             return
         answer = future.result()
         if not isinstance(answer, PartStatuses):
-            for reason in answer.refused.values():
+            for number, reason in answer.refused.items():
                 _log.info("an expected change is not prepared: %s", reason)
+                if (found := self._statuses.get(number)) is not None:
+                    found.refused = reason
             return
         for number, part in answer.by_number.items():
             status = self._statuses.get(number)

@@ -137,6 +137,7 @@ class SinkTask:
             if not self._open:
                 self.sink.open(self.binding, self._visible(chunk.table.slice(0, 0)).schema, SourcePosition(rows, note))
                 self._open = True
+            self._store.syncer.settle()
             note = self.sink.write(self._visible(chunk.table), rows)
         if self._closed:  # meanwhile: the next task of this sink binding writes it again from here
             raise InputError(f"sink binding {self.binding.name!r} was closed before its sink came back")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from meander.model.errors import InputError
 from meander.model.locks import lock
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Frame, FrameKind, Place, Section, checksum, encode
@@ -40,6 +41,17 @@ class Durability(Enum):
     """The end of the process (written to the operating system, and synced to the disk soon after)."""
     DISK = "disk"
     """A power failure (synced to the disk; commits that wait at the same time share one sync)."""
+
+
+def durability_by(name: str) -> Durability:
+    """The durability of this name, as settings give it."""
+    try:
+        return Durability(name)
+    except ValueError:
+        raise InputError(
+            f"durability {name!r} is not known; write process (a power failure takes the last second at most) or disk "
+            "(it takes nothing that was acknowledged)"
+        ) from None
 
 
 class JournalError(Exception):

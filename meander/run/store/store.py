@@ -56,7 +56,7 @@ class StoreOptions:
     memory_budget_bytes: int = 256_000_000
     disk_budget_bytes: int = 4_000_000_000
     sync_interval_s: float | None = SYNC_INTERVAL_S
-    """With durability `process`, the time after which what was committed is on the disk; None if nobody sees to it."""
+    """The time after which what was committed is on the disk, if nobody waited for it; None if it is not by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,7 @@ class Store:
         self.views = Views(schemas, self.payloads)
         self.exchange = EmbeddedExchange(self)
         self.state = StateTables(self)
-        pause_s = options.sync_interval_s if options.durability is Durability.PROCESS else None
-        self.syncer = Syncer(journal, self._delete_emptied, pause_s)
+        self.syncer = Syncer(journal, self._delete_emptied, options.sync_interval_s)
         self._roll_after_bytes = 0
         self._nudges = 0
         self._commits = self._repeated = self._refused = self._snapshots = 0
@@ -173,8 +172,9 @@ class Store:
 
     # Committing
 
-    def commit(self, commit: Commit) -> CommitResult:
-        """Makes a commit durable and visible as a whole. A repeated one has no second effect.
+    def commit(self, commit: Commit, *, settle: bool = True) -> CommitResult:
+        """Makes a commit durable and visible as a whole. A repeated one has no second effect. Without `settle` it is
+        visible and does not wait for the disk: `syncer.settle` is for whoever tells somebody outside of it.
 
         Raises without any effect: InputError or CommitConflictError if it does not fit, DiskFullError without room.
         """
@@ -186,7 +186,8 @@ class Store:
                 outcome = CommitResult(last.number, repeated=True)
             else:
                 outcome = CommitResult(self._write(prepared))
-        self._journal.settle(outcome.number)
+        if settle:
+            self._journal.settle(outcome.number)
         with self.lock:
             self._tidy()
         return outcome

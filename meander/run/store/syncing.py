@@ -26,6 +26,11 @@ class Syncer:
         return self._journal.settled
 
     @property
+    def written(self) -> int:
+        """The number of the next record: what was read before this was asked for comes from earlier ones."""
+        return self._journal.next_number
+
+    @property
     def broken(self) -> str | None:
         """Why nothing can be committed any more before the store is opened again, if so."""
         return self._journal.broken

@@ -17,6 +17,7 @@ from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRe
 from meander.model.topology.elements import Link
 from meander.reconfigure.state.precopy import AHEAD
 from meander.run.execution.prepared import PreparedRunner
+from tests.reconfigure.driver.driver_plane import SpreadPlane
 from tests.reconfigure.moving import MovingPlane
 
 QUERY = (
@@ -57,9 +58,12 @@ class Round:
             for _ in range(4):
                 self.plane.clock.now_ms += 250
                 self.plane.poll()
-                # these go by the clock on the wall, and this one is faster
-                self.prediction._expected._told_at = self.prediction._free_at = 0.0
-                self.prediction.tick(self.now_ms)
+                self.look()
+
+    def look(self) -> None:
+        # these go by the clock on the wall, and that of the plane is faster
+        self.prediction._expected._told_at = self.prediction._free_at = 0.0
+        self.prediction.tick(self.now_ms)
 
     def go(self, edge: int) -> None:
         events: list[ChangeEvent] = [LinkRemoved(0, "s2", f"e{self.at}"), LinkAdded(0, Link("s2", f"e{edge}", 1))]
@@ -70,6 +74,8 @@ class Round:
         self.settle()
 
     def settle(self) -> None:
+        if isinstance(self.plane, SpreadPlane):
+            self.plane.until(lambda: not self.plane.loop.deployer.has_open_changes)
         for _ in range(50):
             if not self.plane.loop.deployer.has_open_changes:
                 return
@@ -161,3 +167,31 @@ def test_what_was_learned_survives_a_crash_and_what_was_sent_does_not(ring: Roun
     assert [n["next"] for n in anew.listing(ring.now_ms)] == [None] * 3
     assert prediction_of(ring.plane.loop, PredictionSettings(), tmp_path / "moves.json", 0) is None
     ring.check()
+
+
+def test_state_is_at_the_next_site_before_the_node_is(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path
+) -> None:
+    sites = {"west": ("s0", "e0"), "east": ("s1", "e1"), "south": ("s2", "e2")}
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, sites, sends_ahead=True, disorder_ms=300)
+    try:
+        ring = Round(plane)
+        plane.until(lambda: not plane.loop.deployer.has_open_changes)
+        ring.round()
+
+        def is_ready() -> bool:
+            ring.look()
+            return bool(ring.entry["ready"] and ring.entry["bytes"])
+
+        ring.stay(1_000)
+        plane.until(is_ready)
+        assert ring.entry["prepared_for"] == "e0"
+        precopies = plane.machines["west"].agent.mover.precopies
+        used = precopies.used_bytes
+        ring.go(0)
+        assert precopies.used_bytes > used
+        plane.finish()
+        assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
+        plane.check_deployment()
+    finally:
+        plane.close()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meander.model.errors import InputError
 from meander.run.store.framing import Frame, FrameFault, checksum, encode, scan, section
 from meander.run.store.journal import (
     DiskFullError,
@@ -20,6 +21,7 @@ from meander.run.store.journal import (
     JournalError,
     JournalInUseError,
     Written,
+    durability_by,
 )
 from tests.run.store.crash.faults import FaultyFiles
 
@@ -283,3 +285,9 @@ def test_what_was_read_stays_readable_when_its_segment_is_deleted(tmp_path: Path
     journal.close()
     assert data.to_pybytes() == b"payload" * 10
     assert len(list(tmp_path.glob("*.seg"))) == 1
+
+
+def test_durability_has_two_names(tmp_path: Path) -> None:
+    assert [durability_by(name) for name in ("process", "disk")] == list(Durability)
+    with pytest.raises(InputError, match="durability 'ram' is not known; write process"):
+        durability_by("ram")

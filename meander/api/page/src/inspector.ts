@@ -5,20 +5,24 @@ import { cut, cutLink, cutLinks, forget, kill, mendLink, preview, release, remov
 import { queryColour } from "./colours";
 import { moveOperator } from "./dialogs/move";
 import { fill, h, icon, say } from "./dom";
-import { count, plural } from "./format";
-import type { Link, NodeInfo, Placement } from "./model";
+import { bytes, count, plural } from "./format";
+import type { ExpectedMove, Link, NodeInfo, Placement } from "./model";
 import { words } from "./notices";
 import type { Store } from "./store";
 
 const SHOWN_OPERATORS = 8;
 const SHOWN_LINKS = 8;
+const EXPECTED_MS = 2_000;
 
 export class Inspector {
   readonly element = h("aside", { class: "card inspector", "aria-label": "Selection", hidden: true });
   private shown = "";
   private where = h("p", { class: "muted where" });
+  private expected = h("p", { class: "muted expected", role: "status", hidden: true });
+  private expectedOf = "";
 
   constructor(private store: Store) {
+    setInterval(() => void this.expect(), EXPECTED_MS);
     store.on(["positions", "selection"], () => this.locate());
     store.on(["selection", "topology", "placements"], () => this.update());
   }
@@ -27,6 +31,7 @@ export class Inspector {
     const { node, link } = this.store.selection;
     const info = node ? this.store.nodes.get(node) : undefined;
     this.element.hidden = !info && !link;
+    if (info?.mobile && info.name !== this.expectedOf) void this.expect();
     if (info) this.node(info);
     else if (link) this.link(link);
     else this.shown = "";
@@ -35,6 +40,24 @@ export class Inspector {
   private locate(): void {
     const point = this.store.positions.get(this.store.selection.node ?? "");
     say(this.where, point ? `now at ${point.x.toFixed(4)}, ${point.y.toFixed(4)}` : "");
+  }
+
+  /** Where a mobile node that is selected goes next, and what is prepared for that. */
+  private async expect(): Promise<void> {
+    const name = this.store.selection.node ?? "";
+    const isMobile = this.store.nodes.get(name)?.mobile ?? false;
+    if (name !== this.expectedOf || !isMobile) this.expected.hidden = true;
+    this.expectedOf = name;
+    if (!isMobile) return;
+    try {
+      const found = await this.store.api.get<{ nodes: ExpectedMove[] }>("/predictions");
+      const mine = found.nodes.find((n) => n.node === name);
+      if (this.store.selection.node !== name) return;
+      this.expected.hidden = !mine?.next;
+      if (mine) say(this.expected, expectation(mine));
+    } catch {
+      this.expected.hidden = true; // the header says that there is no answer
+    }
   }
 
   /** Rebuilt only when what it says has changed, so that focus stays where it is. */
@@ -63,6 +86,7 @@ export class Inspector {
     this.show(key, () => [
       this.head(node.name, node.alive ? kindOf(node) : `${node.kind}, down`),
       this.where,
+      this.expected,
       node.alive ? room(node) : h("p", { class: "status bad" }, back),
       operators(this.store, here),
       this.links(node.name, links),
@@ -128,6 +152,14 @@ export class Inspector {
       answer,
     );
   }
+}
+
+/** As in: expected next: base-4 in 12 s, 0.92; prepared 2 operators, 1.2 MB. */
+function expectation(move: ExpectedMove): string {
+  const when = move.in_s === null ? "" : ` in ${count(Math.round(move.in_s))} s`;
+  const likely = move.probability === null ? "" : `, ${move.probability.toFixed(2)}`;
+  const ahead = move.prepared_for ? `; prepared ${plural(move.operators.length, "operator")}, ${bytes(move.bytes)}` : "";
+  return `expected next: ${move.next}${when}${likely}${ahead}`;
 }
 
 /** What the coordinator remembers of a node that is down. */

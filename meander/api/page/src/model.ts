@@ -21,6 +21,17 @@ export interface NodeInfo {
   comes_back_with?: Link[];
 }
 
+/** Where a mobile node goes next, and what is prepared for that. */
+export interface ExpectedMove {
+  node: string;
+  next: string | null;
+  probability: number | null;
+  in_s: number | null;
+  prepared_for: string | null;
+  operators: number[];
+  bytes: number;
+}
+
 export interface Link {
   a: string;
   b: string;

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
@@ -68,6 +68,13 @@ class PullMetrics:
     """Records that were lost here after the sender had let go of them."""
 
 
+class Heads(NamedTuple):
+    """How far copies are processed, with the number of the next record when they were."""
+
+    number: int
+    positions: Mapping[ChannelId, int]
+
+
 class Pulling:
     """All copies of one site."""
 
@@ -87,6 +94,8 @@ class Pulling:
         """Channels that were not given when they were last asked for, with the reason."""
         self.wanted_whole: Callable[[], Collection[ChannelId]] = frozenset
         """Channels that are processed here only once all of them is here, so that no bound may hold them up."""
+        self._heads: dict[Route, tuple[Heads, Heads]] = {}
+        """Positions of processing that are on the disk, and newer ones that will be."""
         self._damaged: dict[Route, str] = {}
         """Damaged ranges, reported to the sender with the next request."""
         self._threads: dict[Route, threading.Thread] = {}
@@ -165,9 +174,10 @@ class Pulling:
         if not asked:
             self._stopping.wait(PAUSES_S[1])
             return 0
+        heads = self._on_disk(route, {c: head for c, (_, head) in asked.items()})
         bounded = asked.keys() - set(self.wanted_whole())
         full = {c for c in bounded if broker is not None or asked[c][0] - asked[c][1] >= self._ahead}
-        done = self._done(asked)
+        done = {c: self.store.processed(c, heads.get(c, 0)) for c in asked}
         ticket: dict[str, Any] = {
             "pull": {str(c): [-1 if c in full else tail, done[c]] for c, (tail, _) in asked.items()},
             "wait_ms": TELL_MS if broker is not None else FULL_WAIT_MS if full else WAIT_MS,
@@ -193,9 +203,16 @@ class Pulling:
             found = {c: view for c in channels if (view := views.get(c)) is not None and not view.is_cut}
             return {c: (view.tail, view.head) for c, view in found.items()}
 
-    def _done(self, asked: Mapping[ChannelId, tuple[int, int]]) -> dict[ChannelId, int]:
-        """How far senders may forget."""
-        return {c: self.store.processed(c, head) for c, (_, head) in asked.items()}
+    def _on_disk(self, route: Route, heads: Mapping[ChannelId, int]) -> Mapping[ChannelId, int]:
+        """How far senders may forget: up to where is processed, as far as a power failure cannot take it back."""
+        self.store.syncer.settle()
+        known, waiting = self._heads.get(route, (Heads(-1, {}), Heads(-1, {})))
+        if waiting.number <= known.number:
+            waiting = Heads(self.store.syncer.written, heads)
+        if waiting.number <= self.store.syncer.settled:
+            known = waiting
+        self._heads[route] = known, waiting
+        return known.positions
 
     def _incarnations(self, channels: Iterable[ChannelId]) -> dict[str, CopyState]:
         """Which records the copies have seen last, for logs that may have lost some of them."""
@@ -218,9 +235,10 @@ class Pulling:
             schemas, views = self.store.views.schemas.by_number, self.store.views.channels.by_id
             try:
                 appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
-                self.store.commit(Commit(appends=appends, records=records))
+                self.store.commit(Commit(appends=appends, records=records), settle=False)
             except (InputError, CommitConflictError) as error:
                 raise PeerRefusedError(f"records that came do not fit: {error}") from error
+        self.store.syncer.settle()
         self.store.throttle(self._stopping.is_set)
         came = sum(found.stop - found.start for found in fresh)
         self.metrics.records += came

@@ -279,6 +279,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         while not context.is_cancelled():
             seen, sent = self._store.changes, False
             for batch, size in self._batches(positions, left):
+                self._store.syncer.settle()
                 yield batch
                 left, sent = left - size, True
             remaining = deadline - time.monotonic()

@@ -98,6 +98,7 @@ class TopicPublisher:
         moved: list[tuple[PublishRequest, int, int]] = []
         for reader, link in links.items():
             for ranges, requests in self._batches(reader):
+                self._store.syncer.settle()
                 records.append((link.topic, *link.record(ranges)))
                 moved += requests
         if not records:

@@ -13,9 +13,10 @@ from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.channels.flight import puller
 from meander.run.channels.flight.puller import Pulling
 from meander.run.store.commit import Commit
+from meander.run.store.journal import Durability
 from meander.run.store.records.transport import CopyRecord
-from meander.run.store.store import Store
-from tests.run.channels.two_stores import SCHEMA, place, rows
+from meander.run.store.store import Store, StoreOptions
+from tests.run.channels.two_stores import SCHEMA, Place, place, rows
 
 LOG = ChannelId(7)
 ROUTE = ("sender",)
@@ -49,6 +50,7 @@ class Pair:
         exchange = self.reader.store.exchange
         chunk = exchange.read(LOG, exchange.start(LOG), position)
         self.reader.store.commit(Commit(consumed={LOG: position}))
+        self.reader.store.syncer.sync()  # before that nothing may be forgotten at the sender
         return [int(v) for v in chunk.table.column("id").to_pylist()]
 
     def rest(self) -> list[int]:
@@ -168,6 +170,27 @@ def test_a_reader_that_lost_what_the_sender_let_go_of_says_so_and_goes_on(pair: 
     pair.pull()
     assert pair.rest() == [15, 16, 17, 18, 19]
     assert pair.pulling.metrics.missing == 5
+
+
+def test_with_durability_disk_nothing_leaves_a_host_before_it_is_on_the_disk(tmp_path: Path) -> None:
+    stores = {n: Store.open(tmp_path / n, StoreOptions(Durability.DISK)) for n in ("sender", "reader")}
+    sender, reader = (Place(name, store).open() for name, store in stores.items())
+    for each in (sender, reader):
+        each.store.commit(Commit(add=(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)),)))
+    reader.store.commit(Commit(records=(CopyRecord(LOG, ROUTE),)))
+    sender.readers[LOG] = {"reader"}
+    pulling = Pulling(reader.knows(sender).store, reader.asker)
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 5)),)), settle=False)  # its thread still waits
+    assert sender.store.syncer.settled < sender.store.syncer.written
+    assert pulling.pull(ROUTE, [LOG]) == 5
+    assert sender.store.syncer.settled == sender.store.syncer.written
+    assert reader.store.syncer.settled == reader.store.syncer.written  # what came is on the disk, too
+    reader.store.commit(Commit(consumed={LOG: 5}), settle=False)
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(5, 1)),)))
+    pulling.pull(ROUTE, [LOG])
+    assert sender.store.exchange.start(LOG) == 5
+    sender.close()
+    reader.close()
 
 
 def test_a_log_that_goes_on_elsewhere_is_renewed(pair: Pair) -> None:

@@ -107,6 +107,10 @@ def test_what_is_processed_is_forgotten_at_the_sender_and_nothing_else(sender: P
     reader.store.commit(Commit(consumed={LOG: 6}))
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(9, 1)),)))
     pulling.pull(("sender",), [LOG])
+    assert sender.store.exchange.start(LOG) == 0  # a power failure at the reader could take it back
+    reader.store.syncer.sync()
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(10, 1)),)))
+    pulling.pull(("sender",), [LOG])
     assert sender.store.exchange.start(LOG) == 6
     assert written(reader.store, LOG) == written(sender.store, LOG)
 
