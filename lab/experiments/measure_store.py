@@ -217,8 +217,8 @@ def _steps(store: Store, channels: list[ChannelId], content: pa.Table, until: fl
             end = store.exchange.tail(channel)
             SORTED.sort_by([("k", "ascending")])  # the work of a step: a millisecond or so
             append = ChannelAppend.one(channel, content)
-            commit = Commit(slot_writer(channel), number, consumed={channel: end}, appends=(append,))
-            store.commit(commit, settle=False)
+            commit = Commit(slot_writer(channel), number, consumed={channel: end}, appends=(append,), settles=False)
+            store.commit(commit)
             done.append(time.perf_counter())
             number += 1
 

@@ -110,7 +110,7 @@ class Stepper:
         commit = work.commit(writer, batch_id)
         if self.idle_timeout.is_limited:
             commit = with_bases(commit, self.routing.fragments, self.store)
-        self.store.commit(commit, settle=False)  # whoever tells somebody outside of it, settles it before
+        self.store.commit(replace(commit, settles=False))
 
     def _checked(
         self, groups: Sequence[Group], downstream: frozenset[ChannelId], report: StepReport, writer: Writer

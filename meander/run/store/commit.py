@@ -225,6 +225,9 @@ class Commit:
     """Position up to which each sink has taken its results."""
     records: tuple[Change, ...] = ()
     """Records to remember, each in the place of the one with its key, and records to forget, in this order."""
+    settles: bool = True
+    """Whether its writer waits until it survives what `durability` promises. It is visible before: whoever tells
+    somebody outside of it has to wait (`Store.syncer`). Not written down."""
 
     def changed(self, of: RecordType[K, Record[Any]]) -> set[K]:
         """Keys of the records of one type that are remembered or forgotten."""

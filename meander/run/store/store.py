@@ -172,9 +172,8 @@ class Store:
 
     # Committing
 
-    def commit(self, commit: Commit, *, settle: bool = True) -> CommitResult:
-        """Makes a commit durable and visible as a whole. A repeated one has no second effect. Without `settle` it is
-        visible and does not wait for the disk: `syncer.settle` is for whoever tells somebody outside of it.
+    def commit(self, commit: Commit) -> CommitResult:
+        """Makes a commit durable and visible as a whole. A repeated one has no second effect.
 
         Raises without any effect: InputError or CommitConflictError if it does not fit, DiskFullError without room.
         """
@@ -186,7 +185,7 @@ class Store:
                 outcome = CommitResult(last.number, repeated=True)
             else:
                 outcome = CommitResult(self._write(prepared))
-        if settle:
+        if commit.settles:
             self._journal.settle(outcome.number)
         with self.lock:
             self._tidy()

@@ -207,10 +207,10 @@ class Pulling:
         """How far senders may forget: up to where is processed, as far as a power failure cannot take it back."""
         self.store.syncer.settle()
         known, waiting = self._heads.get(route, (Heads(-1, {}), Heads(-1, {})))
-        if waiting.number <= known.number:
-            waiting = Heads(self.store.syncer.written, heads)
         if waiting.number <= self.store.syncer.settled:
-            known = waiting
+            known, waiting = waiting, Heads(self.store.syncer.written, heads)
+            if waiting.number <= self.store.syncer.settled:
+                known = waiting
         self._heads[route] = known, waiting
         return known.positions
 
@@ -235,7 +235,7 @@ class Pulling:
             schemas, views = self.store.views.schemas.by_number, self.store.views.channels.by_id
             try:
                 appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
-                self.store.commit(Commit(appends=appends, records=records), settle=False)
+                self.store.commit(Commit(appends=appends, records=records, settles=False))
             except (InputError, CommitConflictError) as error:
                 raise PeerRefusedError(f"records that came do not fit: {error}") from error
         self.store.syncer.settle()

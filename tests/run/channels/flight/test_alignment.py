@@ -180,12 +180,12 @@ def test_with_durability_disk_nothing_leaves_a_host_before_it_is_on_the_disk(tmp
     reader.store.commit(Commit(records=(CopyRecord(LOG, ROUTE),)))
     sender.readers[LOG] = {"reader"}
     pulling = Pulling(reader.knows(sender).store, reader.asker)
-    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 5)),)), settle=False)  # its thread still waits
+    sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 5)),), settles=False))  # its thread still waits
     assert sender.store.syncer.settled < sender.store.syncer.written
     assert pulling.pull(ROUTE, [LOG]) == 5
     assert sender.store.syncer.settled == sender.store.syncer.written
     assert reader.store.syncer.settled == reader.store.syncer.written  # what came is on the disk, too
-    reader.store.commit(Commit(consumed={LOG: 5}), settle=False)
+    reader.store.commit(Commit(consumed={LOG: 5}, settles=False))
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(5, 1)),)))
     pulling.pull(ROUTE, [LOG])
     assert sender.store.exchange.start(LOG) == 5
