@@ -101,7 +101,7 @@ def assemble(
     called."""
     ledger = Ledger(ledger_path, epoch, durable=around.durable)
     fresh = not ledger.topology.exists()
-    recovered = rebuild(ledger, world, known_to(host.store))
+    recovered = rebuild(ledger, world, known_to(host.store), options.nova)
     catalog = recovered.catalog
     if fresh:
         with ledger.transaction():

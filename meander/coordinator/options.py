@@ -18,6 +18,7 @@ from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
+from meander.place.nova.queries.parted_settings import PartedSettings
 from meander.reconfigure.state import state_strategy
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
@@ -72,6 +73,8 @@ class CoordinatorOptions:
     """More settings of Kafka's clients."""
     state: str | None = None
     """The strategy by which state moves, if not the protocol's."""
+    nova: PartedSettings = field(default_factory=PartedSettings)
+    """How queries that Nova places are split, and what nodes keep free of them."""
     prediction: PredictionSettings = field(default_factory=PredictionSettings)
     """What is expected of mobile nodes, and what that may cost."""
     validate: bool = False

@@ -138,7 +138,7 @@ class Demo:
             source_of=self._source,
             sink_of=self._sink,
             samples=SAMPLES,
-            prediction=PredictionSettings("markov"),
+            prediction=PredictionSettings("markov", least_probability=0.5),
         )
         with running(self.directory / "coordinator", file, options, self.spark) as coordinator:
             shown(coordinator)

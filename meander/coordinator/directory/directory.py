@@ -45,6 +45,7 @@ KNOWN: dict[str, type] = {
     "rpc_address": str,
     "broker": str,
     "broker_settings": str,
+    "nova": dict,
     "prediction": dict,
     "session_timeout": str,
     "adaptation": dict,

@@ -12,13 +12,14 @@ from meander.adapt.steering import AdaptationPolicy
 from meander.coordinator.directory.directory import CoordinatorDirectory, written_settings
 from meander.model.errors import InputError
 from meander.place.amenders.count import check_amenders
+from meander.place.nova.queries.parted_settings import PartedSettings
 
 SETTINGS = """\
 # Settings of this coordinator. Flags of `meander up` win over them. What is left out has the value shown.
 
 # host = "127.0.0.1"      # the address to listen on; beyond this machine, only with a certificate or a proxy with TLS
 # port = 8420
-# mechanism = "by_demands"  # what places queries at first: by_demands, or one of `meander place --help`
+# mechanism = "by_demands"  # what places queries at first: by_demands, nova, or one of `meander place --help`
 # protocol = "isqd"       # how changes are deployed
 # state = "migration_query" # how state moves: migration_query, stop_and_copy, store_and_forward, replay
 # amenders = 1            # threads that place at the same time; left out: one per core, where the mechanism can use it
@@ -45,6 +46,15 @@ SETTINGS = """\
 """
 SETTINGS += "".join(f"# {s.name} = {json.dumps(s.default)}  # {s.about}\n" for s in ADAPTATION)
 SETTINGS += """
+# Joins that Nova places; docs/concepts/joins.md says what they mean.
+# [nova]
+# sigma = 0.4             # smaller splits finer; "auto" takes it from bandwidth_tps
+# overload = "expand"     # where nothing fits: expand splits finer still, refuse does not
+# least_free_tps = 0      # a node with less free takes nothing more
+# bandwidth_tps = 1000    # the most tuples a second that one part of a join may take in; left out: no limit
+# ms_per_w = 0            # the latency that a watt of a node (power_w) is worth, and one of its price (price_per_h):
+# ms_per_price = 0        # nodes that draw or cost more are further away
+
 # Where mobile nodes go next: state is sent there before they move; docs/concepts/prediction.md says how.
 # [prediction]
 # mode = "off"            # markov: learned from their moves; timetable: from a file
@@ -62,6 +72,8 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
     try:
         check_amenders(found.get("amenders"))
         check_adaptation(found.get("adaptation", {}))
+        if "nova" in found:
+            found["nova"] = PartedSettings.of(found["nova"])
         if "prediction" in found:
             found["prediction"] = PredictionSettings.of(found["prediction"], home.directory)
     except InputError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meander.model.ids import NodeId, OperatorId
-from meander.place.mechanisms.exact import Answer, Assignment
+from meander.place.mechanisms.exact import Answer, Assignment, Floats
 from meander.place.mechanisms.latencies import Latencies
 from meander.place.mechanisms.objective import weight
 from meander.place.problem import Flow, Problem
@@ -99,7 +99,6 @@ def question(
     allowed: Sequence[set[NodeId]] | None = None,
 ) -> Assignment:
     """The arrays for these operators on these candidates. Other operators count where they are pinned."""
-    room = problem.room
     matrix, between = latencies.matrix(candidates), latencies.between
     index = {o: i for i, o in enumerate(operators)}
     row_of = {n: i for i, n in enumerate(candidates)}
@@ -123,19 +122,7 @@ def question(
         for goal, total in by_goal(problem, problem.outputs[operator]):
             at = row_of.get(goal)
             row += total * (matrix[:, at] if at is not None else np.array([between(c, goal) for c in candidates]))
-    needs = [problem.free[o] for o in operators]
-    return Assignment(
-        unary,
-        matrix,
-        np.array(edges, dtype=np.int64).reshape(len(edges), 2),
-        np.array(weights, dtype=np.float64),
-        np.array([n.slots for n in needs], dtype=np.int64),
-        np.array([n.load_tps for n in needs], dtype=np.float64),
-        np.array([room.free_slots(c) for c in candidates], dtype=np.int64),
-        np.array([room.free_tps(c) for c in candidates], dtype=np.float64),
-        np.array([n.memory_mb for n in needs], dtype=np.float64),
-        np.array([room.free_mb(c) for c in candidates], dtype=np.float64),
-    )
+    return fitted(problem, operators, candidates, unary, matrix, edges, weights)
 
 
 def by_goal(problem: Problem, flows: Iterable[Flow]) -> list[tuple[NodeId, float]]:
@@ -164,3 +151,28 @@ def fits_together(problem: Problem, nodes: dict[OperatorId, NodeId]) -> bool:
         load[node] = load.get(node, 0.0) + need.load_tps
         memory[node] = memory.get(node, 0.0) + need.memory_mb
     return all(problem.room.fits(node, slots[node], load[node], memory[node]) for node in slots)
+
+
+def fitted(
+    problem: Problem,
+    operators: Sequence[OperatorId],
+    candidates: Sequence[NodeId],
+    unary: Floats,
+    latency_ms: Floats,
+    edges: Sequence[tuple[int, int]],
+    weights: Sequence[float],
+) -> Assignment:
+    """The assignment, with what operators need and what candidates have left."""
+    needs, room = [problem.free[o] for o in operators], problem.room
+    return Assignment(
+        unary,
+        latency_ms,
+        np.array(edges, dtype=np.int64).reshape(len(edges), 2),
+        np.array(weights, dtype=np.float64),
+        np.array([n.slots for n in needs], dtype=np.int64),
+        np.array([n.load_tps for n in needs], dtype=np.float64),
+        np.array([room.free_slots(c) for c in candidates], dtype=np.int64),
+        np.array([room.free_tps(c) for c in candidates], dtype=np.float64),
+        np.array([n.memory_mb for n in needs], dtype=np.float64),
+        np.array([room.free_mb(c) for c in candidates], dtype=np.float64),
+    )

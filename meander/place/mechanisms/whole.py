@@ -9,6 +9,7 @@ import numpy as np
 from meander.model.ids import NodeId, OperatorId
 from meander.place.mechanisms.exact import Assignment
 from meander.place.mechanisms.objective import weight
+from meander.place.mechanisms.question import fitted
 from meander.place.problem import Problem
 
 
@@ -37,16 +38,4 @@ def everywhere(problem: Problem, operators: Sequence[OperatorId]) -> tuple[Assig
         elif upstream is not None:
             goal = problem.pinned[flow.reader]
             unary[upstream] += weight(flow) * np.array([rows[c][goal] for c in candidates])
-    asked = Assignment(
-        unary,
-        matrix,
-        np.array(edges, dtype=np.int64).reshape(len(edges), 2),
-        np.array(weights, dtype=np.float64),
-        np.array([n.slots for n in needs], dtype=np.int64),
-        np.array([n.load_tps for n in needs], dtype=np.float64),
-        np.array([room.free_slots(c) for c in candidates], dtype=np.int64),
-        np.array([room.free_tps(c) for c in candidates], dtype=np.float64),
-        np.array([n.memory_mb for n in needs], dtype=np.float64),
-        np.array([room.free_mb(c) for c in candidates], dtype=np.float64),
-    )
-    return asked, candidates
+    return fitted(problem, operators, candidates, unary, matrix, edges, weights), candidates

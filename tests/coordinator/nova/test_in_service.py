@@ -17,6 +17,8 @@ from meander.model.errors import InputError
 from meander.model.events import CapacityChanged, JoinMatrixChanged, NodeRemoved, QueryAdded, QueryRemoved, RateChanged
 from meander.model.ids import QueryId
 from meander.model.operators import Source
+from meander.place.nova.queries.parted_settings import PartedSettings
+from meander.reconfigure.driver.parts import SiteMap, cut
 from tests.coordinator.loop.ground import Ground, query, text
 from tests.coordinator.loop.schedules import leftovers
 from tests.coordinator.loop.world import ServiceWorld, Setting
@@ -143,6 +145,37 @@ def test_a_join_matrix_that_makes_no_sense_is_refused_and_changes_nothing(world:
     assert world.engine.parted.by_name[PAIRS].matrix == [("s0", "s2"), ("s1", "s2")]
 
 
+def test_no_part_takes_in_more_than_the_bandwidth_threshold_and_nodes_keep_what_they_are_to_keep(
+    world: ServiceWorld,
+) -> None:
+    world.engine.parted.settings = PartedSettings.of({"sigma": "auto", "bandwidth_tps": 8, "least_free_tps": 15})
+    world.apply(*(replace(event, capacity_tps=40.0) for event in NARROW))
+    world.apply(added(world))
+    assert world.settle()
+    joins = world.engine.parted.by_name[PAIRS].reoptimiser.joins
+    assert not len(joins.unplaced)
+    takes = [10.0 * len(r.left) / r.left_parts + 10.0 * len(r.right) / r.right_parts for r in joins.replicas()]
+    assert max(takes) <= 8
+    assert len(takes) > 4
+    assert world.validate() == []
+
+
+def test_a_node_that_draws_much_is_left_to_others_as_far_as_latency_is_worth_less(world: ServiceWorld) -> None:
+    world.apply(CapacityChanged(0, "cloud", capacity_tps=5.0))  # where the results go something runs in any case
+    world.apply(added(world))
+    assert world.settle()
+    usual = nodes_of(world)
+    world.apply(QueryRemoved(0, PAIRS))
+    assert world.settle()
+    topology = world.catalog.topology
+    for name in usual:
+        topology.nodes.power_w[topology.id(name)] = 200.0
+    world.engine.parted.settings = PartedSettings.of({"ms_per_w": 1})
+    world.apply(added(world))
+    assert world.settle()
+    assert not nodes_of(world) & usual
+
+
 def test_a_dry_run_says_where_parts_would_go_and_changes_nothing(world: ServiceWorld) -> None:
     world.apply(*(replace(event, capacity_tps=25.0) for event in NARROW))
     world.apply(added(world))
@@ -184,3 +217,27 @@ def test_where_it_is_the_usual_mechanism_other_queries_begin_with_another_for_a_
         assert world.validate() == []
     finally:
         world.close()
+
+
+def test_a_site_is_told_of_a_new_cut_although_the_plan_has_forgotten_the_old_one(world: ServiceWorld) -> None:
+    world.apply(*(replace(event, capacity_tps=25.0) for event in NARROW))
+    world.apply(added(world))
+    assert world.settle()
+    hit = sorted(nodes_of(world))[0]
+    world.decide(CapacityChanged(0, hit, capacity_tps=0.0))
+    deployer, plan = world.loop.deployer, world.catalog.plan
+    begun, _ = deployer.begin()
+    sites = SiteMap(world.catalog.topology, lambda node: "west")
+    for each in begun:
+        change = each.change
+        before = {c.upstream for c in change.channels_before.values()}
+        assert before - set(plan.operators), "what sent on former channels has left the plan"
+        parts = cut(each, plan, deployer.deployment, dict.fromkeys(change.fragments, "west"), sites)
+        after = {c.id for c in change.channels_after.values()}
+        assert after <= set(parts["west"].schemas)
+        assert set(parts["west"].serialised) == set(change.fragments_after)
+    assert begun
+    for each in begun:
+        deployer.failed(each.number, "only looked at")
+    world.begin()
+    assert world.settle()

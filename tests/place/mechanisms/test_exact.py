@@ -206,7 +206,7 @@ def test_long_paths_give_the_optimum_without_a_search_per_pair(operators: int, m
         searched.append((a, b))
         return search(a, b, *more)
 
-    monkeypatch.setattr(topology, "search", counted)
+    monkeypatch.setattr(topology.adjacency, "search", counted)
     proposal = Ilp().place(again(problem))
     assert len(searched) <= 2
     best = GlobalOptimal().place(again(problem))

@@ -22,8 +22,8 @@ from meander.reconfigure.agent.failover import GONE
 from meander.reconfigure.agent.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
 from meander.run.execution.prepared import PreparedRunner
+from meander.run.execution.stage_plans import StagePlans
 from meander.run.fragments.routing import Installed
-from meander.run.host import Host
 from meander.run.installation import OUTSIDE
 from meander.run.store.commit import Commit
 from meander.run.store.commit import CommitResult as CommitOutcome
@@ -196,7 +196,7 @@ def test_a_fragment_goes_on_whose_node_is_back_when_its_change_is_taken_back(
         plane.step()
         plane.poll()
     fragment = plane.loop.deployer.deployment.owner[aggregate]
-    monkeypatch.setattr(Host, "is_prepared", lambda host, fragments: False)  # no marker before the next look
+    monkeypatch.setattr(StagePlans, "are_ready", lambda plans, fragments: False)  # no marker before the next look
     plane.host.routing.pause(fragment, f"{GONE}: e2")  # as if the node had gone, before anything else could happen
     plane.apply(PlacementChanged(0, aggregate, "e1"))
     (number,) = plane.loop.deployer.under_way
@@ -217,7 +217,7 @@ def test_a_change_whose_markers_found_no_room_and_is_taken_back_leaves_nobody_wa
         return commit(store, what)
 
     monkeypatch.setattr(Store, "commit", full)
-    monkeypatch.setattr(Host, "is_prepared", lambda host, fragments: True)
+    monkeypatch.setattr(StagePlans, "are_ready", lambda plans, fragments: True)
     plane.apply(PlacementChanged(0, aggregate, "e2"))
     (number,) = plane.loop.deployer.under_way
     assert {m.reconfiguration for m in plane.host.routing.awaiting.values()} == {number}
@@ -342,7 +342,7 @@ def test_a_change_that_is_taken_back_before_its_markers_were_put_in_leaves_nothi
             raise DiskFullError("there is no room")
         return commit(store, what)
 
-    monkeypatch.setattr(Host, "is_prepared", lambda host, fragments: True)
+    monkeypatch.setattr(StagePlans, "are_ready", lambda plans, fragments: True)
     monkeypatch.setattr(Store, "commit", full)
     plane.apply(PlacementChanged(0, aggregate, "e2"))
     (number,) = plane.loop.deployer.under_way

@@ -22,13 +22,13 @@ from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.nova.improvement.bandwidth import respect_links
 from meander.place.nova.place import place
+from meander.place.nova.queries.parted_settings import PartedSettings
 from meander.place.nova.queries.question import Pairs, numbered, pairs_of_query, parts_of, problem_of_sources
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.split import slots_of
 from meander.place.nova.queries.wiring import JoinPart, Running, Wiring, record_of
 from meander.place.nova.running.reoptimise import Reoptimiser
 from meander.place.nova.running.restore import restored
-from meander.place.nova.settings import NovaSettings
 from meander.place.rates import row_bytes
 from meander.place.room import in_steps
 
@@ -44,7 +44,7 @@ class PartedQuery:
         log: ChangeLog,
         query: Query,
         *,
-        settings: NovaSettings | None = None,
+        settings: PartedSettings | None = None,
         pairs: Pairs | None = None,
         shared: dict[Signature, OperatorId] | None = None,
         record: Mapping[str, Any] | None = None,
@@ -57,17 +57,17 @@ class PartedQuery:
         """
         self.catalog = catalog
         self.shape = shape_of(query, catalog.streams, catalog.sinks)
-        self.settings = settings or NovaSettings()
+        self.settings = settings or PartedSettings()
         self.wiring = Wiring(catalog, log, self.shape, shared)
         if record is None:
             chosen = pairs_of_query(self.shape, catalog.streams) if pairs is None else list(pairs)
             ends = numbered(self.shape, chosen)
             problem = problem_of_sources(catalog, self.shape, self.wiring.producers, ends, fits=fits)
-            joins = place(problem, self.settings)
+            joins = place(self.settings.limited(problem, catalog.topology), self.settings.nova)
         else:
             producers = [(side, node) for side, node in record["cut"]["producers"]]
             problem = problem_of_sources(catalog, self.shape, producers, record["pairs"], fits=True)
-            joins = restored(problem, self.settings, record["replicas"])
+            joins = restored(self.settings.limited(problem, catalog.topology), self.settings.nova, record["replicas"])
         self.reoptimiser = Reoptimiser(joins, keep=0)
         self.row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
         self.taken = np.zeros(problem.nodes)
@@ -226,11 +226,12 @@ class PartedQuery:
         """Coordinates that links changed, and nodes that are new."""
         catalog, joins = self.catalog, self.reoptimiser.joins
         assert catalog.space is not None
+        extra = self.settings.extra_ms(catalog.topology)
         for name in _touched(events):
             node = catalog.topology.find(name)
             if node is None or np.isnan(catalog.space.coordinates[node]).any():
                 continue
-            point, height = catalog.space.coordinates[node], float(catalog.space.heights[node])
+            point, height = catalog.space.coordinates[node], float(catalog.space.heights[node] + extra[node])
             if node < joins.node_count and joins.alive[node]:
                 self.reoptimiser.move_node(int(node), point, height)
             else:

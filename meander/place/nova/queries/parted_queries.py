@@ -19,6 +19,7 @@ from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.nova.improvement.links import LinkLoad, link_loads
 from meander.place.nova.queries.parted import PartedQuery
+from meander.place.nova.queries.parted_settings import PartedSettings
 from meander.place.nova.queries.question import pairs_of_query
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.wiring import Running
@@ -32,6 +33,7 @@ class PartedQueries:
     def __init__(self, catalog: Catalog, log: ChangeLog) -> None:
         self.catalog, self.log = catalog, log
         self.by_name: dict[QueryId, PartedQuery] = {}
+        self.settings = PartedSettings()
         self.changed: dict[QueryId, None] = {}
         """Queries whose cut changed since somebody last took note of it, and those that came or left."""
         self.has_run: Callable[[OperatorId], bool] = lambda operator: True
@@ -46,7 +48,7 @@ class PartedQueries:
 
     def check(self, query: Query) -> None:
         """Raises when Nova cannot place a query now. Changes nothing."""
-        PartedQuery(self.catalog, self.log, query).check()
+        PartedQuery(self.catalog, self.log, query, settings=self.settings).check()
 
     def check_shape(self, query: Query) -> None:
         """Raises when a query is none that Nova can place, whatever room there is."""
@@ -71,7 +73,7 @@ class PartedQueries:
 
     def restore(self, query: Query, record: dict[str, Any]) -> None:
         """Takes up a query as it was recorded."""
-        found = PartedQuery(self.catalog, self.log, query, shared=self._shared, record=record)
+        found = PartedQuery(self.catalog, self.log, query, settings=self.settings, shared=self._shared, record=record)
         found.restore(record)
         self.by_name[query.id] = found
 
@@ -120,9 +122,9 @@ class PartedQueries:
     def _placed(self, query: Query) -> PartedQuery:
         """A query that was admitted; what other events of the batch left no room for is tried again later."""
         try:
-            return PartedQuery(self.catalog, self.log, query, shared=self._shared)
+            return PartedQuery(self.catalog, self.log, query, settings=self.settings, shared=self._shared)
         except InputError:
-            found = PartedQuery(self.catalog, self.log, query, shared=self._shared, fits=True)
+            found = PartedQuery(self.catalog, self.log, query, settings=self.settings, shared=self._shared, fits=True)
             found.follow(())
             return found
 

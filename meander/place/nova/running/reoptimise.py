@@ -137,14 +137,6 @@ class Reoptimiser(Changer):
         self._end(join, change)
         return self._recorded(change)
 
-    def remove_source(self, source: int) -> ColumnChange:
-        """A source ends, and all its joins."""
-        self._source(source)
-        change = ColumnChange(f"source {source} removed")
-        for join in self._joins_of(source):
-            self._end(join, change)
-        return self._recorded(change)
-
     def retry(self) -> ColumnChange:
         """Tries all joins without room again."""
         change = ColumnChange("unplaced joins tried again")
