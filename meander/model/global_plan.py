@@ -14,7 +14,7 @@ from enum import Enum
 
 from meander.model.errors import InputError, unknown
 from meander.model.ids import FragmentId, NodeId, OperatorId, QueryId, SharedPlanId
-from meander.model.operators import Operator
+from meander.model.operators import Operator, Source
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.signature import Signature
@@ -99,6 +99,12 @@ class PlanOperator:
         self.state = state
 
 
+def _producer(record: PlanOperator) -> tuple[str, str] | None:
+    """The stream and the node of an operator that is a source at one of its producers."""
+    spec = record.spec
+    return (spec.stream, spec.node) if isinstance(spec, Source) and spec.node is not None else None
+
+
 ByPin = tuple[list[OperatorId], dict[NodeId, list[OperatorId]]]
 """Operators that may run anywhere, and those that are pinned, by node."""
 
@@ -117,6 +123,8 @@ class GlobalPlan:
     def __init__(self) -> None:
         self.operators: dict[OperatorId, PlanOperator] = {}
         self.queries: dict[QueryId, RunningQuery] = {}
+        self.sources: dict[tuple[str, str], set[OperatorId]] = {}
+        """The sources of each stream at each of its producers, whether they are placed or wait."""
         self._plans: dict[SharedPlanId, set[OperatorId]] = {}
         self._doubts: dict[SharedPlanId, dict[OperatorId, None]] = {}
         """Shared plans that removals may have split, with at least one operator of every part."""
@@ -215,6 +223,8 @@ class GlobalPlan:
         operators, own = self.operators, record.id
         operators[own] = record
         self.readers_changed()
+        if (producer := _producer(record)) is not None:
+            self.sources.setdefault(producer, set()).add(own)
         touched = set()
         for upstream in record.inputs:
             below = operators[upstream]
@@ -265,6 +275,10 @@ class GlobalPlan:
         for operator in removed:
             record = self.operators.pop(operator)
             self._plans[record.plan].discard(operator)
+            if (producer := _producer(record)) is not None:
+                self.sources[producer].discard(operator)
+                if not self.sources[producer]:
+                    del self.sources[producer]
         for plan, remaining in left.items():
             self._doubt(plan, remaining, removed)
 

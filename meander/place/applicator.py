@@ -25,7 +25,6 @@ from meander.model.events import (
 )
 from meander.model.global_plan import OperatorState, RunningQuery
 from meander.model.ids import NodeId, OperatorId
-from meander.model.operators import Source
 from meander.model.placement import Edge, mbps
 from meander.model.plan import Query
 from meander.model.topology.elements import UNLIMITED
@@ -230,17 +229,13 @@ class Applicator:
         self._invalidate(leaving(self.catalog, node), cause)
 
     def _change_rate(self, event: RateChanged) -> None:
-        """New source rates flow downstream; nodes and links that no longer suffice shed operators."""
+        """New source rates flow downstream, also from sources that wait: their readers may run, and they come back with
+        the new rate. Nodes and links that no longer suffice shed operators."""
         catalog, plan = self.catalog, self.catalog.plan
         stream = catalog.streams[event.stream]
-        for node in [event.node] if event.node else stream.nodes:
-            catalog.rates_tps[event.stream, node] = event.rate_tps
-        sources = [
-            o
-            for n in ([event.node] if event.node else stream.nodes)
-            for o in catalog.on_node.get(catalog.topology.known_id(n), ())
-            if isinstance(spec := plan[o].spec, Source) and spec.stream == event.stream
-        ]
+        producers = [(event.stream, node) for node in ([event.node] if event.node else stream.nodes)]
+        catalog.rates_tps.update(dict.fromkeys(producers, event.rate_tps))
+        sources = [o for producer in producers for o in sorted(plan.sources.get(producer, ()))]
         cause = f"rate of stream {event.stream} changed"
         touched = self._propagate(sources)
         for node_id in dict.fromkeys(catalog.placement.nodes[o] for o in touched if o in catalog.placement.nodes):
