@@ -82,6 +82,26 @@ def test_a_new_rate_changes_loads_all_the_way_down() -> None:
     assert plan[later].load_tps == 200.0
 
 
+def test_a_new_rate_reaches_a_source_that_waits_and_what_runs_behind_it() -> None:
+    """It came back with its former rate: its links carried more than was booked, which a restart then counted."""
+    diamond = Diamond()
+    diamond.run(diamond.added())
+    plan, topology = diamond.catalog.plan, diamond.catalog.topology
+    link = next(link for link in topology.links() if {link.source, link.target} == {"sensor", "left"})
+    node = topology.node(topology.id("sensor"))
+    diamond.run(NodeRemoved(0, "sensor"))
+    diamond.run(RateChanged(0, "s", 200.0))
+    diamond.run(NodeAdded(0, node), LinkAdded(0, link))
+    assert (plan[diamond.operator(Source)].rate_tps, plan[diamond.operator(Filter)].load_tps) == (200.0, 200.0)
+
+
+def test_a_new_rate_counts_for_a_query_of_the_same_batch_whichever_comes_first() -> None:
+    diamond = Diamond()
+    diamond.run(diamond.added(), RateChanged(0, "s", 200.0))
+    plan = diamond.catalog.plan
+    assert (plan[diamond.operator(Source)].rate_tps, plan[diamond.operator(Filter)].load_tps) == (200.0, 200.0)
+
+
 def test_changed_demands_are_kept_and_move_nothing() -> None:
     diamond = Diamond()
     diamond.run(diamond.added())

@@ -18,7 +18,7 @@ from meander.lang.demands import parse_demands
 from meander.lang.topology.reader import TopologyFile
 from meander.model.global_plan import OperatorState, RunningQuery
 from meander.model.ids import OperatorId, QueryId
-from meander.model.placement import mbps
+from meander.model.placement import Edge, mbps
 from meander.model.plan import Query
 from meander.model.topology.graph import Topology
 from meander.place.applicator import Applicator
@@ -31,6 +31,9 @@ from meander.place.sharing import add_query, forget, remove_query
 
 FORGOTTEN_AT_ONCE = 50
 """The log of queries is shortened when so many of its steps are of no use."""
+
+ROUTING_TRIES = 8
+"""Orders in which edges get their routes back, if links are full before all have one."""
 
 
 @dataclass(slots=True)
@@ -183,16 +186,34 @@ def _restore_placements(found: Recovered, placements: Mapping[OperatorId, Placin
             catalog.ledger.add(placing.node, *record.charge)
             record.become(OperatorState.PLACED)
             found.why[operator] = placing.why
-    for operator, node in catalog.placement.nodes.items():
-        for upstream in dict.fromkeys(plan[operator].inputs):
-            start = catalog.placement.nodes.get(upstream)
-            if start is None or start == node:
-                continue
-            need = mbps(plan[upstream])
-            path = Room(catalog.ledger).path(start, node, need) or topology.path(start, node)
-            if path is not None:
-                catalog.put_route((upstream, operator), path)
-                catalog.ledger.add_traffic(path.arcs, need)
+    _restore_routes(catalog)
+
+
+def _restore_routes(catalog: Catalog) -> None:
+    """Finds routes with room for all edges. In another order other links fill up, so that edges for which nothing was
+    left go first in the next try; what is left after the last one is placed anew."""
+    plan, nodes = catalog.plan, catalog.placement.nodes
+    pairs = [(upstream, operator) for operator in nodes for upstream in dict.fromkeys(plan[operator].inputs)]
+    edges = [(u, o) for u, o in pairs if u in nodes and nodes[u] != nodes[o]]
+    for tries_left in reversed(range(ROUTING_TRIES)):
+        left = [edge for edge in edges if not _found_route(catalog, edge)]
+        crowded = [(u, o) for u, o in left if catalog.topology.reachable(nodes[u], nodes[o])]
+        if not crowded or not tries_left:
+            return
+        for edge in edges:
+            catalog.release_route(edge)
+        edges = list(dict.fromkeys([*crowded, *edges]))
+
+
+def _found_route(catalog: Catalog, edge: Edge) -> bool:
+    """Gives the edge a route with room, if there is one."""
+    nodes, need = catalog.placement.nodes, mbps(catalog.plan[edge[0]])
+    path = Room(catalog.ledger).path(nodes[edge[0]], nodes[edge[1]], need)
+    if path is None:
+        return False
+    catalog.put_route(edge, path)
+    catalog.ledger.add_traffic(path.arcs, need)
+    return True
 
 
 def reopen(catalog: Catalog, log: ChangeLog) -> None:

@@ -91,13 +91,14 @@ class Schedule:
 
     @staticmethod
     def parted(directory: Path, seed: int, *, moments: int = 8) -> Schedule:
-        """As drawn, with joins that Nova places on nodes that can take in little, beside other queries."""
+        """As drawn, with joins that Nova places on nodes that can take in little, and sensors less than their stream,
+        beside other queries."""
         rng = np.random.default_rng(seed)
         setting = Setting(slots=1 + int(rng.random() < 0.3), replicas=int(rng.random() < 0.9), nova=True)
         kind = ServiceWorld if rng.random() < 0.4 else LoopWorld
         ground = Ground.drawn(rng)
         takes = {n: float(rng.choice([11.0, 25.0, 60.0])) for n in (*FOGS, "hub", "cloud")}
-        nodes = tuple(replace(n, capacity_tps=takes.get(n.name, 60.0)) for n in ground.nodes)
+        nodes = tuple(replace(n, capacity_tps=takes.get(n.name, 5.0)) for n in ground.nodes)
         return Schedule(kind(directory, replace(ground, nodes=nodes), setting), rng)._played(moments)
 
     def _played(self, moments: int) -> Schedule:

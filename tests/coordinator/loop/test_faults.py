@@ -296,6 +296,52 @@ def test_a_batch_that_was_accepted_is_applied_although_it_stops_the_query_that_i
     world.close()
 
 
+def test_a_restart_books_the_rate_that_was_booked_before_of_a_sensor_that_was_away_when_it_changed(
+    tmp_path: Path,
+) -> None:
+    """What read from the sensor had the former rate until a restart, and then more than its links could carry."""
+    ground = with_slots(**dict.fromkeys((*FOGS, "hub"), 0))
+    thin = tuple(replace(link, bandwidth_mbps=0.008) if link.source == "s2" else link for link in ground.links)
+    world = ServiceWorld(tmp_path, replace(ground, links=thin), Setting())
+    world.texts[QueryId("q")] = text("wet", "one")
+    world.apply(QueryAdded(0, query("q", "wet", "one")))
+    assert world.loop.waiting() == {}
+    world.apply(NodeRemoved(0, "s2"))
+    world.apply(RateChanged(0, "rain", 20.0))
+    world.apply(NodeAdded(0, ground.node("s2")), *(LinkAdded(0, n) for n in thin if n.source == "s2"))
+    assert "no path" in " ".join(world.loop.waiting().values()), "the new rate is more than the link carries"
+    before = world.catalog.ledger.mbps.sum(), world.catalog.ledger.load_tps.sum()
+    world.crash()
+    world.settle()
+    assert faults(world) == []
+    assert (world.catalog.ledger.mbps.sum(), world.catalog.ledger.load_tps.sum()) == before
+    world.close()
+
+
+def test_routes_fit_after_a_restart_that_finds_them_in_another_order(tmp_path: Path) -> None:
+    """The first edge took the short link, which was away for a while, and the second one overbooked it."""
+    ground = with_slots(**dict.fromkeys((*FOGS, "hub"), 0))
+    short, long = Link("f2", "hub", 2, 0.0125), Link("f1", "hub", 2, 0.007)
+    links = [link for link in ground.links if (link.source, link.target) not in (("f2", "hub"), ("f0", "hub"))]
+    links = [n for n in links if (n.source, n.target) != ("f1", "hub") and n.source not in ("s0", "s1")]
+    links += [short, long, Link("s0", "f2", 1), Link("s1", "f2", 1)]
+    world = ServiceWorld(tmp_path, replace(ground, links=tuple(links)), Setting())
+    for name, body in (("wet", "wet"), ("cars", "all")):
+        world.texts[QueryId(name)] = text(body, "one")
+    world.apply(RateChanged(0, "cars", 20.0, "s0"), RateChanged(0, "cars", 0.5, "s1"))
+    world.apply(QueryAdded(0, query("wet", "wet", "one")))
+    world.apply(LinkRemoved(0, "f2", "hub"))
+    world.apply(LinkAdded(0, short), QueryAdded(0, query("cars", "all", "one")))
+    world.settle()
+    assert (world.loop.waiting(), faults(world)) == ({}, [])
+    before = dict(world.catalog.placement.nodes)
+    world.crash()
+    world.settle()
+    assert (world.loop.waiting(), faults(world)) == ({}, [])
+    assert world.catalog.placement.nodes == before
+    world.close()
+
+
 def test_what_was_about_to_run_when_the_process_ended_is_not_remembered_for_ever(tmp_path: Path) -> None:
     world = LoopWorld(tmp_path, Ground.roomy(), Setting())
     world.apply(QueryAdded(0, query("q", "wet", "one")))
@@ -341,6 +387,7 @@ WIDE_SEEDS = {
     "no room was said where links are too thin for two flows": (20065,),
     "an operator had to leave a node that its mechanism would not choose": (20244,),
 }
+PARTED_SEEDS = {"a restart counted a rate that had not reached a source that waited": (139,)}
 
 
 @pytest.mark.parametrize("seeds", SEEDS.values(), ids=SEEDS)
@@ -353,6 +400,12 @@ def test_a_schedule_that_failed_once_does_not_again(tmp_path: Path, seeds: tuple
 def test_a_wide_schedule_that_failed_once_does_not_again(tmp_path: Path, seeds: tuple[int, ...]) -> None:
     for seed in seeds:
         assert Schedule.wide(tmp_path / str(seed), seed).stuck == []
+
+
+@pytest.mark.parametrize("seeds", PARTED_SEEDS.values(), ids=PARTED_SEEDS)
+def test_a_schedule_with_nova_that_failed_once_does_not_again(tmp_path: Path, seeds: tuple[int, ...]) -> None:
+    for seed in seeds:
+        assert Schedule.parted(tmp_path / str(seed), seed).crashes > 0
 
 
 def test_a_refused_batch_changes_nothing(opened: Opening) -> None:
