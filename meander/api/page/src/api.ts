@@ -53,6 +53,10 @@ export class Api {
     return this.ask<T>("PUT", path, body);
   }
 
+  patch<T>(path: string, body: unknown): Promise<T> {
+    return this.ask<T>("PATCH", path, body);
+  }
+
   remove<T>(path: string): Promise<T> {
     return this.ask<T>("DELETE", path);
   }

@@ -74,6 +74,7 @@ export interface Query {
   status: string;
   reason?: string | null;
   mechanism: string;
+  chosen?: string;
   demands: Demand[];
   operators: number;
   fragments: number;

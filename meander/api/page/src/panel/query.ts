@@ -9,9 +9,15 @@ import { attempt, notice } from "../notices";
 import type { Store } from "../store";
 import { drawDag } from "./dag";
 import { demandChip } from "./queries";
+import { SettingsView } from "./settings";
 
 const EVERY_MS = 2000;
 const SHOWN_ROWS = 8;
+
+interface Predicted {
+  transition: { moves: number; protocol: string };
+  predicted: { seconds: number; bytes: number; overlap_s: number };
+}
 
 export class QueryView {
   readonly element = h("article", { class: "query-view", hidden: true, "aria-label": "Query" });
@@ -25,24 +31,33 @@ export class QueryView {
     demands: h("ul", { class: "demands" }),
     mechanism: h("select", { "aria-label": "Mechanism" }),
     about: h("p", { class: "muted" }),
+    chosen: h("p", { class: "muted" }),
+    predicted: h("p", { class: "muted" }),
     plan: h("div", {}),
     results: h("div", { class: "results" }),
     text: h("pre", { class: "sql" }),
   };
 
+  private settings: SettingsView;
+
   constructor(private store: Store) {
     const { parts } = this;
+    this.settings = new SettingsView(store);
     const back = h("button", { type: "button", class: "quiet", onclick: () => this.leave() }, icon("back"), "All queries");
     const stop = h("button", { type: "button", class: "danger small", onclick: () => void this.stop() }, "Stop query");
     const demand = h("button", { type: "button", class: "small", onclick: () => this.query && changeDemands(store, this.query) }, "Change");
     const change = h("button", { type: "button", class: "small", onclick: () => void this.switch() }, "Switch");
-    parts.mechanism.addEventListener("change", () => this.explain());
+    parts.mechanism.addEventListener("change", () => {
+      this.explain();
+      void this.predict();
+    });
     this.element.append(
       h("div", { class: "query-bar" }, back, stop),
       h("header", {}, h("span", { class: "dot" }), h("div", { class: "grow" }, parts.title, parts.status)),
       parts.numbers,
       h("section", {}, h("div", { class: "section-head" }, h("h3", {}, "Demands"), demand), parts.demands),
-      h("section", {}, h("div", { class: "section-head" }, h("h3", {}, "Placement mechanism"), parts.mechanism, change), parts.about),
+      h("section", {}, h("div", { class: "section-head" }, h("h3", {}, "Placement mechanism"), parts.mechanism, change), parts.about, parts.predicted, parts.chosen),
+      h("section", {}, h("details", {}, h("summary", {}, "Adaptation settings"), this.settings.element)),
       h("section", {}, h("h3", {}, "Operators and where they run"), parts.plan),
       h("section", {}, h("h3", {}, "Newest results"), parts.results),
       h("section", {}, h("h3", {}, "Text"), parts.text),
@@ -77,6 +92,8 @@ export class QueryView {
     this.explain();
     void this.fetchPlan();
     void this.fetchResults();
+    void this.settings.open(id);
+    say(this.parts.predicted, "");
     this.timer = window.setInterval(() => void this.fetchResults(), EVERY_MS);
     this.parts.title.focus({ preventScroll: true });
   }
@@ -101,6 +118,7 @@ export class QueryView {
     );
     fill(parts.demands, ...(query.demands.length ? query.demands.map(demandChip) : [h("li", { class: "muted" }, "None: any placement will do.")]));
     say(parts.text, query.text);
+    say(parts.chosen, query.chosen ? `${query.mechanism} was chosen: ${query.chosen}` : "");
     this.explain();
   }
 
@@ -110,6 +128,24 @@ export class QueryView {
     const running = this.query?.mechanism;
     const optimises = [known?.optimises ?? []].flat().join(", ");
     say(this.parts.about, [running === name ? "in use" : `${running} is in use`, known?.summary, optimises && `optimises ${optimises}`].filter(Boolean).join(" · "));
+  }
+
+  /** What a switch to the selected mechanism would take. */
+  private async predict(): Promise<void> {
+    const { id } = this;
+    const mechanism = this.parts.mechanism.value;
+    say(this.parts.predicted, "");
+    if (!id || mechanism === this.query?.mechanism) return;
+    try {
+      const path = `/queries/${encodeURIComponent(id)}/switch?dry_run=true`;
+      const { transition, predicted } = await this.store.api.post<Predicted>(path, { mechanism });
+      if (id !== this.id || mechanism !== this.parts.mechanism.value) return;
+      const overlap = predicted.overlap_s ? `, ${predicted.overlap_s.toFixed(1)} s of it at both places` : "";
+      const took = `${predicted.seconds.toFixed(1)} s and ${count(predicted.bytes)} bytes${overlap}`;
+      say(this.parts.predicted, `a switch would move ${transition.moves} operators (${transition.protocol}) in ${took}`);
+    } catch {
+      // in a transition, or refused: switching says why
+    }
   }
 
   private async fetchPlan(): Promise<void> {
