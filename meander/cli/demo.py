@@ -33,6 +33,9 @@ def demo(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free one.")] = 8420,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Print the address of the page.")] = True,
     incidents: Annotated[bool, typer.Option(help="Let nodes fail and links break now and then.")] = True,
+    mechanism: Annotated[
+        str, typer.Option(help="What places queries at first: by_demands, nova or a mechanism's name.")
+    ] = "by_demands",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Watch trains circle Berlin while queries follow them on Spark; nothing may be lost or double at the end."""
@@ -52,7 +55,7 @@ def demo(
 
     say(f"{trains} trains on a ring of base stations; starting Spark")
     with tempfile.TemporaryDirectory(prefix="meander-demo-") as directory:
-        options = DemoOptions(seconds, trains, port, incidents=incidents)
+        options = DemoOptions(seconds, trains, port, incidents=incidents, mechanism=mechanism)
         report = Demo(Path(directory), options, say, started).run(shown)
     summary = summary_of(report)
     if as_json:

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from meander.adapt.mobility.settings import PredictionSettings
+from meander.adapt.settings import BY_DEMANDS
 from meander.api.coordinator import Coordinator, running
 from meander.coordinator.options import CoordinatorOptions
 from meander.demo.fleet import Surveyed, TrainFleet, trains_in
@@ -56,6 +57,8 @@ class DemoOptions:
     incidents: bool = True
     adapt: bool = True
     """Whether queries switch mechanisms when their demands are not met."""
+    mechanism: str = BY_DEMANDS
+    """The mechanism that queries begin with."""
     queries: Mapping[str, str] = field(default_factory=lambda: QUERIES)
     """Name to SQL."""
 
@@ -134,6 +137,7 @@ class Demo:
             host=self.options.host,
             port=self.options.port,
             adapt=self.options.adapt,
+            mechanism=self.options.mechanism,
             first=self.options.queries,
             source_of=self._source,
             sink_of=self._sink,

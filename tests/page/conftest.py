@@ -28,7 +28,9 @@ class RunningDemo:
 
     def __init__(self, directory: Path, spark: SparkSession) -> None:
         queries = {name: QUERIES[name] for name in ("slow_trains", "station_load")}
-        options = DemoOptions(trains=4, port=0, incidents=False, adapt=False, queries=queries)
+        options = DemoOptions(
+            trains=4, port=0, incidents=False, adapt=False, mechanism="bottom_up", queries=queries
+        )  # tests look for operators where this one places them
         self.demo = Demo(directory, options, lambda text: None, spark=spark)
         self.up = threading.Event()
         self.failure: BaseException | None = None
