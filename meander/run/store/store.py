@@ -26,7 +26,8 @@ from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.files import SystemFiles
 from meander.run.store.framing import FrameKind, Place
 from meander.run.store.incarnations import next_number
-from meander.run.store.journal import Durability, Journal, JournalError, JournalSegments
+from meander.run.store.journal import LOCK_NAME, Durability, Journal, JournalError, JournalSegments
+from meander.run.store.openings import may_have_lost, remember
 from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError
 from meander.run.store.snapshot import SnapshotDraft, load, program
@@ -141,11 +142,16 @@ class Store:
                 f"{problem}; Meander {self.views.program} wrote {self._journal.directory}, and this is {program()}: "
                 "open it with that one or a newer one"
             ) from problem
-        self.views.begin(next_number(self.views.incarnation))
+        directory, kept = self._journal.directory, self._journal.directory / LOCK_NAME
+        is_another_life = may_have_lost(directory, kept)
+        if is_another_life:
+            self.views.begin(next_number(self.views.incarnation))
         if not self._journal.active_segment:
             self.snapshot()
-        elif self.views.program != program():
+        elif is_another_life or self.views.program != program():
             self._bring_up_to_date()
+        if is_another_life and self._snapshot_problem is None:  # else the incarnation is not written down yet
+            remember(directory, kept)
         missing = [s for s in self.payloads.live_bytes() if s not in self._journal.segments]
         if missing:
             self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do

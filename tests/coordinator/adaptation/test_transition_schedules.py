@@ -205,7 +205,6 @@ def test_operators_of_one_query_move_with_their_state_and_begin_beside(
     schedule.targets = ("random",)
     play(schedule, events=crashes, crashes=crashes)
     assert f"{BESIDE} and {WITH_STATE}" in schedule.ways
-    assert schedule.forks
 
 
 @pytest.mark.parametrize(("seed", "protocol"), [(301, "sms_concurrent"), (302, "sms_sequential")])

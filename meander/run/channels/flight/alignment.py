@@ -14,6 +14,7 @@ from typing import NamedTuple
 from meander.model.ids import ChannelId
 from meander.run.store.commit import Commit, Realign, Renumber
 from meander.run.store.incarnations import Lineage, common, newest
+from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -38,8 +39,14 @@ class Alignment(NamedTuple):
 
 
 def align(store: Store, channel: ChannelId, copy: CopyState) -> Lineage | None:
-    """The lineage of a log, after it made room for a copy that has processed more; None if there is nothing to tell."""
+    """The lineage of a log, after it made room for a copy that has processed more; None if there is nothing to tell.
+
+    A log that is on its way here from another host says nothing yet: its reader may be ahead of what has arrived.
+    """
     with store.lock:
+        arriving = store.record(CopyRecord, channel)
+        if arriving is not None and arriving.route:
+            return None
         log = store.views.channels[channel]
         shared = common(log.lineage, copy.incarnation)
         if shared is None:
