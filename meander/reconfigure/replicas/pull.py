@@ -1,4 +1,4 @@
-"""ReplicaPull another site's journal: one replica, pulled until it is told to stop, or until it is complete."""
+"""The pull of another site's journal: one replica, followed until it is told to stop, or until it is complete."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
 """The pace of ingest: it rests until what it took in last has been read, and then for as long again.
 
 So the first tuple after a pause goes through at once, and batches form by themselves under load: whatever arrives while
-a step is at work is one batch for the next. A stream whose reader is away holds up the others for one interval at most.
+a step is at work is one batch for the next. A reader that has not read in one interval is not waited for again before
+it has caught up, so that a paused query holds up no other.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
@@ -27,24 +28,29 @@ class Pace:
         self._store, self._stopping, self._longest_s = store, stopping, longest_s
         self._watched: list[tuple[ChannelId, int]] = []
         """One channel of each append, with the position up to which it will have been read."""
+        self._away: dict[ChannelId, int] = {}
+        """Channels whose readers were waited for in vain, with the position that they had not reached."""
 
     def took_in(self, appends: Iterable[ChannelAppend]) -> None:
         """Takes note of what was committed just now."""
         channels = [ChannelId(int(a.channels[-1])) for a in appends if a.table is not None]
-        self._watched = [(c, self._store.exchange.tail(c)) for c in channels]
+        self._away = {c: tail for c, tail in self._away.items() if not self._is_read(c, tail)}
+        self._watched = [(c, self._store.exchange.tail(c)) for c in channels if c not in self._away]
 
     def rest(self, began: float) -> None:
         """Rests after a tick that began at a time of the monotonic clock and took something in."""
         deadline = began + self._longest_s
         while not self._stopping.is_set() and (left := deadline - time.monotonic()) > 0:
             seen = self._store.changes
-            if self._is_read(self._watched):
+            if all(self._is_read(*each) for each in self._watched):
                 break
             self._store.wait(seen, left)
+        else:
+            self._away |= {c: tail for c, tail in self._watched if not self._is_read(c, tail)}
         self._stopping.wait(min(LONGEST_REST_S, time.monotonic() - began))
 
-    def _is_read(self, watched: Sequence[tuple[ChannelId, int]]) -> bool:
+    def _is_read(self, channel: ChannelId, tail: int) -> bool:
         try:
-            return all(self._store.exchange.start(channel) >= tail for channel, tail in watched)
-        except InputError:  # a channel ended meanwhile
+            return self._store.exchange.start(channel) >= tail
+        except InputError:  # the channel ended meanwhile
             return True

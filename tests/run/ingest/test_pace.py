@@ -169,6 +169,13 @@ def test_the_pace_is_the_readers_and_a_reader_that_is_away_is_not_waited_for(tmp
     began = time.monotonic()
     pace.rest(began)
     assert time.monotonic() - began >= 0.2
+    store.commit(Commit(appends=(append,)))
+    pace.took_in([append])
+    assert not pace._watched  # it is not waited for again before it has caught up
+    store.commit(Commit(consumed={channel: store.exchange.end(channel)}))
+    store.commit(Commit(appends=(append,)))
+    pace.took_in([append])
+    assert [c for c, _ in pace._watched] == [channel]
     store.commit(Commit(consumed={channel: store.exchange.end(channel)}))
     pace = Pace(store, threading.Event(), longest_s=NEVER_MS / 1000)
     pace.took_in([append])
