@@ -14,7 +14,7 @@ from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.peers import PeerDirectory
 from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.codec import decode, encode
-from meander.reconfigure.messages import MESSAGES, Effect
+from meander.reconfigure.messages import MESSAGES, Effect, PartStatuses
 from meander.run.channels.flight.client import FlightClient
 from meander.run.channels.flight.server import PullRequest, Serve, StateAnswer, StateRequest
 from meander.run.reporting.inventory import take_inventory
@@ -111,6 +111,8 @@ class AgentRequestHandler:
     def _told(self, action: str, body: Mapping[str, Any]) -> Any:
         message = decode(MESSAGES[action], body)
         answer = self.agent.take(message)
+        if not isinstance(answer, PartStatuses) or any(s.is_relied_on for s in answer.by_number.values()):
+            self.agent.host.store.syncer.sync()  # others act on it: a start of this machine must not take it back
         self._replication.wait(REPLICATED_S)  # what the coordinator knows of this host must not be lost with it
         if isinstance(message, Effect):
             self._changed()

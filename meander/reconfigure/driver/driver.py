@@ -96,6 +96,8 @@ class Driver:
         self._turn = 0
         self._outbox: Outbox | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self.before_telling: Callable[[], None] = lambda: None
+        """Brings on the disk what led to a change, before sites hear of it."""
 
     def connect(self, outbox: Outbox) -> None:
         """From now on nodes that a site of the fleet owns are that site's."""
@@ -172,7 +174,15 @@ class Driver:
             except Exception as error:  # must not keep others from beginning
                 _log.exception("reconfiguration %d cannot begin", each.number)
                 self._happened.append(never_begun(each.number, f"it could not begin: {reason_of(error)}"))
+        self._make_durable(self.progress[r.number] for r in reconfigurations if r.number in self.progress)
         self._go_on(beginning=True)
+
+    def _make_durable(self, told: Iterable[Progress]) -> None:
+        """Brings on the disk what sites are about to hear, whatever `durability` promises: they act on it, and a start
+        of this machine must not take it back."""
+        if any(not progress.is_alone for progress in told):
+            self.before_telling()
+            self.host.store.syncer.sync()
 
     def _begun(self, each: Reconfiguration, deployment: Deployment, started: float) -> Progress:
         parts = self.participants.parts_of(each, deployment)
@@ -232,6 +242,7 @@ class Driver:
             times[progress.number] = found = split_times(part, at.seen, at.entered, self.plan)
             records.append(self._overlap_record(progress, found))
         self.agent.fork(ForkAt(times), tuple(records))
+        self._make_durable(splitting)
         for progress in splitting:
             progress.forked(times[progress.number], self.clock())
 
@@ -240,6 +251,7 @@ class Driver:
         positions = {p.number: p.positions for p in complete}
         records = {p.number: self._records(p) for p in complete if not p.is_alone}
         done = self.agent.effect(Effect(positions), records)
+        self._make_durable(complete)
         ended = self.clock()
         for progress in complete:
             if progress.number in done.refused:

@@ -41,7 +41,8 @@ from meander.run.execution.prepared import PreparedRunner
 from meander.run.host import Host, HostOptions
 from meander.run.store.commit import Commit
 from meander.run.store.journal import DiskFullError
-from meander.run.store.records.deployment import SinkBindingRecord
+from meander.run.store.records.deployment import NumbersRecord, SinkBindingRecord
+from meander.run.store.records.reconfigurations import DecidedRecord
 from meander.run.store.store import Store
 from meander.site.sink_bindings import SiteSinkBindings
 from meander.site.site import Site, SiteOptions
@@ -174,6 +175,42 @@ def test_a_change_is_under_way_at_every_moment_until_it_is_in_effect_everywhere(
         plane.until(lambda: not plane.loop.deployer.has_open_changes)
         assert seen
         assert all(seen)
+    finally:
+        plane.close()
+
+
+def test_what_sites_hear_of_a_change_is_on_the_coordinators_disk(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without `durability = "disk"`, too: a machine that starts again must know what it has begun and decided."""
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES)
+    try:
+        store, calls = plane.host.store, list[str]()
+        monkeypatch.setattr(plane.loop.driver, "before_telling", lambda: calls.append("ledger"))
+        taken, unsettled = Agent.take, list[str]()
+
+        def take(agent: Agent, message: Any) -> Any:
+            decided = [r.number for r in store.records(DecidedRecord).values()]
+            if agent is not plane.loop.driver.agent and (message.ACTION == "prepare" or decided):
+                calls.append(message.ACTION)
+                unsettled.extend([message.ACTION] if store.syncer.settled <= last_change[0] else [])
+            return taken(agent, message)
+
+        last_change, write = [0], store.commit
+
+        def commit(what: Commit) -> Any:
+            outcome = write(what)
+            if any(isinstance(r, NumbersRecord | DecidedRecord) for r in what.records):
+                last_change[0] = store.syncer.written - 1
+            return outcome
+
+        monkeypatch.setattr(Agent, "take", take)
+        monkeypatch.setattr(store, "commit", commit)
+        plane.apply(*(PlacementChanged(0, o, "e1") for o in operators(plane)))
+        plane.until(lambda: not plane.loop.deployer.has_open_changes and plane.is_in_effect())
+        assert unsettled == []
+        assert calls[0] == "ledger"
+        assert {"prepare", "effect"} <= set(calls)
     finally:
         plane.close()
 
