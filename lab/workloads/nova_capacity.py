@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.local.join_draws import SOURCES, capacities, rates
-from meander.place.nova.cutting import grid
+from meander.place.nova.partitioning import grid
 from meander.place.nova.problem import NO_MATRIX, JoinProblem
 
 Floats = NDArray[np.float64]

@@ -22,7 +22,7 @@ from meander.model.ids import NodeId, OperatorId
 from meander.model.placement import Edge
 from meander.model.resilience import check_detour
 from meander.place.amenders.amendment import AmendmentDraft, draft, draft_packed, removal_only
-from meander.place.amenders.control import CONTROLS, Effort, charge
+from meander.place.amenders.concurrency_control import CONTROLS, Effort, charge
 from meander.place.amenders.count import by_cores, check_amenders
 from meander.place.amenders.escalation import Escalation
 from meander.place.applicator import Applicator

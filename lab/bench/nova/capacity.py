@@ -17,7 +17,7 @@ from lab.baselines.nova_packing import refused_at_least_cost
 from lab.bench.report import Figure
 from lab.workloads.nova import DataSet, clusters, instance
 from lab.workloads.nova_capacity import LOADS, loaded, planted
-from meander.place.nova.partition import SIGMA
+from meander.place.nova.partition_count import SIGMA
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.quality.exact import solve

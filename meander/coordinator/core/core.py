@@ -21,7 +21,7 @@ from meander.coordinator.core.admission import admitted
 from meander.coordinator.core.batches import Batches, query_steps
 from meander.coordinator.core.commands import Answer, Command, CoreTask
 from meander.coordinator.epochs import SteppedDownError
-from meander.coordinator.prediction.prediction import MobilityPrediction
+from meander.coordinator.mobility.prediction import MobilityPrediction
 from meander.coordinator.problems import ServiceRefusedError, conflict
 from meander.coordinator.read_model.measuring import Measured
 from meander.coordinator.read_model.publisher import Publisher

@@ -13,7 +13,7 @@ from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.driver.remote_records import recorded
 from meander.reconfigure.part import Part
 from meander.run.channels.flight.proof import HOME
-from meander.run.fragments.retained import with_former
+from meander.run.fragments.retained_bindings import with_former
 from meander.run.store.records.deployment import RemoteFragmentRecord
 
 Known = tuple[Part, dict[str, list[ChannelId]], list[str]]

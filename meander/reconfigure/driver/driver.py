@@ -37,7 +37,7 @@ from meander.reconfigure.state import state_strategy
 from meander.run.channels.flight.proof import HOME
 from meander.run.failures import reason_of
 from meander.run.fragments.bindings import first_slot
-from meander.run.fragments.retained import bounds_of, forget, keep_only, with_former
+from meander.run.fragments.retained_bindings import bounds_of, forget, keep_only, with_former
 from meander.run.host import Host
 from meander.run.installation import install
 from meander.run.store.commit import Commit

@@ -21,7 +21,7 @@ from meander.run.channels.flight.ranges import ChannelRange, to_batch
 from meander.run.channels.flight.server import PullRequest
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.records import TopicLink
-from meander.run.channels.kafka.rounds import Rounds
+from meander.run.channels.kafka.repeating_thread import Rounds
 from meander.run.store.commit import Commit
 from meander.run.store.records.record import forget
 from meander.run.store.records.transport import ReaderRecord, TopicRecord
