@@ -163,7 +163,7 @@ class LiveStage:
     recordings: dict[str, Recording]
     sink_bindings: list[SinkBinding]
     pace: TransitionPace = field(default_factory=TransitionPace)
-    """What predictions learned from earlier transitions."""
+    """Figures that predictions learned from earlier transitions."""
     quiet: list[tuple[float, float]] = field(default_factory=list)
     """Spans in which nothing changed."""
 

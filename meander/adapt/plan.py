@@ -48,7 +48,7 @@ class PlanningCase:
 
 
 Foresee = Callable[[str, Mapping[OperatorId, NodeId]], TransitionPrediction | None]
-"""What a transition by a protocol to these nodes is predicted to take, if that is known."""
+"""The predicted effort of a transition by a protocol to these nodes, if it is known."""
 
 
 class Planner:

@@ -294,7 +294,7 @@ class AdaptationPolicy:
         self.base, self.file = base, checked(file or {})
         self.of_queries = {query: checked(found, query) for query, found in (of_queries or {}).items()}
         self.changed: dict[str, dict[str, Any]] = {}
-        """What was set at run time, by query; of all queries under an empty name."""
+        """The settings made at run time, by query; those of all queries under an empty name."""
         self._known: dict[str, AdaptationSettings] = {}
 
     def of(self, query: QueryId | None = None) -> AdaptationSettings:

@@ -1,4 +1,4 @@
-"""What a transition is predicted to take, and what it took: the same figures of both, so that they can be compared."""
+"""The effort of a transition, predicted and measured: the same figures of both, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TransitionPrediction:
 
     @property
     def cost_s(self) -> float:
-        """What the query and others feel of it, in seconds: standing still, and busy links."""
+        """Its burden on the query and others, in seconds: standing still, and busy links."""
         return self.stop_s + self.busy_s
 
     def as_json(self, *, with_operators: bool = True) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class TransitionPrediction:
 
 
 def told(took: Mapping[str, Any]) -> str:
-    """What a transition took, in words, with what was predicted."""
+    """The measured effort of a transition in words, with the predicted one."""
     parts = [f"{took['seconds']:.2f} s with {took['bytes']:,.0f} bytes"]
     parts += [f"{took['overlap_s']:.2g} s of it at both places"] if took.get("overlap_s") else []
     before = took.get("predicted")

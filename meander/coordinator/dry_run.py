@@ -22,7 +22,7 @@ from meander.place.engine import BatchReport, Engine
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What events would do."""
+    """The outcome that events would have."""
 
     catalog: Catalog
     """As it would be."""

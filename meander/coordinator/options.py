@@ -76,7 +76,7 @@ class CoordinatorOptions:
     nova: NovaQuerySettings = field(default_factory=NovaQuerySettings)
     """How queries that Nova places are split, and what nodes keep free of them."""
     prediction: PredictionSettings = field(default_factory=PredictionSettings)
-    """What is expected of mobile nodes, and what that may cost."""
+    """The prediction of mobile nodes' moves, and its bounds."""
     validate: bool = False
     """Whether the running fragments are compared with the catalog after every change; a difference is a problem in
     `health`."""

@@ -166,7 +166,7 @@ class Engine:
         self.catalog, self.mechanism = catalog, mechanism
         self.applicator = Applicator(catalog, ChangeLog()) if applicator is None else applicator
         self.log, self.parted = self.applicator.log, self.applicator.parted
-        """What is to be placed; and the queries that Nova places, which are pinned for the mechanism."""
+        """Operators to be placed; and the queries that Nova places, which are pinned for the mechanism."""
         self.control = CONTROLS[control](catalog, seed)
         self.escalation = Escalation(catalog)
         self.amenders = by_cores() if amenders is None else amenders

@@ -154,7 +154,7 @@ def _large(quick: bool, progress: Progress) -> list[Figure]:
 
 
 def _budgets(sets: list[DataSet], quick: bool, progress: Progress) -> list[Figure]:
-    """What seconds for improvement add, where room is ample and where it binds."""
+    """The gain of seconds for improvement, where room is ample and where it binds."""
     points = clusters(NODES, 3)
     drawn: dict[str, JoinProblem] = {
         "plane": instance(points, 0),

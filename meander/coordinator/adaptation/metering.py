@@ -90,7 +90,7 @@ class Meter:
         return Measures(at_ms, span_ms, queries, loads, world)
 
     def _costs(self, query: QueryId) -> dict[str, float]:
-        """What the nodes of a query draw and cost for it; nothing while it runs nowhere."""
+        """Power and price of a query's nodes for it; nothing while it runs nowhere."""
         catalog = self.loop.catalog
         placed = catalog.placement.nodes
         nodes = {o: placed[o] for o in catalog.plan.serving(query) if o in placed}

@@ -45,7 +45,7 @@ def _slowest(route: SlowRoute) -> float | None:
 
 @dataclass(slots=True)
 class TransitionPace:
-    """What was learned from transitions that ended."""
+    """Figures learned from transitions that ended."""
 
     phase_s: float = 0.15
     """How long it takes to have slots between two steps and to commit a part of a change."""

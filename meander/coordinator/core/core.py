@@ -55,7 +55,7 @@ class Core:
         self.on_measured: Callable[[], None] = lambda: None
         """Called after new measures were shown."""
         self.prediction: MobilityPrediction | None = None
-        """What is expected of mobile nodes, if anything is."""
+        """The prediction of mobile nodes' moves, if there is one."""
         self._queue: queue.SimpleQueue[Command | CoreTask | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self.validates = False

@@ -50,7 +50,7 @@ MOST_LOOKED_AT = 64
 
 
 class PredictionOutcome(StrEnum):
-    """What came of an expected move."""
+    """The outcome of an expected move."""
 
     HIT = "hit"
     MISS = "miss"
@@ -59,7 +59,7 @@ class PredictionOutcome(StrEnum):
 
 @dataclass(slots=True)
 class _Preparation:
-    """What hosts have prepared for one move."""
+    """The preparations of hosts for one move."""
 
     attachment: str
     numbers: list[int]
@@ -278,7 +278,7 @@ class MobilityPrediction:
         }
 
     def totals(self) -> dict[str, Any]:
-        """What came of all expected moves since the process began."""
+        """The outcomes of all expected moves since the process began."""
         outcomes = {outcome.value: self.outcomes[outcome] for outcome in PredictionOutcome}
         return {
             "mode": self.settings.mode,

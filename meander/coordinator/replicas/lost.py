@@ -1,4 +1,4 @@
-"""What is known of a site of which nothing is left, and what is lost with it. In the core's thread."""
+"""A site of which nothing is left: the facts that others know of it, and the losses. In the core's thread."""
 
 from __future__ import annotations
 

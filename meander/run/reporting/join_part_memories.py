@@ -1,4 +1,4 @@
-"""What the memories of a host's join parts are about: from it the coordinator knows when a retired part has ended."""
+"""The times in the memories of a host's join parts: from them the coordinator knows when a retired part has ended."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class NovaQuerySettings:
         return replace(problem, heights=heights, least_free_tps=least, bandwidth_tps=most)
 
     def extra_ms(self, topology: Topology) -> NDArray[np.float64]:
-        """What power and price of each node add to its height: half on the way in and half out."""
+        """The height that power and price add to each node: half on the way in and half out."""
         nodes = topology.nodes
         worth = nodes.power_w.astype(np.float64) * self.ms_per_w
         return np.asarray((worth + nodes.price_per_h.astype(np.float64) * self.ms_per_price) / 2)

@@ -78,7 +78,7 @@ class TopicPublisher:
                 else:
                     request.done = max(request.done, asked.done[channel])
         if fresh:
-            self._store.nudge()
+            self._store.wake_readers()
 
     @property
     def readers(self) -> list[str]:
