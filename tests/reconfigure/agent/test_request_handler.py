@@ -1,4 +1,4 @@
-"""Orders of the coordinator at a site: what it hears of a change is on the site's disk, whatever `durability` promises."""
+"""Orders of the coordinator at a site: what it hears of a change is on the site's disk, whatever `durability` says."""
 
 from __future__ import annotations
 
