@@ -23,6 +23,9 @@ from pyspark.sql import SparkSession
 
 from meander.api.server import Server
 from meander.coordinator.assembly import Assembly, assemble
+from meander.coordinator.backup.capture import Backups
+from meander.coordinator.backup.reconciling import Reconciliation
+from meander.coordinator.backup.restoring import Restoration
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.directory.creation import create
 from meander.coordinator.directory.directory import CoordinatorDirectory, announce, held, withdraw
@@ -79,6 +82,7 @@ class Coordinator:
         self._host: Host | None = None
         self._own_site: OwnSite | None = None
         self._replicas: ReplicaService | None = None
+        self._reconciliation: Reconciliation | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -107,6 +111,8 @@ class Coordinator:
         self.service.ready(parts.core, EventHistory(self.home.ledger))
         if self._replicas is not None:
             self._replicas.ready(parts.core)
+        if self._reconciliation is not None:
+            self._reconciliation.start(parts.core, self.membership_service.membership.roster.present)
         self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
 
@@ -121,6 +127,7 @@ class Coordinator:
             idle_timeout_ms=world.resilience.idle_timeout_ms,
         ).surviving(options.durability)
         self._host = Host.open(host_options, self._spark)
+        self.service.backup = Backups(self.home, self._host.store.segments.link).stream
         around = Surroundings(self.home.results, self.home.host, host_options.durable)
         self._parts = assemble(
             self._host, world, self.home.ledger, around, self.hub, options, self.membership_service.epoch, self._join
@@ -131,6 +138,8 @@ class Coordinator:
         """Stops at once; tuples that were taken in go on at the next start."""
         self.service.stopping()
         self.membership_service.stop()
+        if self._reconciliation is not None:
+            self._reconciliation.stop()
         if self._replicas is not None:
             self._replicas.stop()
         if self._parts is not None:
@@ -162,7 +171,12 @@ class Coordinator:
         members = MemberFleet(self.membership_service.membership)
         own_site = self._own_site = OwnSite(members, self.token, self.world, reached)
         own_site.facts = self.membership_service.membership.roster.facts
+        if (restored := Restoration.of(self.home)) is not None:
+            self._reconciliation = Reconciliation(restored, own_site.inventories)
+            self.service.site_problems.append(self._reconciliation.problems)
         own_site.join(loop)
+        own_site.clients.fenced = self.membership_service.membership.leadership.meet
+        self.membership_service.membership.probe = own_site.probe
         replicas = self._replicas = ReplicaService(
             loop.driver, self.membership_service.membership, members, own_site, self.world.resilience
         )

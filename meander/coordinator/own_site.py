@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol
 
 from meander.coordinator.loop import PlacementLoop
@@ -23,6 +24,7 @@ from meander.run.reporting.inventory import Inventory
 from meander.run.reporting.paused import pauses_from
 
 AT_ONCE = 16
+PROBE_S = 1.0
 
 
 class Declared(Protocol):
@@ -114,6 +116,16 @@ class OwnSite:
             return {}
         with ThreadPoolExecutor(AT_ONCE, "inventories") as pool:
             return dict(zip(sites, pool.map(self._inventory_of, sites), strict=True))
+
+    def probe(self, sites: Sequence[str]) -> None:
+        """Asks sites whether they still listen to this coordinator; one that does not says so to all orders."""
+        if sites:
+            with ThreadPoolExecutor(AT_ONCE, "probe") as pool:
+                list(pool.map(self._probe, sites))
+
+    def _probe(self, site: str) -> None:
+        with suppress(AwayError, InputError):
+            self._clients.order(site, "hello", {}, PROBE_S)
 
     def _inventory_of(self, site: str) -> Inventory | str:
         try:

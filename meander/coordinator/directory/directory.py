@@ -7,6 +7,7 @@ ledger.db       what should run, and what happened
 host/           what runs: tuples on their way, state, positions of sources and sinks
 results/        what sinks write, unless they are told otherwise; relative paths of sources start here, too
 service.json    the address, while a coordinator runs
+restored.json   the backup that all of it was restored from, if it was
 """
 
 from __future__ import annotations
@@ -86,6 +87,10 @@ class CoordinatorDirectory:
     @property
     def service(self) -> Path:
         return self.directory / "service.json"
+
+    @property
+    def restored(self) -> Path:
+        return self.directory / "restored.json"
 
     @property
     def exists(self) -> bool:

@@ -35,6 +35,7 @@ class Detector:
             now = time.monotonic()
             if now - last > 5 * self._every_s:  # stopped, or starved: heartbeats could not be heard either
                 self._membership.forgive()
+                self._membership.probe(self._membership.roster.present())
             last = now
             try:
                 self._membership.leadership.check()

@@ -56,6 +56,8 @@ class Membership:
         """Called after the state of a site changed, from whichever thread changed it."""
         self.admission: Callable[[Description], None] = lambda said: None
         """Raises for sites that may not join now."""
+        self.probe: Callable[[Sequence[str]], None] = lambda sites: None
+        """Asks sites directly whether they listen to another coordinator."""
         self._events, self._wall_ms = events, wall_ms
         self._core: Core | None = None
 
@@ -206,6 +208,12 @@ class Membership:
         """Sites that were not heard of for too long are away from now on; gives their names."""
         core = self._core
         if core is None or self.leadership.stepped_down:
+            return []
+        with self._lock:
+            silent = [site.row.name for site in self.roster.sites.values() if self._is_late(site)]
+        if silent:  # perhaps as they were told to listen to another coordinator, while this process stood still
+            self.probe(silent)
+        if self.leadership.stepped_down:
             return []
         with self._lock:
             late = [site for site in self.roster.sites.values() if self._is_late(site)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -71,6 +71,10 @@ class Service:
         self._stopping = False
         self.resume_elsewhere: ResumeElsewhere = lambda name, operators: {}
         """Lets sites try paused parts again."""
+        self.backup: Callable[[], Iterator[bytes]] = lambda: iter(())
+        """Gives the bytes of a backup."""
+        self.site_problems: list[Callable[[], Mapping[str, tuple[str, ...]]]] = []
+        """More problems of sites, by site."""
         self.inventories: Callable[[], Inventories] = dict
         """The inventories of all sites."""
         self._replicas: SiteReplicas | None = None
@@ -178,8 +182,8 @@ class Service:
         if sites is not None and sites.leadership.stepped_down is not None:
             problems.append(sites.leadership.stepped_down)
         troubles = sites.roster.troubles() if sites is not None and core is not None else {}
-        if self._replicas is not None:
-            lacking = self._replicas.problems()
+        for found in (*([self._replicas.problems] if self._replicas is not None else ()), *self.site_problems):
+            lacking = found()
             troubles = {s: (*troubles.get(s, ()), *lacking.get(s, ())) for s in sorted({*troubles, *lacking})}
         return service_condition(ServiceFacts(core is not None, self._stopping, tuple(problems), troubles, queries))
 

@@ -15,12 +15,14 @@ from meander.reconfigure.agent.peers import PeerDirectory
 from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import MESSAGES, Effect, PartStatuses
-from meander.run.channels.flight.client import FlightClient
+from meander.run.channels.flight.client import FlightClient, PeerRefusedError
 from meander.run.channels.flight.server import PullRequest, Serve, StateAnswer, StateRequest
 from meander.run.reporting.inventory import take_inventory
 from meander.run.resuming import resume
 
 Order = Callable[[Mapping[str, Any]], Any]
+NEWEST = "newest"
+"""The fact in a refusal that says which coordinator acts."""
 REPLICATED_S = 5.0
 """An answer waits for so long until replicas have what it says."""
 
@@ -101,7 +103,7 @@ class AgentRequestHandler:
         try:
             self._fence.accept(Epoch.of_json(body))
         except FencedError as error:
-            raise InputError(str(error)) from None
+            raise PeerRefusedError(str(error), {NEWEST: error.newest.as_json()}) from None
         if action in MESSAGES:
             return self._told(action, body)
         if action not in self._orders:

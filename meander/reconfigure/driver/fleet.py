@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from meander.membership.protocol import PROTOCOL, Epoch
 from meander.model.locks import lock
-from meander.run.channels.flight.client import AwayError, FlightClient
+from meander.reconfigure.agent.request_handler import NEWEST
+from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, proof
 
 
@@ -39,13 +40,20 @@ class ClientPool:
         self.fleet, self._home_key, self._authority = fleet, home_key, authority
         self._home_broker = home_broker
         self.home_address: str | None = None
+        self.fenced: Callable[[Epoch], None] = lambda newest: None
+        """Told when a site listens to another coordinator, by that one's epoch."""
         self._lock = lock("client pool")
         self._clients: dict[str, FlightClient] = {}
 
     def order(self, site: str, action: str, body: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """Gives an order in this coordinator's epoch."""
         told = {"protocol": PROTOCOL, **self.fleet.epoch.as_json(), **body}
-        return self._client_for(site).order(action, told, timeout_s)
+        try:
+            return self._client_for(site).order(action, told, timeout_s)
+        except PeerRefusedError as error:
+            if NEWEST in error.facts:
+                self.fenced(Epoch.of_json(error.facts[NEWEST]))
+            raise
 
     def peers_of(self, site: str) -> dict[str, dict[str, str]]:
         """Addresses and proofs with which a site asks all others."""

@@ -20,7 +20,7 @@ import pyarrow.flight as flight
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.channels.flight.alignment import CopyState, GivenAwayError, align
-from meander.run.channels.flight.client import FlightClient
+from meander.run.channels.flight.client import FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, is_proof, is_signed
 from meander.run.channels.flight.ranges import RANGES, ChannelRange, to_batch
 from meander.run.channels.flight.refusals import Refusals
@@ -177,6 +177,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise self._refused(_peer(context), f"orders come from the coordinator, not from {_peer(context)!r}")
         try:
             answer = self._handler.order(action.type, json.loads(action.body.to_pybytes()))
+        except PeerRefusedError as error:
+            raise flight.FlightServerError(str(error), json.dumps(error.facts).encode()) from None
         except InputError as error:
             raise flight.FlightServerError(str(error)) from None
         except JournalError as error:
