@@ -14,7 +14,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from meander.coordinator.replicas.service import ReplicaService
 from meander.coordinator.security.tokens import Tokens
 from meander.coordinator.service.changes import body_of
 from meander.coordinator.service.service import Service
+from meander.coordinator.standby.following import Following
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.events import ChangeEvent
 from meander.place.catalog import Catalog
@@ -83,6 +84,7 @@ class Coordinator:
         self._own_site: OwnSite | None = None
         self._replicas: ReplicaService | None = None
         self._reconciliation: Reconciliation | None = None
+        self._following: Following | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -95,6 +97,8 @@ class Coordinator:
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
+        if self.stepped_down.is_set():  # sites listen to another one since
+            return
         reports = parts.measuring.sites = self.membership_service.membership.roster.reports
         parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
         host = parts.host
@@ -111,6 +115,8 @@ class Coordinator:
         self.service.ready(parts.core, EventHistory(self.home.ledger))
         if self._replicas is not None:
             self._replicas.ready(parts.core)
+        if self._following is not None:
+            parts.core.confirm = self._following.confirm
         if self._reconciliation is not None:
             self._reconciliation.start(parts.core, self.membership_service.membership.roster.present)
         self.membership_service.ready(parts.core)
@@ -140,6 +146,8 @@ class Coordinator:
         self.membership_service.stop()
         if self._reconciliation is not None:
             self._reconciliation.stop()
+        if self._following is not None:
+            self._following.stop()
         if self._replicas is not None:
             self._replicas.stop()
         if self._parts is not None:
@@ -175,6 +183,14 @@ class Coordinator:
             self._reconciliation = Reconciliation(restored, own_site.inventories)
             self.service.site_problems.append(self._reconciliation.problems)
         own_site.join(loop)
+        following = self._following = Following(
+            self.home, own_site.replication, self.membership_service.membership.roster.members, own_site.facts
+        )
+        loop.driver.before_telling = self._confirmed(loop.driver.before_telling, following)
+        self.service.follow = following.serve
+        self.service.standby = following.shown
+        self.service.standby_problems = following.problems
+        self.membership_service.membership.announced = lambda: following.announced(self.options.url or self.address)
         own_site.clients.fenced = self.membership_service.membership.leadership.meet
         self.membership_service.membership.probe = own_site.probe
         replicas = self._replicas = ReplicaService(
@@ -192,6 +208,18 @@ class Coordinator:
                 replicas.joined(site)
 
         self.membership_service.membership.watchers.append(heard)
+        following.start()
+        own_site.probe(self.membership_service.membership.roster.members())
+
+    @staticmethod
+    def _confirmed(on_disk: Callable[[], None], following: Following) -> Callable[[], None]:
+        """What is told to sites is on the disk, and at the standby if there is one."""
+
+        def confirmed() -> None:
+            on_disk()
+            following.confirm()
+
+        return confirmed
 
     def _step_down(self, reason: str) -> None:
         """Stops: another coordinator acts, and this one is to be ended by its user."""

@@ -11,6 +11,7 @@ from meander.api.responses import shown
 from meander.coordinator.metrics import CONTENT_TYPE, exposition
 
 ARCHIVE = "application/x-tar"
+STREAM = "application/x-meander-round"
 open_router = APIRouter()
 router = APIRouter()
 metrics_router = APIRouter()
@@ -57,6 +58,17 @@ def backup(service: ServiceOf) -> Response:
     """A backup of all that the coordinator needs to start again, as it is now, tokens included: a tar archive for
     `meander restore`. Everything runs on meanwhile."""
     return StreamingResponse(service.backup(), media_type=ARCHIVE)
+
+
+@router.post(
+    "/standby/follow",
+    dependencies=[Depends(may_change)],
+    responses={200: {"content": {STREAM: {"schema": {"type": "string", "format": "binary"}}}}},
+    response_class=Response,
+)
+def follow(service: ServiceOf, body: models.FollowRequest) -> Response:
+    """What a standby lacks of all that this coordinator has, tokens included; waits for a moment if that is nothing."""
+    return StreamingResponse(service.follow(body.model_dump()), media_type=STREAM)
 
 
 metrics_router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)

@@ -13,6 +13,7 @@ from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
+from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.driver.fleet import ClientPool, Fleet
 from meander.reconfigure.driver.outbox import Outbox
@@ -70,6 +71,12 @@ class OwnSite:
         replicas = self.replicas = Replicas(HOME, host, kept, endpoint.peers.client_for, self._options)
         endpoint.open(serve_kept=replicas.serve)
         self._clients.home_address = endpoint.address
+
+    @property
+    def replication(self) -> Replication:
+        """Of the coordinator's own store."""
+        assert self._endpoint is not None, "the own site has not joined a loop"
+        return self._endpoint.replication
 
     @property
     def clients(self) -> ClientPool:

@@ -22,7 +22,18 @@ from urllib.parse import quote
 
 from meander.membership.fence import Fence, FencedError
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
-from meander.membership.protocol import CLOCK_MS, PROTOCOL, Admission, Code, Description, Epoch, Peer, SiteMeasures
+from meander.membership.protocol import (
+    CLOCK_MS,
+    OLDEST_PROTOCOL,
+    PROTOCOL,
+    Admission,
+    Code,
+    Description,
+    Epoch,
+    Peer,
+    SiteMeasures,
+    not_spoken,
+)
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.locks import condition
@@ -76,7 +87,10 @@ class MembershipClient:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
         self._pause_s = FIRST_PAUSE_S
+        self._protocol = PROTOCOL
+        """The version that is spoken with the coordinator: an older one once that did not know the newest."""
         self._lost_told = self._clock_told = False
+        self._heard_at = time.monotonic()
 
     # ---------------------------------------------------------------- life
 
@@ -91,6 +105,11 @@ class MembershipClient:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
         self._asking.close()
+
+    @property
+    def silent_s(self) -> float:
+        """How long the coordinator was not heard of."""
+        return time.monotonic() - self._heard_at
 
     @property
     def membership(self) -> Admission | None:
@@ -152,14 +171,22 @@ class MembershipClient:
                 self._pause_s = FIRST_PAUSE_S
                 self._lost_told = False
             except RequestRefusedError as error:
+                if error.code is Code.PROTOCOL and membership is None and self._protocol > OLDEST_PROTOCOL:
+                    self._protocol -= 1  # the coordinator may be of the version before
+                    continue
                 if not error.code.passes:
                     self._give_up(error)
                     return
+                if error.code in (Code.EPOCH, Code.UNAVAILABLE):
+                    self._asking.turn()  # a standby, or one that has become active, may be elsewhere
                 if error.code is Code.SESSION:
+                    self._protocol = PROTOCOL  # the coordinator may have been updated
                     self._set(None)
                 self._lost(str(error))
                 wait_s = 0.0 if error.code is Code.SESSION else self._back_off()
             except (UnreachableError, FencedError) as error:
+                if isinstance(error, FencedError):
+                    self._asking.turn()
                 self._lost(str(error))
                 wait_s = self._back_off()
             except Exception as error:  # such as a full disk that does not take a new epoch: this thread must not end
@@ -172,7 +199,7 @@ class MembershipClient:
         """Registers; gives how long to wait before the first heartbeat."""
         mine = self.description
         body = {
-            "protocol": PROTOCOL,
+            "protocol": self._protocol,
             "site": mine.site,
             "instance": mine.instance,
             "version": mine.version,
@@ -189,10 +216,8 @@ class MembershipClient:
             if error.code is Code.CLOCK and time.monotonic() - begun > SLOW_S:
                 raise UnreachableError(f"the coordinator is too slow to compare clocks ({error})") from None
             raise
-        if answer["protocol"] != PROTOCOL:
-            raise RequestRefusedError(
-                Code.PROTOCOL, f"the coordinator speaks version {answer['protocol']}, this site {PROTOCOL}; update one"
-            )
+        if answer["protocol"] != self._protocol:
+            raise RequestRefusedError(Code.PROTOCOL, not_spoken(PROTOCOL, int(answer["protocol"])))
         self._accept(answer)
         found = Admission(
             str(answer["session"]),
@@ -212,7 +237,7 @@ class MembershipClient:
         begun = time.monotonic()
         body = {
             "session": membership.session,
-            "protocol": PROTOCOL,
+            "protocol": self._protocol,
             "now_ms": self._clock(),
             "measures": measures,
             **self._seen(),
@@ -222,7 +247,12 @@ class MembershipClient:
             self._compare_clocks(self._clock() - int(answer["now_ms"]))
         if answer.get("peers") is not None:
             self._listener.peers({n: Peer(p["site"], p["address"]) for n, p in answer["peers"].items()})
+        if "standby" in answer:
+            self._asking.learn(answer["standby"]["coordinators"])
         self._listener.heard(answer)
+        if self._protocol < min(PROTOCOL, int(answer.get("speaks", 0))):  # the coordinator was updated
+            self._protocol = PROTOCOL
+            self._set(None)
 
     def _compare_clocks(self, ahead_ms: int) -> None:
         """Says once that the clock here is too far off; times are wrong until it is set."""
@@ -243,6 +273,7 @@ class MembershipClient:
 
     def _accept(self, answer: Mapping[str, Any]) -> None:
         self.fence.accept(Epoch.of_json(answer))
+        self._heard_at = time.monotonic()
 
     def _seen(self) -> dict[str, Any]:
         newest = self.fence.newest

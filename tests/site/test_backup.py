@@ -35,8 +35,8 @@ def test_a_site_goes_on_with_a_restored_coordinator_and_refuses_the_one_before(
     with fleet(tmp_path, topology, {"edge": ["e0", "e1", "s0", "s1"]}) as found:
         found.submit(counts_query("noise", "out"), "counts")
         write_rows(tmp_path, "noise", 0, 100)
-        found.move("counts", "aggregate", "e0")
-        found.wait_moved("counts", "aggregate", "e0")
+        found.move("counts", "window aggregate", "e0")
+        found.wait_moved("counts", "window aggregate", "e0")
         write_rows(tmp_path, "noise", 100, 250)
         found.wait_for("home", "counts", "out", 25)
         archive = tmp_path / "backup.tar"
@@ -51,7 +51,7 @@ def test_a_site_goes_on_with_a_restored_coordinator_and_refuses_the_one_before(
 
         restored = tmp_path / "again"
         assert CliRunner().invoke(app, ["restore", str(archive), "-d", str(restored)]).exit_code == 0
-        command = ["up", "--dir", str(restored), "--port", str(found.port), *with_certificate(tmp_path, "coordinator")]
+        command = ["up", "--dir", str(restored), "--port", str(found.port), *with_certificate(tmp_path, "second")]
         again = Process(tmp_path / "second", command)
         old = Process(tmp_path / "third", [])
         try:
@@ -73,7 +73,7 @@ def test_a_site_goes_on_with_a_restored_coordinator_and_refuses_the_one_before(
             until(told, lambda: str(found.ask("/health")))
 
             directory = str(found.home.directory)
-            second = ["up", "--dir", directory, "--port", str(free_port()), *with_certificate(tmp_path, "coordinator")]
+            second = ["up", "--dir", directory, "--port", str(free_port()), *with_certificate(tmp_path, "third")]
             old = Process(tmp_path / "third", second)
             old.start()
             assert old.wait() == STEPPED_DOWN, old.log[-3000:]

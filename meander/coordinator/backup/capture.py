@@ -28,7 +28,7 @@ LinkSegments = Callable[[Path], Mapping[str, int]]
 """Links the segments of a running store into a directory; gives their names and how far each is written."""
 STORE = "host/store"
 _PREFIX = ".backup-"
-_LEFT_OUT = frozenset({"lock", "service.json", "replicas", "host/slots", STORE})
+_LEFT_OUT = frozenset({"lock", "service.json", "standby.json", "replicas", "host/slots", STORE})
 """Paths that a directory has for one process only, or that are captured in another way."""
 
 
@@ -75,7 +75,11 @@ class Backups:
         into.mkdir(mode=0o700)
         made_ms = wall_clock_ms()
         files = self._segments(into / "store")
-        files += [found for path in self._others() if (found := self._linked(path, into / "files")) is not None]
+        files += [
+            found
+            for path in other_files(self._home.directory)
+            if (found := self._linked(path, into / "files")) is not None
+        ]
         ledger = into / "ledger.db"
         epoch, sites = _copy_ledger(self._home.ledger, ledger)
         if ledger.exists():
@@ -93,14 +97,6 @@ class Backups:
                 extents[path.name] = path.stat().st_size
         return [ArchivedFile(f"{STORE}/{name}", into / name, size) for name, size in extents.items()]
 
-    def _others(self) -> Iterator[Path]:
-        """All other files that belong to the directory."""
-        base = self._home.directory
-        for folder, folders, names in os.walk(base):
-            here = Path(folder).relative_to(base)
-            folders[:] = sorted(n for n in folders if not _is_left_out(here / n))
-            yield from (base / here / name for name in sorted(names) if not _is_left_out(here / name))
-
     def _linked(self, path: Path, into: Path) -> ArchivedFile | None:
         name = path.relative_to(self._home.directory)
         try:
@@ -111,6 +107,14 @@ class Backups:
             return ArchivedFile(name.as_posix(), into / name, (into / name).stat().st_size)
         except FileNotFoundError:  # such as a result file that was too old: it is not there any more
             return None
+
+
+def other_files(base: Path) -> Iterator[Path]:
+    """The files that belong to a coordinator's directory, besides ledger and store."""
+    for folder, folders, names in os.walk(base):
+        here = Path(folder).relative_to(base)
+        folders[:] = sorted(n for n in folders if not _is_left_out(here / n))
+        yield from (base / here / name for name in sorted(names) if not _is_left_out(here / name))
 
 
 def link(path: Path, to: Path) -> None:

@@ -29,6 +29,7 @@ DEFAULT = Path(".meander")
 KNOWN: dict[str, type] = {
     "host": str,
     "port": int,
+    "url": str,
     "mechanism": str,
     "protocol": str,
     "state": str,

@@ -73,6 +73,11 @@ class Service:
         """Lets sites try paused parts again."""
         self.backup: Callable[[], Iterator[bytes]] = lambda: iter(())
         """Gives the bytes of a backup."""
+        self.follow: Callable[[Mapping[str, Any]], Iterator[bytes]] = lambda asked: iter(())
+        """Gives a standby what it lacks."""
+        self.standby: Callable[[], Mapping[str, Any] | None] = lambda: None
+        self.standby_problems: Callable[[], Sequence[str]] = tuple
+        self.role = "active"
         self.site_problems: list[Callable[[], Mapping[str, tuple[str, ...]]]] = []
         """More problems of sites, by site."""
         self.inventories: Callable[[], Inventories] = dict
@@ -157,12 +162,14 @@ class Service:
         """The health of the service, and its problems."""
         found = self._condition()
         return {
-            "status": found.status,
+            "status": found.status if self.role == "active" else self.role,
             "problems": list(found.problems),
             "queries": dict(found.queries),
             "version": self.version,
             "uptime_s": round(time.monotonic() - self._started, 1),
             "stages": self._stages(),
+            "role": self.role,
+            "standby": self.standby(),
         }
 
     def _stages(self) -> dict[str, Any] | None:
@@ -181,6 +188,7 @@ class Service:
             queries = conditions(views.queries.values())
         if sites is not None and sites.leadership.stepped_down is not None:
             problems.append(sites.leadership.stepped_down)
+        problems += self.standby_problems()
         troubles = sites.roster.troubles() if sites is not None and core is not None else {}
         for found in (*([self._replicas.problems] if self._replicas is not None else ()), *self.site_problems):
             lacking = found()

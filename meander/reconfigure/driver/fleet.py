@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from meander.membership.protocol import PROTOCOL, Epoch
+from meander.membership.protocol import Epoch
 from meander.model.locks import lock
 from meander.reconfigure.agent.request_handler import NEWEST
 from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError
@@ -31,6 +31,9 @@ class Fleet(Protocol):
     def key(self, site: str) -> str | None:
         """The key that proofs for a site are made with; None when it has no token any more."""
 
+    def protocol(self, site: str) -> int:
+        """The version of the site protocol that was agreed on with a site."""
+
 
 class ClientPool:
     """Asks sites, in the name of the coordinator or of its own host."""
@@ -47,7 +50,7 @@ class ClientPool:
 
     def order(self, site: str, action: str, body: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """Gives an order in this coordinator's epoch."""
-        told = {"protocol": PROTOCOL, **self.fleet.epoch.as_json(), **body}
+        told = {"protocol": self.fleet.protocol(site), **self.fleet.epoch.as_json(), **body}
         try:
             return self._client_for(site).order(action, told, timeout_s)
         except PeerRefusedError as error:

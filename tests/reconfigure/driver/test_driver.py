@@ -22,7 +22,7 @@ from meander.coordinator import loop
 from meander.coordinator.condition.condition import RUNNING, query_condition
 from meander.coordinator.condition.facts import facts_of
 from meander.deploy.protocols.sms import SMS
-from meander.membership.protocol import PROTOCOL
+from meander.membership.protocol import OLDEST_PROTOCOL
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
@@ -82,7 +82,8 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(1)
-    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300, sends_ahead=True)
+    older = {"west": OLDEST_PROTOCOL}  # a fleet that is being updated, site by site
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300, sends_ahead=True, older=older)
     try:
         for moment, node in enumerate(["e0", "e1", "cloud", "e2", "e0"]):
             plane.feed(rng, moment * 500)
@@ -102,9 +103,12 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         check(plane)
         old = FlightClient(PeerAddress(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
         with pytest.raises(PeerRefusedError, match="has taken over"):
-            old.order("abort", {"protocol": PROTOCOL, **before.as_json(), "number": 1})
-        with pytest.raises(PeerRefusedError, match="speaks version 1 of the protocol, this site 3; update one"):
-            old.order("abort", {**before.as_json(), "number": 1})
+            old.order("abort", {"protocol": OLDEST_PROTOCOL, **before.as_json(), "number": 1})
+        east = FlightClient(PeerAddress(plane.roster.where["east"], proof(key_of("east"), COORDINATOR)), COORDINATOR)
+        with pytest.raises(
+            PeerRefusedError, match=r"version 4 of the protocol, the coordinator 1; .* update the coord"
+        ):
+            east.order("abort", {"protocol": 1, **before.as_json(), "number": 1})
     finally:
         plane.close()
 
