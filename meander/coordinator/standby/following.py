@@ -126,14 +126,16 @@ class Following:
         begun = self._clock()
         while self.is_in_sync:
             with self._lock:
-                if self._has_ledger_of >= begun:
+                if self._has_ledger_of > begun:
                     break
-            if self._clock() - begun > CONFIRM_S or self._stopping.is_set():
+            if self._clock() - begun >= CONFIRM_S or self._stopping.is_set():
                 raise NoMajorityError(self._waits())
             self._replication.store.wake_readers()
             time.sleep(LOOK_S)
-        if self.is_in_sync:
+        try:
             self._replication.wait(CONFIRM_S)
+        except JournalError:
+            raise NoMajorityError(self._waits()) from None
 
     def _waits(self) -> str:
         return (
