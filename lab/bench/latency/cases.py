@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from meander.lang import sql
 from meander.lang.topology.reader import TopologyFile
-from meander.local.plan import LocalPlan, plan_queries
+from meander.local.run_plan import LocalPlan, plan_queries
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.elements import Node, NodeKind
