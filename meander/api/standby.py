@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from meander.api.server import Server
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.directory.directory import CoordinatorDirectory, held
+from meander.coordinator.directory.directory import CoordinatorDirectory, announce, held, withdraw
 from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.security.tls import Tls
@@ -74,8 +74,10 @@ def _tell(
     service.standby_problems = lambda: _problems(standby)
     server = Server(service, host, port, tls)
     server.start()
+    announce(home, server.address)
     ended.wait()
     server.stop()
+    withdraw(home)
 
 
 def _problems(standby: Standby) -> list[str]:

@@ -106,6 +106,7 @@ class Following:
         offered = None
         for head, data in self._replication.serve(name, {**asked["store"], "term": term}, MOST_BYTES, WAIT_S):
             offered = head["offer"] if "segments" in head else offered
+            self._heard = self._clock()
             yield piece(head, bytes(data))
         if offered is not None:
             yield from files_lacking(self._home.directory, asked["files"])
@@ -172,6 +173,8 @@ class Following:
     def _is_known(self) -> bool:
         """Whether most sites remember the present term."""
         voters, facts = self._voters(), self._facts()
+        if not voters:  # nobody votes for it
+            return True
         told = sum(int(facts.get(site, {}).get(STANDBY_TERM, 0)) >= self.term for site in voters)
         return 2 * told > len(voters)
 
