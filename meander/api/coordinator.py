@@ -213,7 +213,7 @@ class Coordinator:
 
     @staticmethod
     def _confirmed(on_disk: Callable[[], None], following: Following) -> Callable[[], None]:
-        """What is told to sites is on the disk, and at the standby if there is one."""
+        """Makes sure that something is on the disk, and at the standby if there is one, before sites hear of it."""
 
         def confirmed() -> None:
             on_disk()

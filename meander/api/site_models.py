@@ -80,7 +80,7 @@ class SitePeer(BaseModel):
     address: str
 
 
-class StandbyTold(BaseModel):
+class StandbyTerm(BaseModel):
     term: int = Field(description="No vote is given to a standby of an older one.")
     coordinators: list[str] = Field(description="The addresses of the coordinator and its standby.")
 
@@ -91,7 +91,7 @@ class Heard(BaseModel):
     now_ms: int
     state: Literal["here", "draining", "left"]
     peers: dict[str, SitePeer] | None = Field(None, description="Who runs which node, after it changed.")
-    standby: StandbyTold | None = Field(None, description="What sites have to know of the standby; kept by them.")
+    standby: StandbyTerm | None = Field(None, description="What sites have to know of the standby; kept by them.")
     speaks: int | None = Field(None, description="The newest version of the site protocol that the coordinator speaks.")
 
 

@@ -67,7 +67,7 @@ def backup(service: ServiceOf) -> Response:
     response_class=Response,
 )
 def follow(service: ServiceOf, body: models.FollowRequest) -> Response:
-    """What a standby lacks of all that this coordinator has, tokens included; waits for a moment if that is nothing."""
+    """All that a standby lacks of this coordinator, tokens included; waits for a moment if that is nothing."""
     return StreamingResponse(service.follow(body.model_dump()), media_type=STREAM)
 
 

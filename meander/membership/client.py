@@ -17,6 +17,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ from meander.membership.protocol import (
     CLOCK_MS,
     OLDEST_PROTOCOL,
     PROTOCOL,
+    STANDBY_TERM,
     Admission,
     Code,
     Description,
@@ -34,6 +36,7 @@ from meander.membership.protocol import (
     SiteMeasures,
     not_spoken,
 )
+from meander.membership.votes import StandbyVotes
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.locks import condition
@@ -77,7 +80,9 @@ class MembershipClient:
         fence: Fence,
         listener: MembershipListener | None = None,
         clock: Callable[[], int] = wall_clock_ms,
+        directory: Path | None = None,
     ) -> None:
+        """With a directory, it votes for standbys, and remembers there what has to be known for that."""
         self.description, self.fence = description, fence
         self._asking, self._listener, self._clock = asking, listener or MembershipListener(), clock
         self._membership: Admission | None = None
@@ -91,6 +96,10 @@ class MembershipClient:
         """The version that is spoken with the coordinator: an older one once that did not know the newest."""
         self._lost_told = self._clock_told = False
         self._heard_at = time.monotonic()
+        self.votes: StandbyVotes | None = None
+        if directory is not None:
+            self.votes = StandbyVotes(fence, directory / "standby.json", lambda: self.silent_s)
+            asking.learn(self.votes.coordinators)
 
     # ---------------------------------------------------------------- life
 
@@ -234,6 +243,8 @@ class MembershipClient:
 
     def _beat(self, membership: Admission) -> None:
         measures = self._listener.measures().as_json()  # which may take a moment
+        if self.votes is not None:
+            measures["host"][STANDBY_TERM] = self.votes.term
         begun = time.monotonic()
         body = {
             "session": membership.session,
@@ -249,6 +260,8 @@ class MembershipClient:
             self._listener.peers({n: Peer(p["site"], p["address"]) for n, p in answer["peers"].items()})
         if "standby" in answer:
             self._asking.learn(answer["standby"]["coordinators"])
+            if self.votes is not None:
+                self.votes.heard(answer["standby"])
         self._listener.heard(answer)
         if self._protocol < min(PROTOCOL, int(answer.get("speaks", 0))):  # the coordinator was updated
             self._protocol = PROTOCOL

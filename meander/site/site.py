@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ from pyspark.sql import SparkSession
 from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence, FencedError
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
-from meander.membership.protocol import STANDBY_TERM, Description, SiteMeasures
-from meander.membership.votes import StandbyVotes
+from meander.membership.protocol import Description, SiteMeasures
 from meander.model.files import FILES
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
@@ -96,7 +95,6 @@ class Site(MembershipListener):
         self._replicas: Replicas | None = None
         self.streams: SiteStreams | None = None
         self._client: MembershipClient | None = None
-        self._votes: StandbyVotes | None = None
         self._ended = threading.Event()
         self.refusal: str | None = None
         """Why the coordinator does not want this site, if it does not."""
@@ -128,8 +126,6 @@ class Site(MembershipListener):
         )
         report = self._report = SiteReport(agent, endpoint.replication, replicas)
         fence = Fence(options.directory / "fence.json")
-        votes = self._votes = StandbyVotes(fence, options.directory / "standby.json", self._silent_s)
-        client.learn(votes.coordinators)
         take_up(host)
         agent.recover()  # before any slot runs: what had stopped at a marker must not read on
         host.start()
@@ -142,14 +138,14 @@ class Site(MembershipListener):
             facts=report.facts,
             orders=replicas.orders,
             serve_kept=replicas.serve,
-            vote=votes.vote,
+            vote=self._vote,
         )
         agent.refresh()
         replicas.recover()
         threading.Thread(target=self._tick, args=(streams,), name="site", daemon=True).start()
         nodes, ours = tuple(options.nodes), version("meander")
         description = Description(options.name, nodes, self.address, instance, ours, options.broker)
-        self._client = MembershipClient(client, description, fence, self)
+        self._client = MembershipClient(client, description, fence, self, directory=options.directory)
         self._client.start()
         threading.Thread(target=host.warm_up, name="warming up", daemon=True).start()
         _log.info("site %s listens at %s", options.name, self.address)
@@ -238,12 +234,9 @@ class Site(MembershipListener):
 
     def measures(self) -> SiteMeasures:
         assert self._report is not None, "the site was not started"
-        found = self._report.measures()
-        return found if self._votes is None else replace(found, host={**found.host, STANDBY_TERM: self._votes.term})
+        return self._report.measures()
 
-    def heard(self, answer: Mapping[str, Any]) -> None:
-        if self._votes is not None and "standby" in answer:
-            self._votes.heard(answer["standby"])
-
-    def _silent_s(self) -> float:
-        return 0.0 if self._client is None else self._client.silent_s
+    def _vote(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a standby of the coordinator."""
+        votes = None if self._client is None else self._client.votes
+        return {"granted": False, "reason": "it is starting"} if votes is None else votes.vote(asked)

@@ -39,6 +39,8 @@ class Detector:
             last = now
             try:
                 self._membership.leadership.check()
+                if silent := self._membership.silent():  # perhaps they were told to listen to another coordinator
+                    self._membership.probe(silent)
                 lost = self._membership.sweep()
             except Exception:
                 _log.exception("looking for sites that are away failed")

@@ -57,7 +57,7 @@ class Membership:
         self.admission: Callable[[Description], None] = lambda said: None
         """Raises for sites that may not join now."""
         self.announced: Callable[[], Mapping[str, Any] | None] = lambda: None
-        """What sites have to know of the standby."""
+        """The facts about the standby that sites have to know."""
         self.probe: Callable[[Sequence[str]], None] = lambda sites: None
         """Asks sites directly whether they listen to another coordinator."""
         self._events, self._wall_ms = events, wall_ms
@@ -212,16 +212,15 @@ class Membership:
 
     # ---------------------------------------------------------------- those that are not heard of
 
+    def silent(self) -> list[str]:
+        """Sites that are about to count as away."""
+        with self._lock:
+            return [site.row.name for site in self.roster.sites.values() if self._is_late(site)]
+
     def sweep(self) -> list[str]:
         """Sites that were not heard of for too long are away from now on; gives their names."""
         core = self._core
-        if core is None or not self._acts():
-            return []
-        with self._lock:
-            silent = [site.row.name for site in self.roster.sites.values() if self._is_late(site)]
-        if silent:  # perhaps as they were told to listen to another coordinator, while this process stood still
-            self.probe(silent)
-        if not self._acts():
+        if core is None or self.leadership.stepped_down:
             return []
         with self._lock:
             late = [site for site in self.roster.sites.values() if self._is_late(site)]
@@ -233,9 +232,6 @@ class Membership:
                 _log.error("nodes of site %s could not be removed: %s", site.row.name, error)
             self._tell(site.row.name, MemberState.AWAY)
         return [site.row.name for site in late]
-
-    def _acts(self) -> bool:
-        return self.leadership.stepped_down is None
 
     def _is_late(self, site: MemberSite) -> bool:
         is_silent = self.roster.silent_ms(site) > self.session_timeout_ms

@@ -36,7 +36,7 @@ class StandbyCopy:
         self._mirror.close()
 
     def has(self) -> dict[str, Any]:
-        """What is here, as the coordinator is told."""
+        """The extent of all that is here, as the coordinator is told."""
         extents = self._mirror.extents
         store: dict[str, Any] = {
             "has": {str(s): n for s, n in extents.items()},

@@ -76,7 +76,7 @@ class Following:
     # ---------------------------------------------------------------- what it gets
 
     def serve(self, asked: Mapping[str, Any]) -> Iterator[bytes]:
-        """What a standby lacks. What it asks with says what it has."""
+        """All that a standby lacks: its request says what it has."""
         name, term = str(asked["name"]), int(asked["term"])
         with self._lock:
             self._admit(name, term)
@@ -98,9 +98,14 @@ class Following:
             raise conflict("the standby that was in sync is not waited for as soon as most sites know; try again")
         self.name, self._is_leaving, self._has_ledger_of, self._round = name, False, -1.0, 0
         self._offered_at = -1.0
-        self.term = max(self.term + 1, wall_clock_ms())
+        self.term = self._next_term()
         self._replication.configure({"keepers": {name: self.term}, **BOUNDS})
         _log.info("a standby begins to follow, in term %d", self.term)
+
+    def _next_term(self) -> int:
+        """A term later than all that sites have heard of."""
+        told = (int(found.get(STANDBY_TERM, 0)) for found in self._facts().values())
+        return max([wall_clock_ms(), self.term + 1, *(term + 1 for term in told)])
 
     def _pieces(self, name: str, term: int, number: int, asked: Mapping[str, Any]) -> Iterator[bytes]:
         offered = None
@@ -160,10 +165,10 @@ class Following:
                 return
             if self._clock() - self._heard > SILENT_S and not self._is_leaving:
                 self._is_leaving = True
-                self.term = max(self.term + 1, wall_clock_ms())
+                self.term = self._next_term()
                 _log.warning("the standby is silent; it is not waited for as soon as most sites know")
             elif self._is_leaving and self.term == self._replication.keepers.get(self.name):
-                self.term = max(self.term + 1, wall_clock_ms())
+                self.term = self._next_term()
             if not self._is_leaving or (self.is_in_sync and not self._is_known()):
                 return
             self._replication.configure({"keepers": {}, **BOUNDS})
@@ -181,7 +186,7 @@ class Following:
     # ---------------------------------------------------------------- looking
 
     def announced(self, own: str) -> dict[str, Any]:
-        """What sites have to know."""
+        """The things that sites have to know."""
         return {"term": self.term, "coordinators": [each for each in (own, self.address) if each]}
 
     def shown(self) -> dict[str, Any] | None:

@@ -125,7 +125,7 @@ class Fleet:
         standby = Standby(
             CoordinatorDirectory(directory), "http://active", "t" * 20, "http://standby", None, self.clock
         )
-        standby._ask = self._answer  # type: ignore[method-assign]
+        standby._ask = self._answer  # type: ignore[method-assign, assignment]
         return standby
 
     def reaches(self, one: str, other: str) -> bool:
@@ -182,7 +182,8 @@ def read(home: CoordinatorDirectory) -> tuple[list[int], int, list[str]]:
     batches = ledger.batches.next - 1
     ledger.close()
     found = [] if ids is None else ids.column("id").to_pylist()
-    return found, batches, (home.results / "out.jsonl").read_text().split()
+    lines = home.results / "out.jsonl"
+    return found, batches, lines.read_text().split() if lines.exists() else []
 
 
 SILENCE_S = max(SILENT_S, TAKE_OVER_S, votes.SILENT_S) + 0.1
