@@ -70,7 +70,7 @@ def test_a_round_that_was_cut_off_is_not_counted(fleet: Fleet) -> None:
     for _ in range(4):
         fleet.active.write()
     whole = fleet.standby._ask
-    fleet.standby._ask = lambda asked: _cut(whole(asked))  # type: ignore[method-assign, assignment, misc]
+    fleet.standby._ask = lambda asked: _cut(whole(asked))  # type: ignore[method-assign, assignment]
     with pytest.raises(InputError, match="ended before it was complete"):
         fleet.standby.follow()
     fleet.now += SILENCE_S
