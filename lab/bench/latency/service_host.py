@@ -49,7 +49,7 @@ class Stopwatch:
         """Nothing is open."""
 
     def take(self) -> npt.NDArray[np.float64]:
-        """What was noted since it was taken last."""
+        """The latencies noted since they were taken last."""
         taken, self.tables_ms = self.tables_ms, []
         return np.concatenate(taken) if taken else np.zeros(0)
 
