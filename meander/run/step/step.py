@@ -23,6 +23,7 @@ from meander.run.failures import Cause, Failure, failure_of
 from meander.run.fragments.bindings import Bindings
 from meander.run.fragments.rebind_requests import Requests
 from meander.run.fragments.routing import Group, Pause, Routing
+from meander.run.resident.resident import ResidentState
 from meander.run.step.backup_bases import with_bases
 from meander.run.step.diagnosis import failing_operators
 from meander.run.step.emit import append_waiting, emit
@@ -64,6 +65,7 @@ class Stepper:
         self.idle_timeout = IdleTimeout(store, idle_timeout_ms)
         self.reader = GroupReader(store, routing, self.idle_timeout, self.setbacks, most_rows)
         self.requests = Requests(routing)
+        self.resident = ResidentState(store.state, store.directory / "resident", store.options.memory_budget_bytes)
         self.measures: StepMeasures | None = None
         """The consumer of step times, if there is one."""
         self.bindings: Bindings | None = None
@@ -165,6 +167,7 @@ class Stepper:
             lambda batch: emit(batch, trial, self.store.exchange, downstream, counted),
             trial,
             counted,
+            self.resident,
         )
         try:
             front.run(groups)
