@@ -60,7 +60,8 @@ def _values(key: pa.ChunkedArray) -> UInt64s:
         return _bytes(whole)
     if pa.types.is_date32(whole.type):
         whole = whole.cast(pa.int32())
-    whole = pc.fill_null(whole.cast(pa.int64()), 0)
+    if whole.type != pa.int64() or whole.null_count:
+        whole = pc.fill_null(whole.cast(pa.int64()), 0)
     found: UInt64s = whole.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
     return found
 

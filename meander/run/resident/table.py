@@ -61,7 +61,7 @@ class ResidentTable:
     def find(self, fragments: Sequence[FragmentId], first: Int64s, stop: Int64s, probes: Sequence[Probe]) -> pa.Table:
         """Rows of buckets from `first` up to, not including, `stop` whose keys are those of a probe, or seem to be."""
         numbers = self._follow(fragments, first, stop)
-        hashed = [(*np.unique(p.fragments, return_inverse=True), key_hashes(p.keys)) for p in probes]
+        hashed = [(*_distinct(p.fragments), key_hashes(p.keys)) for p in probes]
         found = []
         for bucket, number_of in numbers.items():
             wanted = [
@@ -122,6 +122,14 @@ class ResidentTable:
         """Brings large runs to files."""
         for runs in self._buckets.values():
             runs.spill(directory)
+
+
+def _distinct(fragments: Int64s) -> tuple[Int64s, Int64s]:
+    """The fragments, and which of them each row has; mostly there is one."""
+    if fragments.size and (fragments == fragments[0]).all():
+        return fragments[:1], np.zeros(fragments.size, np.int64)
+    own, which = np.unique(fragments, return_inverse=True)
+    return own, which
 
 
 def _add_tail(gather: Gather, pieces: Sequence[int], rows: int, owner: int) -> None:

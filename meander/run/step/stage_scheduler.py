@@ -25,6 +25,7 @@ from meander.run.step.late_tuples import emit_late
 from meander.run.step.work import GroupBatch, StepReport, Work
 from meander.run.store.commit import StateAppend, StateDrop
 from meander.run.store.state import StateTables
+from meander.run.store.store import Store
 
 STATES_PER_STAGE = 16
 """State tables are numbered stage * 16 + table inside a fragment."""
@@ -188,6 +189,11 @@ class StageScheduler:
             np.maximum.at(newest, rows, times)
         before, after = batch.passed(batch.template.feeding[stage.number])
         return StepProgress(before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
+
+
+def resident_state(store: Store) -> ResidentState:
+    """The resident state of a store, in as much memory as its newest batches have."""
+    return ResidentState(store.state, store.directory / "resident", store.options.memory_budget_bytes)
 
 
 def _state_append(rows: pa.Table, key: int) -> StateAppend:
