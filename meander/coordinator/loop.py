@@ -184,11 +184,11 @@ class PlacementLoop:
         for node in {topology.known_id(name) for name in changed}:
             try:
                 if topology.is_alive(node):
-                    self.driver.node_back(node, running_on(self.deployer.deployment, node))
+                    self.driver.agent.failover.node_back(node, running_on(self.deployer.deployment, node))
                 else:
                     self._supersede(node)
                     self._release(node)
-                    self.driver.node_gone(node, running_on(self.deployer.deployment, node))
+                    self.driver.agent.failover.node_gone(node, running_on(self.deployer.deployment, node))
             except JournalError as error:
                 problem = error
         if problem is not None:
@@ -317,7 +317,7 @@ class PlacementLoop:
         self._begun = [r for r in self._begun if r.number != number]
         change = self.deployer.under_way[number].change
         self.deployer.failed(number, reason)
-        self.driver.let_go_on(change)
+        self.driver.aborted.let_go_on(change)
 
     @property
     def _held_back(self) -> dict[int, Reconfiguration]:
