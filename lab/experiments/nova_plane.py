@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from lab.experiments.pacing import PacedExchange
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.nova.repartitioning import Repartitioning
 from meander.deploy.fragments import Channel
 from meander.lang import sql

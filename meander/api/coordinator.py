@@ -27,7 +27,7 @@ from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.directory.creation import create
 from meander.coordinator.directory.directory import CoordinatorDirectory, announce, held, withdraw
 from meander.coordinator.ledger.history import EventHistory
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.membership.fleet import MemberFleet
 from meander.coordinator.membership.records import MemberState
 from meander.coordinator.membership.service import MembershipService

@@ -13,7 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from meander.coordinator.adaptation.adaptation import Adaptation, per_query
-from meander.coordinator.loop import Applied, PlacementLoop
+from meander.coordinator.loop.applied import Applied
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.deploy.protocols import protocol
 from meander.local.placement_replay import Setting, batches_of
 from meander.local.recorded_run import RecordedRun

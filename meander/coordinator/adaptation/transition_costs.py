@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meander.adapt.transition_prediction import AT_ONCE, BESIDE, WITH_STATE, TransitionPrediction
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.model.ids import OperatorId
 from meander.place.engine import BatchReport
 from meander.reconfigure.outcome import ReconfigurationOutcome

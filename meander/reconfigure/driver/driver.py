@@ -81,7 +81,7 @@ class Driver:
         self._outbox, self._pool = outbox, ThreadPoolExecutor(THREADS, "driver")
         self._decided.outbox = self.aborted.outbox = self._routes.outbox = outbox
         self.requests = OpenRequests(self.agent, outbox, self._pool)
-        self.participants.belong(outbox.switchboard.fleet.owner)
+        self.participants.belong(outbox.clients.fleet.owner)
 
     def close(self) -> None:
         if self._pool is not None:

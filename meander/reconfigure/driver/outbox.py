@@ -43,7 +43,7 @@ class Outbox:
 
     def __init__(
         self,
-        switchboard: ClientPool,
+        clients: ClientPool,
         world: Mapping[str, Any],
         under_way: Callable[[], Iterable[int]],
         own: Callable[[Mapping[str, Any]], None],
@@ -54,7 +54,7 @@ class Outbox:
         `own` is told who is where, for the coordinator's own host. `concerned` are the sites that run or relay
         something: others are spoken to when there is something for them to do.
         """
-        self.switchboard, self._world = switchboard, world
+        self.clients, self._world = clients, world
         self._under_way, self._own, self._concerned = under_way, own, concerned
         self._seen: dict[str, tuple[str, str]] = {}
         self._peers_of: dict[str, Any] = {}
@@ -105,12 +105,12 @@ class Outbox:
     def tick(self, pool: Executor) -> None:
         """Begins to tell what is due."""
         now = time.monotonic()
-        fleet = self.switchboard.fleet
+        fleet = self.clients.fleet
         addresses, brokers = dict(fleet.addresses()), fleet.brokers()
         seen = {site: (address, brokers.get(site, "")) for site, address in addresses.items()}
         if seen != self._seen:
             self._seen, self._peers_of = seen, {}
-            self._own(self.switchboard.peers_of(HOME))
+            self._own(self.clients.peers_of(HOME))
         concerned = self._concerned()
         for site in addresses:
             if site not in concerned and not self.is_owed(site):
@@ -130,7 +130,7 @@ class Outbox:
         known = self._peers_of  # another one when addresses have changed: what is found now belongs to this one
         found = known.get(site)
         if found is None:
-            found = known[site] = self.switchboard.peers_of(site)
+            found = known[site] = self.clients.peers_of(site)
         return found
 
     def ask(self, site: str, message: Message) -> Answer:
@@ -140,15 +140,15 @@ class Outbox:
         return self._order(site, message)
 
     def _order(self, site: str, message: Message) -> Answer:
-        answer: Answer = decode(answer_to(message), self.switchboard.order(site, message.ACTION, encode(message)))
+        answer: Answer = decode(answer_to(message), self.clients.order(site, message.ACTION, encode(message)))
         return answer
 
     def _introduce(self, site: str) -> None:
         """Sees to it that a site knows streams, sinks and the others; raises when it cannot be told."""
         told, joined = self._told(site), self._joined.get(site)
         if self._peers.get(site) != told:
-            self.switchboard.order(site, "peers", {"peers": told})
-            self.switchboard.order(site, "world", self._world)
+            self.clients.order(site, "peers", {"peers": told})
+            self.clients.order(site, "world", self._world)
             with self._lock:
                 if self._joined.get(site) == joined:
                     self._peers[site] = told
@@ -182,7 +182,7 @@ class Outbox:
             effects, aborts = dict(self._effects.get(site, {})), set(self._aborts.get(site, ()))
             routes = dict(self._routes.get(site, {}))
         if site not in self._greeted:
-            answer = self.switchboard.order(site, "hello", {})
+            answer = self.clients.order(site, "hello", {})
             self.facts[site] = answer
             known = {*effects, *self._under_way()}
             aborts |= {int(n) for n in answer["changes"] if int(n) not in known}
@@ -196,7 +196,7 @@ class Outbox:
             with self._lock:
                 self._aborts.setdefault(site, set()).difference_update(aborts)
         if routes:
-            turn = self.switchboard.fleet.epoch.number, next(self._turns)
+            turn = self.clients.fleet.epoch.number, next(self._turns)
             self._order(site, Reroute(tuple(routes.values()), turn))
             with self._lock:
                 left = self._routes.get(site, {})

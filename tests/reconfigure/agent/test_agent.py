@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.coordinator import loop
+from meander.coordinator.loop import loop
 from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, NodeRemoved, PlacementChanged
 from meander.model.operators import STATEFUL, WindowAggregate
