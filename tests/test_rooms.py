@@ -27,9 +27,7 @@ TABLES: dict[str, str] = {
 LARGE_CLASSES: dict[str, str] = {}
 MANY_METHODS: dict[str, str] = {}
 MANY_IMPORTS: dict[str, str] = {
-    "meander/api/coordinator.py": "makes a coordinator's process, and is its face in Python: the face could leave",
     "meander/coordinator/loop/loop.py": "joins placement, deployment and what runs: each side's types meet here",
-    "meander/coordinator/service/service.py": "the facade of the service; its health could leave",
     "meander/run/connectors/__init__.py": "the table of connectors: a module an entry",
     "meander/run/host.py": "makes each part of a host: halves of it would hide how they fit",
 }

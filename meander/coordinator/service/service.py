@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.core.commands import ANSWER_S, CoreTask
 from meander.coordinator.core.core import Core
-from meander.coordinator.doctor import Examination, Inventories, diagnose, examine
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.membership.auditor import Auditor
 from meander.coordinator.membership.members import Membership
@@ -20,15 +18,11 @@ from meander.coordinator.problems import ServiceRefusedError
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.read_model import PlacementViews
 from meander.coordinator.security.tokens import Tokens
+from meander.coordinator.service.all_hosts import AllHosts
 from meander.coordinator.service.changes import ChangeRequests
 from meander.coordinator.service.health import ServiceHealth, SiteReplicas
 from meander.coordinator.service.positions import MovingPositions
 from meander.membership.protocol import Code
-from meander.model.ids import OperatorId, QueryId
-from meander.run.channels.flight.proof import HOME
-from meander.run.resuming import resume
-
-ResumeElsewhere = Callable[[str | None, Sequence[OperatorId]], Mapping[str, list[str] | str]]
 
 
 class Service:
@@ -49,10 +43,7 @@ class Service:
         self.auditor: Auditor | None = None
         self._history: EventHistory | None = None
         self._stopping = False
-        self.resume_elsewhere: ResumeElsewhere = lambda name, operators: {}
-        """Lets sites try paused parts again."""
-        self.inventories: Callable[[], Inventories] = dict
-        """The inventories of all sites."""
+        self.hosts = AllHosts(self)
         self._replicas: SiteReplicas | None = None
         self.changes, self.positions = ChangeRequests(self), MovingPositions(hub)
         self._health = ServiceHealth(hub, self.version)
@@ -136,29 +127,3 @@ class Service:
     def absent_owner(self, node: str) -> str | None:
         """The site that a node belongs to, where that site is away."""
         return self._sites.roster.absent_owner(node) if self._sites is not None else None
-
-    # ---------------------------------------------------------------- here and at all sites
-
-    def resume(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Tries paused parts again, here and at all sites, or only those of a name."""
-        loop = self.core.loop
-        plan = loop.catalog.plan
-        operators = plan.serving(QueryId(name)) if name is not None and QueryId(name) in plan.queries else []
-        here: dict[str, list[str] | str] = {HOME: resume(loop.host, name, operators)}
-        found = {**here, **self.resume_elsewhere(name, operators)}
-        return [
-            {"where": where, "resumed": [], "problem": told} if isinstance(told, str)
-            else {"where": where, "resumed": told, "problem": None}
-            for where, told in found.items()
-        ]  # fmt: skip
-
-    def doctor(self) -> dict[str, Any]:
-        """Compares the running fragments, here and at all sites, with the catalog."""
-
-        def once() -> Examination:
-            elsewhere = self.inventories()
-            answer = self.core.ask(CoreTask(lambda core: (HTTPStatus.OK, examine(core, elsewhere)))).result(ANSWER_S)
-            found: Examination = answer[1]
-            return found
-
-        return diagnose(once).to_json()
