@@ -87,10 +87,6 @@ class Driver:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def use_paths(self, paths: Paths) -> None:
-        """Lets state and tuples take these paths from now on."""
-        self.agent.paths = paths
-
     # ---------------------------------------------------------------- who has what
 
     @property
