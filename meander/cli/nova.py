@@ -92,9 +92,9 @@ def place(
     as_json: Json = False,
 ) -> None:
     """Place joins: the node of each part, the latencies of tuples, and the load of nodes."""
+    from meander.place.nova import judge as judging
     from meander.place.nova.improvement.bandwidth import respect_links
     from meander.place.nova.place import place as place_joins
-    from meander.place.nova.quality import judge as judging
 
     wanted = Wanted(joins, sink, level, seed, unlimited, least_free, bandwidth, by is LatencyModel.MEASURED, repair)
     world = _world(latency, topology, repair)
