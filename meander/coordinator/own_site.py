@@ -124,6 +124,6 @@ class OwnSite:
             return "its answer is not understood; update the site or the coordinator"
 
     def joined(self, site: str) -> None:
-        """A site is there, for the first time or again: it is greeted."""
+        """A site is there, for the first time or again: a handshake follows."""
         if self.outbox is not None:
             self.outbox.forget(site)

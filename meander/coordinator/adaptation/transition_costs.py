@@ -141,7 +141,7 @@ class Cost:
                     )
 
     def add(self, other: Cost) -> None:
-        """Takes over what another course of the same transition took."""
+        """Takes over what another run of the same transition took."""
         for name in ("placement_s", "migration_s", "waiting_s", "windows_s", "placement_messages", "placement_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("control_messages", "control_bytes", "state_bytes", "overlap_bytes", "contexts"):

@@ -1,4 +1,4 @@
-"""The courses of reconfigurations, as people see them: the start of each, its moves, the time of its phases."""
+"""The history of reconfigurations, as people see it: the start of each, its moves, the time of its phases."""
 
 from __future__ import annotations
 

@@ -188,12 +188,12 @@ class Driver:
                 progress.not_at_once = True
                 reason = f"it could not take effect: {refused[progress.number]}"
                 self._happened.append(self.abort(progress.number, reason))
-            else:  # at no moment in neither: a site that is being greeted would be told to abort it
+            else:  # at no moment in neither: a site would be told to abort it by its handshake
                 self.aborted.over(progress)
                 del self.progress[progress.number]
 
     def abort(self, number: int, reason: str) -> ReconfigurationOutcome:
-        """Takes a reconfiguration back: what ran before goes on from where it stopped."""
+        """Aborts a reconfiguration: what ran before goes on from where it stopped."""
         progress = self.progress[number]
         progress.problem = progress.problem or reason  # if there is no room to write it down, it is tried again
         outcome = self.aborted.abort(progress, reason)

@@ -38,7 +38,7 @@ class OpenRequests:
                     continue
                 if beginning and progress.phase not in (Phase.PREPARE, Phase.MARK):
                     continue
-                if kind is Prepare and self.transport.is_owed(site):
+                if kind is Prepare and self.transport.has_messages(site):
                     continue
                 wanted.setdefault((site, kind), []).append(progress)
         for (site, kind), group in wanted.items():

@@ -160,7 +160,7 @@ def test_what_waits_for_a_reader_without_a_way_goes_along_when_its_sender_moves(
 def test_a_change_is_under_way_at_every_moment_until_it_is_in_effect_everywhere(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A site that is greeted meanwhile is told to take back what is not."""
+    """A site that joins meanwhile is told to abort what is not."""
     seen: list[bool] = []
     outcome = Progress.outcome
 
