@@ -33,7 +33,7 @@ class SiteReport:
 
     def facts(self) -> dict[str, Any]:
         """The facts about this process."""
-        status, pulling = self._host.status(), self._agent.inflow.pulling
+        status, pulling = self._host.status(), self._agent.remote_channels.pulling
         assert pulling is not None
         delivery = status.delivery
         return {

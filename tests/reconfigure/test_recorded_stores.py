@@ -105,10 +105,10 @@ def test_a_site_takes_up_its_part_of_a_change_and_takes_it_back_when_its_store_h
     host = Host(HostOptions(tmp_path, 1), spark, runner, clock=VirtualClock())
     contacts = PeerDirectory(host.store, "east")
     agent = Agent(host)
-    agent.inflow.connect(contacts.client_for)
+    agent.remote_channels.connect(contacts.client_for)
     try:
         take_up(host)
-        agent.resumption.recover()
+        agent.recovery.recover()
         parts = host.store.records(PartRecord)
         assert set(parts) == set(agent.changes)
         assert all(agent.changes[n].is_marked == part.is_marked for n, part in parts.items())

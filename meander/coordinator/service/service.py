@@ -18,9 +18,9 @@ from meander.coordinator.problems import ServiceRefusedError
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.read_model import PlacementViews
 from meander.coordinator.security.tokens import Tokens
-from meander.coordinator.service.all_hosts import AllHosts
 from meander.coordinator.service.changes import ChangeRequests
 from meander.coordinator.service.health import ServiceHealth, SiteReplicas
+from meander.coordinator.service.host_requests import HostRequests
 from meander.coordinator.service.positions import MovingPositions
 from meander.membership.protocol import Code
 
@@ -43,7 +43,7 @@ class Service:
         self.auditor: Auditor | None = None
         self._history: EventHistory | None = None
         self._stopping = False
-        self.hosts = AllHosts(self)
+        self.hosts = HostRequests(lambda: self.core)
         self._replicas: SiteReplicas | None = None
         self.changes, self.positions = ChangeRequests(self), MovingPositions(hub)
         self._health = ServiceHealth(hub, self.version)

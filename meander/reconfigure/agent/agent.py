@@ -21,10 +21,10 @@ from meander.reconfigure.agent.ending import ChangeEnding
 from meander.reconfigure.agent.expected import ExpectedChanges
 from meander.reconfigure.agent.failover import Failover
 from meander.reconfigure.agent.in_flight import InFlightChange
-from meander.reconfigure.agent.inflow import Inflow
 from meander.reconfigure.agent.overlap import Overlaps
-from meander.reconfigure.agent.preparation import Preparation
-from meander.reconfigure.agent.resumption import Resumption
+from meander.reconfigure.agent.preparation import PartPreparation
+from meander.reconfigure.agent.recovery import ChangeRecovery
+from meander.reconfigure.agent.remote_channels import RemoteChannels
 from meander.reconfigure.agent.state.mover import StateMover
 from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
 from meander.reconfigure.agent.status import status_of
@@ -76,9 +76,9 @@ class Agent:
         self.mover.backup = backup
         self.ending = ChangeEnding(host, self.failover, self.delay_ms, backed_up=backed_up)
         self.overlaps = Overlaps(host, self.failover, self.delay_ms, backed_up=backed_up)
-        self.inflow = Inflow(host, self.changes, self.mover)
-        self.preparation = Preparation(host, self.mover)
-        self.resumption = Resumption(self.changes, self.preparation, self.overlaps, self.mover)
+        self.remote_channels = RemoteChannels(host, self.changes, self.mover)
+        self.preparation = PartPreparation(host, self.mover)
+        self.recovery = ChangeRecovery(self.changes, self.preparation, self.overlaps, self.mover)
         self.expected = ExpectedChanges(self.preparation, self.mover, lambda: clock() * 1000)
         self._turn = (0, 0)
 
@@ -166,7 +166,7 @@ class Agent:
             found = [c for c in self._known(message.times) if not c.is_forked]
             if found or records:
                 self.overlaps.fork(found, message.times, records)
-        self.inflow.refresh()
+        self.remote_channels.refresh()
         return Done(self._unknown(message.times))
 
     def poll(self, message: Poll) -> PartStatuses:
@@ -179,10 +179,10 @@ class Agent:
         """Begins to fetch state that comes from elsewhere, and logs that will begin here."""
         with self.changing:
             found = self._known(message.positions)
-            self.inflow.begin_logs([c for c in found if c.fetched is None], message.positions)
+            self.remote_channels.begin_logs([c for c in found if c.fetched is None], message.positions)
             for change in found:
                 self.mover.start(change)
-        self.inflow.refresh()
+        self.remote_channels.refresh()
         return Done(self._unknown(message.positions))
 
     def _known(self, numbers: Iterable[int]) -> list[InFlightChange]:
@@ -204,7 +204,7 @@ class Agent:
             ended = [c for c in self._known(message.positions) if c.number not in refused]
             self._end(ended)
             self.mover.precopies.drop({h.operator for c in ended for h in c.part.handovers})
-        self.inflow.refresh()
+        self.remote_channels.refresh()
         self.host.wake()
         return Done(refused)
 
@@ -217,7 +217,7 @@ class Agent:
             self._end(changes)
             for change in changes:
                 _log.info("change %d was aborted", change.number)
-        self.inflow.refresh()
+        self.remote_channels.refresh()
         self.host.wake()
         return Done()
 
@@ -235,11 +235,11 @@ class Agent:
                 return Done()
             self._turn = message.turn
             self.overlaps.reroute(self.changes.values(), message.channels)
-        self.inflow.refresh()
+        self.remote_channels.refresh()
         self.host.wake()
         return Done()
 
     def stop(self) -> None:
-        self.inflow.stop()
+        self.remote_channels.stop()
         self.mover.stop(self.changes.values())
         self.preparation.stop()

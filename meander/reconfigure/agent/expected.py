@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from meander.reconfigure.agent.in_flight import InFlightChange
-from meander.reconfigure.agent.preparation import Preparation
+from meander.reconfigure.agent.preparation import PartPreparation
 from meander.reconfigure.agent.state.mover import StateMover
 from meander.reconfigure.messages import Done, KeepAhead, PartStatus, PartStatuses, PrepareAhead
 from meander.run.failures import reason_of
@@ -24,7 +24,7 @@ FORGOTTEN_MS = 30_000.0
 class ExpectedChanges:
     """Those of one host, by number. Guarded by the agent's lock."""
 
-    def __init__(self, preparation: Preparation, mover: StateMover, clock_ms: Callable[[], float]) -> None:
+    def __init__(self, preparation: PartPreparation, mover: StateMover, clock_ms: Callable[[], float]) -> None:
         self.changes: dict[int, InFlightChange] = {}
         self._preparation, self._mover, self._clock_ms = preparation, mover, clock_ms
         self._asked_ms = clock_ms()

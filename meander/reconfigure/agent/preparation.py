@@ -33,7 +33,7 @@ class PreparedParts:
     refused: dict[int, str] = field(default_factory=dict)
 
 
-class Preparation:
+class PartPreparation:
     """The preparation of one host's changes; their plans are made ready by a thread of its own."""
 
     def __init__(self, host: Host, mover: StateMover) -> None:

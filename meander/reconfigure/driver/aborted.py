@@ -48,7 +48,7 @@ class AbortedChanges:
         return Progress(each, parts, now, time.monotonic() + pause_s if pause_s else 0.0)
 
     def abort(self, progress: Progress, reason: str) -> ReconfigurationOutcome:
-        """What ran before goes on from where it stopped."""
+        """Aborts a change: what ran before goes on from where it stopped."""
         change, number = progress.reconfiguration.change, progress.number
         if HOME in progress.parts:
             self._agent.abort(Abort((number,)))

@@ -27,7 +27,7 @@ from meander.reconfigure.driver.outbox import Outbox
 from meander.reconfigure.driver.own_agent import own_agent
 from meander.reconfigure.driver.participants import Participants
 from meander.reconfigure.driver.progress import Phase, Progress
-from meander.reconfigure.driver.routes import Routes
+from meander.reconfigure.driver.routes import ChannelRoutes
 from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.paths import Paths
 from meander.run.host import Host
@@ -67,7 +67,7 @@ class Driver:
         self.participants = Participants(host, plan, self.agent, late, paths.topology)
         self.progress: dict[int, Progress] = {}
         self._forks = Forks(self.agent, self.participants, self.progress)
-        self._routes = Routes(self.agent, self.participants, self.progress, self._forks)
+        self._routes = ChannelRoutes(self.agent, self.participants, self.progress, self._forks)
         self._decided = DecidedChanges(self.agent, self.participants)
         self.aborted = AbortedChanges(self.agent, self.participants, lambda: self.clock())
         self._happened: list[ReconfigurationOutcome] = []
@@ -216,5 +216,5 @@ class Driver:
         deployment, found, number = recovery.recover(self.agent, self.participants, self._forks, slots, self.clock())
         self._decided.resume()
         self._routes.change_all(deployment.channels)
-        self.agent.inflow.refresh()  # sites may have missed which channels are cut
+        self.agent.remote_channels.refresh()  # sites may have missed which channels are cut
         return deployment, found, number

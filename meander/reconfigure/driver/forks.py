@@ -68,7 +68,7 @@ class Forks:
             parts = self._participants.parts_again(again, deployment, plan, known)
             if HOME in parts:
                 saved = store.record(PartRecord, number) or PartRecord(number, {}, is_marked=True)
-                self._agent.resumption.resume(parts[HOME], replace(saved, times=record.times))
+                self._agent.recovery.resume(parts[HOME], replace(saved, times=record.times))
             self._progress[number] = progress = Progress(again, parts, now)
             progress.forked(record.times, now)
             found.append(again)

@@ -23,7 +23,7 @@ def recover(
 ) -> tuple[Deployment, list[Reconfiguration], int]:
     """Gives the deployment that will run when all is done, the changes that are under way, and the next number."""
     host, plan, store = agent.host, participants.plan, agent.host.store
-    agent.resumption.abort_undecided()
+    agent.recovery.abort_undecided()
     participants.sites = {f: r.site for f, r in store.records(RemoteFragmentRecord).items()}
     deployment = recorded(store)
     bindings = slots or {f: first_slot(f, host.routing.slots) for f in deployment.fragments}

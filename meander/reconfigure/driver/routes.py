@@ -15,7 +15,7 @@ from meander.reconfigure.messages import Reroute
 from meander.run.channels.flight.proof import HOME
 
 
-class Routes:
+class ChannelRoutes:
     """The routes of all channels of one driver."""
 
     def __init__(

@@ -109,13 +109,13 @@ class Machine:
         self.agent = Agent(host)
         if self.sends_ahead:
             self.agent.mover.precopies.least_bytes = 0.0
-        self.agent.inflow.connect(self.contacts.client_for, kafka)
+        self.agent.remote_channels.connect(self.contacts.client_for, kafka)
         fence = Fence(self.directory / "fence.json")
         desk = AgentRequestHandler(self.name, self.agent, self.contacts, Replication(host.store), fence)
         take_up(host)
-        self.agent.resumption.recover()
+        self.agent.recovery.recover()
         self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0")
-        self.agent.inflow.refresh()
+        self.agent.remote_channels.refresh()
         self.is_up = True
         return f"grpc://127.0.0.1:{self.door.port}"
 
@@ -275,7 +275,7 @@ class SpreadPlane(MovingPlane):
                     ]
                     lines.append(f"  channel {channel}: {view.head} to {view.tail} cut {view.is_cut} {ends}")
         for name, machine in self.machines.items():
-            pulling = machine.agent.inflow.pulling
+            pulling = machine.agent.remote_channels.pulling
             assert pulling is not None
             lines.append(f"{name} pulls: {pulling.problems} {pulling.refused}")
         return "\n".join(lines)

@@ -29,7 +29,7 @@ from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJ
 from meander.model.plain import to_plain
 from meander.model.topology.elements import Link
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.resumption import Resumption
+from meander.reconfigure.agent.recovery import ChangeRecovery
 from meander.reconfigure.driver.progress import Phase, Progress
 from meander.reconfigure.messages import Abort, Done, Prepare, Reroute
 from meander.reconfigure.outcome import ReconfigurationOutcome
@@ -446,7 +446,7 @@ def test_a_site_knows_what_had_stopped_before_it_runs_anything(
 ) -> None:
     """A slot that ran earlier would read past the marker at which its fragments had stopped."""
     order: list[str] = []
-    for kind, name in ((Resumption, "recover"), (Host, "start")):
+    for kind, name in ((ChangeRecovery, "recover"), (Host, "start")):
         monkeypatch.setattr(kind, name, _noting(order, name, getattr(kind, name)))
     options = SiteOptions("west", tmp_path, "http://127.0.0.1:1", "token", ({"name": "e0"},))
     site = Site(options, spark)

@@ -67,7 +67,7 @@ class AgentRequestHandler:
         return self.access.may_pull(reader, via, channel)
 
     def publish(self, reader: str, asked: PullRequest) -> bool:
-        kafka = self.agent.inflow.kafka
+        kafka = self.agent.remote_channels.kafka
         return kafka is not None and kafka.publish(reader, asked)
 
     def is_given_away(self, channel: ChannelId) -> bool:

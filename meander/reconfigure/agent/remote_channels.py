@@ -1,4 +1,4 @@
-"""Inflow: channels of a host whose logs are at other hosts, pulled or over a broker, and logs that go on here."""
+"""Remote channels: those of a host whose logs are at other hosts, pulled or over a broker, and logs that go on here."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from meander.run.store.records.record import Change
 from meander.run.store.records.transport import CopyRecord
 
 
-class Inflow:
-    """What comes to one host from others; nothing does before it is connected."""
+class RemoteChannels:
+    """Those of one host; nothing comes before it is connected."""
 
     def __init__(self, host: Host, changes: Mapping[int, InFlightChange], mover: StateMover) -> None:
         self.host, self._changes, self._mover = host, changes, mover

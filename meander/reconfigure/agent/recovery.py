@@ -5,7 +5,7 @@ from __future__ import annotations
 from meander.reconfigure.agent.effect import undo
 from meander.reconfigure.agent.in_flight import InFlightChange, parts_under_way
 from meander.reconfigure.agent.overlap import Overlaps
-from meander.reconfigure.agent.preparation import Preparation
+from meander.reconfigure.agent.preparation import PartPreparation
 from meander.reconfigure.agent.state.mover import StateMover
 from meander.reconfigure.agent.state.precopies import forget_sent
 from meander.reconfigure.agent.state.rebuilding import remove_unfinished
@@ -17,13 +17,13 @@ from meander.run.installation import Installation
 from meander.run.store.records.reconfigurations import DrainedRecord, PartRecord
 
 
-class Resumption:
+class ChangeRecovery:
     """The changes of one host when its process begins."""
 
     def __init__(
         self,
         changes: dict[int, InFlightChange],
-        preparation: Preparation,
+        preparation: PartPreparation,
         overlaps: Overlaps,
         mover: StateMover,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from meander.coordinator.core.commands import ANSWER_S, CoreTask
 from meander.coordinator.core.core import Core
@@ -16,18 +16,11 @@ from meander.run.resuming import resume
 ResumeElsewhere = Callable[[str | None, Sequence[OperatorId]], Mapping[str, list[str] | str]]
 
 
-class HasCore(Protocol):
-    """The service, as far as it is needed here."""
-
-    @property
-    def core(self) -> Core: ...
-
-
-class AllHosts:
+class HostRequests:
     """Sites are asked by whoever knows them."""
 
-    def __init__(self, service: HasCore) -> None:
-        self._service = service
+    def __init__(self, core: Callable[[], Core]) -> None:
+        self._core = core
         self.resume_elsewhere: ResumeElsewhere = lambda name, operators: {}
         """Lets sites try paused parts again."""
         self.inventories: Callable[[], Inventories] = dict
@@ -35,7 +28,7 @@ class AllHosts:
 
     def resume(self, name: str | None = None) -> list[dict[str, Any]]:
         """Tries paused parts again, here and at all sites, or only those of a name."""
-        loop = self._service.core.loop
+        loop = self._core().loop
         plan = loop.catalog.plan
         operators = plan.serving(QueryId(name)) if name is not None and QueryId(name) in plan.queries else []
         here: dict[str, list[str] | str] = {HOME: resume(loop.host, name, operators)}
@@ -51,9 +44,7 @@ class AllHosts:
 
         def once() -> Examination:
             elsewhere = self.inventories()
-            answer = self._service.core.ask(CoreTask(lambda core: (HTTPStatus.OK, examine(core, elsewhere)))).result(
-                ANSWER_S
-            )
+            answer = self._core().ask(CoreTask(lambda core: (HTTPStatus.OK, examine(core, elsewhere)))).result(ANSWER_S)
             found: Examination = answer[1]
             return found
 
