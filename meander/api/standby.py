@@ -70,8 +70,7 @@ def _tell(
         if ended.wait(LOOK_S):
             return
     service = Service(Hub(secrets.token_hex(4)), Tokens.load(home.tokens), ChangeReader({}, {}))
-    service.role = "standby"
-    service.standby_problems = lambda: _problems(standby)
+    service.has_standby(_Facts(standby))
     server = Server(service, host, port, tls)
     server.start()
     announce(home, server.address)
@@ -80,7 +79,18 @@ def _tell(
     withdraw(home)
 
 
-def _problems(standby: Standby) -> list[str]:
-    if standby.problem is not None:
-        return [standby.problem]
-    return [] if standby.is_in_sync else ["the standby has not had everything yet; it could not take over"]
+class _Facts:
+    """Those of a process that is a standby."""
+
+    role = "standby"
+
+    def __init__(self, standby: Standby) -> None:
+        self._standby = standby
+
+    def shown(self) -> None:
+        """It has no standby itself."""
+
+    def problems(self) -> list[str]:
+        if self._standby.problem is not None:
+            return [self._standby.problem]
+        return [] if self._standby.is_in_sync else ["the standby has not had everything yet; it could not take over"]

@@ -42,6 +42,8 @@ class NoMajorityError(JournalError):
 class Following:
     """One standby at a time, from any thread."""
 
+    role = "active"
+
     def __init__(
         self,
         home: CoordinatorDirectory,
