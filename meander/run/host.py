@@ -133,7 +133,7 @@ class Host:
             self.stepper,
             lambda: self.spark,
             options.linger_ms,
-            self.plans.evict_unused,
+            self._evict_unused,
             options.label,
         )
         self.slots = self.pool.all
@@ -192,7 +192,7 @@ class Host:
         if fresh:
             self.store.commit(Commit(add=fresh))
         self.routing.install(self.bindings.applied(installation.fragments))
-        self.store.nudge()
+        self.store.wake_readers()
         self.feeding.add(installation.ingest)
 
     def warm_up(self) -> None:
@@ -250,6 +250,10 @@ class Host:
             self.delivery.stop()
         self.plans.close()
         self.store.close()
+
+    def _evict_unused(self) -> None:
+        self.plans.evict_unused()
+        self.stepper.resident.evict_unused()
 
     # ---------------------------------------------------------------- slots
 

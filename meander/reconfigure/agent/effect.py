@@ -9,13 +9,13 @@ from meander.deploy.fragments import Channel
 from meander.deploy.freezing import Fork
 from meander.model.ids import ChannelId, FragmentId
 from meander.reconfigure.agent.in_flight import InFlightChange, drained_although_cut
-from meander.reconfigure.agent.upstream_backup import has_state
+from meander.reconfigure.agent.state.upstream_backup import has_state
 from meander.reconfigure.messages import Positions
 from meander.reconfigure.part import Part
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
 from meander.run.frames import END
 from meander.run.installation import OUTSIDE
-from meander.run.step.bases import base_of
+from meander.run.step.backup_bases import base_of
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
 from meander.run.store.commit import Commit, Passed, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
 from meander.run.store.records.deployment import (

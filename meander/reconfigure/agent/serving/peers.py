@@ -1,0 +1,60 @@
+"""Where other sites are, and what to show there: told by the coordinator, remembered across restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from meander.model.locks import lock
+from meander.run.channels.flight.client import AwayError, FlightClient
+from meander.run.channels.flight.proof import PeerAddress
+from meander.run.store.commit import Commit
+from meander.run.store.records.transport import PeersRecord
+from meander.run.store.store import Store
+
+
+class PeerDirectory:
+    """The other sites, as one site asks them."""
+
+    def __init__(self, store: Store, me: str, authority: bytes | None = None) -> None:
+        """`authority` signs everybody's certificates, where there are some."""
+        self._store, self._me, self._authority = store, me, authority
+        self._lock = lock("peers")
+        self._clients: dict[str, FlightClient] = {}
+        saved = store.record(PeersRecord)
+        self._known = {} if saved is None else {s: PeerAddress(*found) for s, found in saved.contacts.items()}
+
+    def learn(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Takes over who is where; others that were known stay known."""
+        told = {s: PeerAddress(str(p["address"]), str(p["proof"]), str(p.get("broker", ""))) for s, p in peers.items()}
+        with self._lock:
+            fresh = {site: contact for site, contact in told.items() if self._known.get(site) != contact}
+            if not fresh:
+                return
+            self._known = {**self._known, **fresh}
+            saved = PeersRecord({site: (c.address, c.proof, c.broker) for site, c in self._known.items()})
+            stale = [self._clients.pop(site) for site in fresh if site in self._clients]
+        self._store.commit(Commit(records=(saved,)))
+        for client in stale:
+            client.close()
+
+    def client_for(self, site: str) -> FlightClient:
+        """A way to ask a site; raises AwayError while nobody has said where it is."""
+        with self._lock:
+            found = self._clients.get(site)
+            if found is None:
+                if site not in self._known:
+                    raise AwayError(f"nobody has said yet where {site} is")
+                found = self._clients[site] = FlightClient(self._known[site], self._me, self._authority)
+            return found
+
+    def contact(self, site: str) -> PeerAddress | None:
+        """The address of a site; None while it is unknown."""
+        with self._lock:
+            return self._known.get(site)
+
+    def close(self) -> None:
+        with self._lock:
+            clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            client.close()
