@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,7 @@ def _values(column: pa.Array) -> list[Any]:
         return _timestamps(column.cast(pa.timestamp("us", type_.tz)), "Z" if type_.tz else "")
     if pa.types.is_date(type_):
         return _texts(column.cast(pa.int32()), "D")
-    values = column.to_pylist()
+    values: list[Any] = column.to_pylist()
     if pa.types.is_floating(type_):
         return [v if v is None or math.isfinite(v) else _special(v) for v in values]
     if pa.types.is_binary(type_):
@@ -56,9 +56,10 @@ def _timestamps(column: pa.Array, zone: str) -> list[str | None]:
     return [None if text is None else text.removesuffix("000") + zone for text in texts]
 
 
-def _texts(column: pa.Array, unit: str) -> list[str | None]:
+def _texts(column: pa.Array, unit: Literal["us", "D"]) -> list[str | None]:
     numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
-    texts = np.datetime_as_string(numbers.astype(f"datetime64[{unit}]"), unit=unit).tolist()
+    times: np.ndarray[tuple[Any, ...], np.dtype[np.datetime64]] = numbers.astype(f"datetime64[{unit}]")
+    texts = np.datetime_as_string(times, unit=unit).tolist()
     return [text if valid else None for text, valid in zip(texts, column.is_valid().to_pylist(), strict=True)]
 
 
