@@ -16,7 +16,7 @@ from meander.coordinator.membership.store import MembershipStore
 from meander.membership.protocol import PROTOCOL, Epoch
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
-from meander.reconfigure.agent.request_handler import ELECT
+from meander.reconfigure.agent.serving.request_handler import ELECT
 from meander.run.channels.flight.client import AwayError, FlightClient
 from meander.run.channels.flight.proof import COORDINATOR, PeerAddress, proof
 from meander.run.store.commit import Commit

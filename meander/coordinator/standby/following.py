@@ -20,7 +20,7 @@ from meander.membership.protocol import STANDBY_TERM
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.locks import lock
-from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.agent.serving.replication import Replication
 from meander.run.store.journal import JournalError
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from meander.membership.protocol import Epoch
 from meander.model.locks import lock
-from meander.reconfigure.agent.request_handler import NEWEST
+from meander.reconfigure.agent.serving.request_handler import NEWEST
 from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, proof
 

@@ -22,7 +22,7 @@ from meander.membership.fence import Fence, FencedError
 from meander.membership.protocol import PROTOCOL, STANDBY_TERM, Epoch
 from meander.membership.votes import StandbyVotes
 from meander.model.ids import ChannelId
-from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.agent.serving.replication import Replication
 from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.store.commit import Commit
 from meander.run.store.store import Store

@@ -12,9 +12,9 @@ import pytest
 from meander.membership.fence import Fence
 from meander.membership.protocol import PROTOCOL, Epoch
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.peers import PeerDirectory
-from meander.reconfigure.agent.replication import Replication
-from meander.reconfigure.agent.request_handler import AgentRequestHandler
+from meander.reconfigure.agent.serving.peers import PeerDirectory
+from meander.reconfigure.agent.serving.replication import Replication
+from meander.reconfigure.agent.serving.request_handler import AgentRequestHandler
 from meander.reconfigure.codec import encode
 from meander.reconfigure.messages import Answer, Done, Mark, Message, PartStatus, PartStatuses, Poll
 from meander.run.store.commit import Commit
