@@ -91,7 +91,8 @@ class Coordinator:
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
-        reports = parts.measuring.sites = self.membership_service.membership.roster.reports
+        assert self._replicas is not None, "the own host has joined"
+        reports = parts.measuring.sites = self._replicas.reports
         parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
         host = parts.host
         host.start()
@@ -161,13 +162,14 @@ class Coordinator:
         reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker)
         members = MemberFleet(self.membership_service.membership)
         own_site = self._own_site = OwnSite(members, self.token, self.world, reached)
-        own_site.facts = self.membership_service.membership.roster.facts
         own_site.join(loop)
         replicas = self._replicas = ReplicaService(
             loop.driver, self.membership_service.membership, members, own_site, self.world.resilience
         )
         self.service.has_replicas(replicas)
-        present = self.membership_service.membership.roster.present
+        roster = self.membership_service.membership.roster
+        own_site.facts = lambda: {**roster.facts(), **replicas.facts()}
+        present = roster.present
         self.service.inventories = lambda: own_site.inventories(present())
         self.service.resume_elsewhere = lambda name, operators: own_site.resume(present(), name, operators)
 
