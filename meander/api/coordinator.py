@@ -47,7 +47,7 @@ from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host, HostOptions
 from meander.run.rebinding.options import rebinding_by
-from meander.run.reporting.memories import memories_of
+from meander.run.reporting.join_part_memories import memories_of
 from meander.run.session import own_session, start_session
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Coordinator:
             self._spark = start_session("meander")
         parts = self._assemble()
         assert self._replicas is not None, "the own host has joined"
-        reports = parts.measuring.sites = self._replicas.reports
+        reports = parts.measuring.sites = self._replicas.told.reports
         parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
         host = parts.host
         host.start()
@@ -168,7 +168,7 @@ class Coordinator:
         )
         self.service.has_replicas(replicas)
         roster = self.membership_service.membership.roster
-        own_site.facts = lambda: {**roster.facts(), **replicas.facts()}
+        own_site.facts = replicas.told.facts
         present = roster.present
         self.service.inventories = lambda: own_site.inventories(present())
         self.service.resume_elsewhere = lambda name, operators: own_site.resume(present(), name, operators)

@@ -10,7 +10,7 @@ from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.replication import Replication
 from meander.run.reporting.backlog import Backlog, read_counters
 from meander.run.reporting.host_report import HostReport
-from meander.run.reporting.memories import memory_rows
+from meander.run.reporting.join_part_memories import memory_rows
 from meander.run.reporting.paused import MOST_FACTS, failed_facts
 
 MOST_PROBLEMS = 10

@@ -1,4 +1,4 @@
-"""What a site does before it starts: asks whether a replica went on in its place, and gets its store from there.
+"""Restoring a site before it starts: it asks whether a replica went on in its place, and gets its store from there.
 
 A directory that a replica has overtaken, or that was given up, is put aside and never used again: what it says was said
 differently meanwhile. A store on its way is fetched beside it and takes its place as a whole.
@@ -55,7 +55,7 @@ def restore(directory: Path, name: str, instance: str, client: CoordinatorClient
 
 
 def _asked(name: str, instance: str, client: CoordinatorClient) -> Mapping[str, Any] | None:
-    """What the coordinator says; it may take a moment until it knows that a process with a lost directory is gone."""
+    """The coordinator's answer; it may take a moment until it knows that a process with a lost directory is gone."""
     deadline = time.monotonic() + WAIT_S
     while True:
         answer = client.ask("POST", f"/sites/{quote(name, safe='')}/restore", {"instance": instance})

@@ -109,6 +109,7 @@ def test_sources_are_read_and_sinks_delivered_to_elsewhere_while_their_site_is_g
     kept = machines.directory / "kept.jsonl"
     machines.wait_here("west", "east")
     machines.submit(counts_query("shared", "kept"), "shared")
+    machines.submit("SELECT id FROM died INTO out", "waits")
     write_rows(machines.directory, "shared", 0, 120)
     until(lambda: len(counts_of(kept)) >= 10, machines.logs)
     until(lambda: bool(in_sync(machines, "east")), machines.logs)
@@ -120,7 +121,7 @@ def test_sources_are_read_and_sinks_delivered_to_elsewhere_while_their_site_is_g
     assert machines.states()["east"] == "away"
     status, reason = condition(machines, "shared")
     assert (status, "site east is gone, and what ran there goes on" in reason) == ("running", True), reason
-    status, reason = condition(machines, "died")
+    status, reason = condition(machines, "waits")
     assert (status, "stream died waits for site east, which is gone: its files are on" in reason) == ("waiting", True)
     (lag,) = machines.ask("/sites/east")["replicas"]["lags"]
     assert (lag["keeper"], lag["state"]) == ("home", "serving")

@@ -13,7 +13,7 @@ from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, JoinMatrixChanged, QueryAdded, QueryRemoved
 from meander.place.admission import admit
 from meander.place.catalog import Catalog
-from meander.place.nova.queries.parted_queries import NOVA, refusal
+from meander.place.nova.queries.partitioned_queries import NOVA, refusal
 
 if TYPE_CHECKING:
     from meander.coordinator.core.core import Core

@@ -14,7 +14,7 @@ LATE_MS = 1_000
 STUCK_MS = 120_000
 """A keeper in sync that is behind for so long is not waited for any more."""
 Kept = Mapping[str, Mapping[str, Any]]
-"""What a keeper says of its replicas, by site."""
+"""A keeper's account of its replicas, by site."""
 
 
 class ReplicaState(StrEnum):
@@ -80,7 +80,7 @@ def lagging(site: str, lags: Sequence[KeeperLag]) -> str:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """What another process has sent as a mapping; nothing if it is none."""
+    """A value of another process as a mapping; an empty one if it is none."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -1,40 +1,27 @@
-"""Everything about replicas that a coordinator has: made when its own host joins, at work with its core.
-
-How replicas are doing is said by those who know: sites about the keepers of their own stores, keepers about replicas
-that they keep and that run there.
-"""
+"""Everything about replicas that a coordinator has: made when its own host joins, at work with its core."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import TimeoutError as NotInTime
-from dataclasses import replace
-from http import HTTPStatus
 from typing import Any
 
-from meander.coordinator.core.commands import ANSWER_S, Answer, CoreTask
 from meander.coordinator.core.core import Core
 from meander.coordinator.membership.fleet import MemberFleet
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.store import MemberRow
 from meander.coordinator.own_site import OwnSite
-from meander.coordinator.replicas.assignment import node_of, senders_to, towards_cloud
 from meander.coordinator.replicas.forgetting import SiteForget
-from meander.coordinator.replicas.lags import KeeperLag, Kept, lagging, lags_of, mapping, refusal_of
 from meander.coordinator.replicas.ledger import ReplicaLedger
 from meander.coordinator.replicas.orders import ReplicaOrders
+from meander.coordinator.replicas.played_nodes import PlayedNodes
+from meander.coordinator.replicas.preferences import preferences
+from meander.coordinator.replicas.reports import ReplicaReports
 from meander.coordinator.replicas.restoring import SiteRestore, home_or_peer
 from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.membership.protocol import Description
 from meander.model.clock import wall_clock_ms
-from meander.model.errors import InputError
 from meander.model.resilience import Resilience
 from meander.reconfigure.driver.driver import Driver
-from meander.run.channels.flight.proof import HOME
-from meander.run.reporting.host_report import HostReport
-
-_log = logging.getLogger(__name__)
 
 
 class ReplicaService:
@@ -55,7 +42,8 @@ class ReplicaService:
         )
         self._forget = SiteForget(self.supervisor, membership, driver, own.replicas, self._ready_core)
         membership.admission = self._check
-        membership.events.played = frozenset(n for r in self.supervisor.ledger.all().values() for n in r.nodes)
+        self.told = ReplicaReports(self.supervisor.ledger, membership.roster, own.replicas)
+        self._played = PlayedNodes(membership, self.supervisor.ledger)
 
     def ready(self, core: Core) -> None:
         """Sites can be looked after from now on."""
@@ -95,32 +83,7 @@ class ReplicaService:
         found = self.supervisor.shown(site)
         if found is None:
             return None
-        return {**found, "lags": [lag.as_json() for lag in self._lags(site)]}
-
-    def facts(self) -> dict[str, Mapping[str, Any]]:
-        """The facts about replicas that run in place of sites, as their keepers tell them, by site."""
-        found: dict[str, Mapping[str, Any]] = {}
-        for keeper, kept in self._kept().items():
-            for site, status in kept.items():
-                if report := mapping(mapping(status).get("report")):
-                    found[site] = {**report, "stands_in": keeper}
-        return found
-
-    def reports(self) -> dict[str, HostReport]:
-        """The reports of sites that are there, and of replicas that run in place of others, with how replicas do."""
-        stand_ins = {site: HostReport.of_json(facts) for site, facts in self.facts().items()}
-        found = {**self._membership.roster.reports(), **stand_ins}
-        return {site: replace(report, lagging=lagging(site, self._lags(site))) for site, report in found.items()}
-
-    def _kept(self) -> dict[str, Kept]:
-        """What keepers say about the replicas that they keep, by keeper and site."""
-        assert self._own.replicas is not None
-        told = {keeper: mapping(facts.get("replicas")) for keeper, facts in self._membership.roster.facts().items()}
-        return {**told, HOME: self._own.replicas.status(with_reports=True)}
-
-    def _lags(self, site: str) -> list[KeeperLag]:
-        own = {**self._membership.roster.facts(), **self.facts()}.get(site, {})
-        return lags_of(self.supervisor.ledger.of(site), mapping(own.get("replication")), self._kept())
+        return {**found, "lags": [lag.as_json() for lag in self.told.lags(site)]}
 
     def problems(self) -> Mapping[str, tuple[str, ...]]:
         """The problems of sites with their replicas."""
@@ -135,26 +98,9 @@ class ReplicaService:
         return self._members.key(site)
 
     def preferences(self, sites: Sequence[str], *, senders: bool) -> Mapping[str, Sequence[str]]:
-        core = self._core
-        if core is None:
+        if self._core is None:
             return {}
-
-        def found(core: Core) -> Answer:
-            loop, owner = core.loop, self._membership.roster.claims
-            liked: dict[str, list[str]] = {}
-            for site in sites:
-                if senders:
-                    liked[site] = senders_to(loop.deployer.deployment, site, self._driver.sites)
-                else:
-                    nodes = [node for node, other in owner.items() if other == site]
-                    liked[site] = towards_cloud(loop.catalog.topology, nodes, owner)
-            return HTTPStatus.OK, liked
-
-        try:
-            answer: dict[str, list[str]] = core.ask(CoreTask(found)).result(ANSWER_S)[1]
-        except (InputError, NotInTime):
-            return {}
-        return answer
+        return preferences(self._core, self._driver, self._membership.roster.claims, sites, senders=senders)
 
     def runs(self, site: str) -> bool:
         outbox = self._own.outbox
@@ -164,25 +110,10 @@ class ReplicaService:
         self._own.joined(site)
 
     def refusal(self, site: str, keeper: str) -> str | None:
-        own = {**self._membership.roster.facts(), **self.facts()}.get(site, {})
-        return refusal_of(self._kept().get(keeper, {}).get(site), mapping(own.get("replication")).get(keeper))
+        return self.told.refusal(site, keeper)
 
     def play(self, site: str, keeper: str, nodes: Sequence[str]) -> None:
-        core, events, claims = self._ready_core(), self._membership.events, self._membership.roster.claims
-        mine = [node for node in nodes if claims.get(node) == site]
-
-        def beside(core: Core) -> Answer:
-            return HTTPStatus.OK, node_of(core.loop.catalog.topology, keeper, claims, events.played)
-
-        try:
-            node = core.ask(CoreTask(beside)).result(ANSWER_S)[1]
-            if mine and node is not None:
-                events.play(core, mine, node).result(ANSWER_S)
-        except (InputError, NotInTime) as error:
-            _log.warning("%s of site %s cannot be there beside %s: %s", ", ".join(mine), site, keeper, error)
+        self._played.play(self._ready_core(), site, keeper, nodes)
 
     def end_play(self, nodes: Sequence[str]) -> None:
-        try:
-            self._membership.events.end_play(self._ready_core(), nodes).result(ANSWER_S)
-        except (InputError, NotInTime) as error:
-            _log.warning("%s could not be taken out of the topology: %s", ", ".join(nodes), error)
+        self._played.end_play(self._ready_core(), nodes)

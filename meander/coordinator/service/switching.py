@@ -5,14 +5,14 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
-from meander.adapt.foresight import Refusal
+from meander.adapt.mechanism_forecasts import Refusal
 from meander.coordinator.core.commands import Answer
 from meander.coordinator.core.core import Core
 from meander.coordinator.problems import conflict, not_found
 from meander.deploy.protocols.transitions import TRANSITIONS, transition_protocol
 from meander.model.errors import unknown
 from meander.model.ids import QueryId
-from meander.place.nova.queries.parted_queries import NOVA
+from meander.place.nova.queries.partitioned_queries import NOVA
 
 
 def switch(core: Core, query: QueryId, mechanism: str, protocol: str | None, *, dry_run: bool = False) -> Answer:

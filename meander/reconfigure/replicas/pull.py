@@ -24,8 +24,8 @@ MOST_SEGMENTS, LAST_SEGMENT = 10_000, 9_999_999_999
 """No journal has more segments, and none has a higher number."""
 
 
-class NotKeptError(Exception):
-    """What a site sends is more than is kept of it, or no journal: nothing more is asked of it."""
+class ReplicaRefusedError(Exception):
+    """An answer that is more than is kept of a site, or no journal: nothing more is asked of it."""
 
 
 class ReplicaPull:
@@ -74,7 +74,7 @@ class ReplicaPull:
             try:
                 self.pull()
                 failures, self.problem = 0, None
-            except NotKeptError as error:
+            except ReplicaRefusedError as error:
                 _log.warning("the replica of %s is not kept any more: %s", self.site, error)
                 self.problem = self.refused = str(error)
                 self.is_complete = False
@@ -119,7 +119,7 @@ class ReplicaPull:
                     self._check_room(segment, len(data))
                     self.mirror.write(segment, offset, data)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise NotKeptError(f"what it sends is not understood: {error}") from None
+                raise ReplicaRefusedError(f"what it sends is not understood: {error}") from None
         here = self.mirror.extents
         if offered is not None and all(here.get(int(s), 0) >= size for s, size in segments.items()):
             self.mirror.complete([int(s) for s in segments])
@@ -129,10 +129,10 @@ class ReplicaPull:
         """Raises for what goes beyond the bytes that are kept of a site, or is no segment of a journal."""
         extents = self.mirror.extents
         if not 0 <= segment <= LAST_SEGMENT or len(extents) > MOST_SEGMENTS:
-            raise NotKeptError("what it sends is not the journal of a store")
+            raise ReplicaRefusedError("what it sends is not the journal of a store")
         if sum(extents.values()) + size > self.most_bytes:
             most = f"{self.most_bytes / 1e6:,.0f} MB"
-            raise NotKeptError(f"its store is larger than {most}; raise `replica_budget` in the topology file")
+            raise ReplicaRefusedError(f"its store is larger than {most}; raise `replica_budget` in the topology file")
 
     def _begin(self, head: Mapping[str, Any]) -> None:
         for segment in map(int, head["anew"]):
@@ -147,7 +147,7 @@ class ReplicaPull:
                 raise InputError(f"the replica of {self.site} was not fetched as a whole")
             try:
                 self.pull(wait_ms=0)
-            except NotKeptError as error:
+            except ReplicaRefusedError as error:
                 raise InputError(f"the replica of {self.site} is not one: {error}") from None
             except AwayError as error:
                 _log.warning("fetching the replica of %s waits: %s", self.site, error)

@@ -18,7 +18,7 @@ sense."""
 
 
 def anywhere(options: ConnectorOptions) -> str | None:
-    """What is computed is the same everywhere."""
+    """A computation is the same everywhere."""
     return None
 
 

@@ -21,7 +21,7 @@ from meander.run.store.records.decisions import StreamsAndSinksRecord
 from meander.run.store.records.deployment import SinkBindingRecord
 
 
-class AbsentSource:
+class UnreachableSource:
     """Implements `SourceConnector` for a stream that only another machine reaches: it is paused, with the reason."""
 
     def __init__(self, reason: str) -> None:
@@ -100,7 +100,7 @@ class SiteStreams:
 
     def _source(self, stream: Stream) -> SourceConnector:
         reason = self._streams_not_reached.get(stream.name)
-        return source_for(stream, self._around) if reason is None else AbsentSource(reason)
+        return source_for(stream, self._around) if reason is None else UnreachableSource(reason)
 
     def not_reached(self) -> dict[str, dict[str, str]]:
         """The streams and sinks of what runs here that only the machine of the site reaches, with the reasons."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.replication import Replication
-from meander.reconfigure.replicas.pull import NotKeptError, ReplicaPull
+from meander.reconfigure.replicas.pull import ReplicaPull, ReplicaRefusedError
 from meander.run.channels.base import ChannelAppend
 from meander.run.channels.flight.client import AwayError, FlightClient
 from meander.run.channels.flight.server import SEGMENTS
@@ -251,7 +251,7 @@ def test_of_a_store_that_is_larger_than_the_budget_no_more_is_kept_than_that(tmp
     primary.open()
     following = primary.following["b"]
     following.most_bytes = 2_000
-    with pytest.raises(NotKeptError, match="larger than 0 MB; raise `replica_budget`"):
+    with pytest.raises(ReplicaRefusedError, match="larger than 0 MB; raise `replica_budget`"):
         following.pull(wait_ms=0)
     assert sum(path.stat().st_size for path in (tmp_path / "b").glob("*.seg")) <= 2_000
     primary.store.close()
@@ -292,7 +292,7 @@ def test_what_is_no_journal_is_refused_and_nothing_outside_the_replica_is_touche
     (tmp_path / "other").write_text("stays")
     client = answered(*pieces)
     following = ReplicaPull("west", 1, tmp_path / "kept" / "store", ("west",), lambda site: client, most_bytes=50_000)
-    with pytest.raises(NotKeptError):
+    with pytest.raises(ReplicaRefusedError):
         following.pull(wait_ms=0)
     following.mirror.close()
     assert (tmp_path / "other").read_text() == "stays"
