@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def write_trace(folder: Path, metres_per_s: float, seconds: int) -> None:
 
 
 def test_a_vehicle_stays_at_each_station_for_as_long_as_it_drives_past_it(tmp_path: Path) -> None:
-    write_trace(tmp_path, 25.0, 61 + 1_500)
+    write_trace(tmp_path, 25.0, 61 + 1_510)
     stays = stays_s(4, 10.0, tmp_path)
     assert len(stays) == 1_500 * 25 // 2_500 - 1
     assert stays == pytest.approx([10.0] * len(stays), abs=0.2)
@@ -42,7 +43,7 @@ def test_large_states_are_of_the_size_that_they_are_called_by() -> None:
 
 def test_ratios_are_of_the_same_scene_with_and_without_prediction() -> None:
     def run(effect_s: float, gap_s: float) -> HandoverRun:
-        times = {
+        times: dict[str, Any] = {
             name: [gap_s]
             for name in ("gaps_s", "quiet_gaps_s", "p50_s", "p95_s", "worst_s", "quiet_p50_s", "quiet_p95_s")
         }

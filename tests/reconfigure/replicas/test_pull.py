@@ -305,7 +305,7 @@ def test_a_replica_that_is_refused_says_why_and_asks_for_nothing_more(tmp_path: 
 
     def get(ticket: Mapping[str, Any], timeout_s: float | None = None) -> Iterator[Any]:
         asked.append(ticket)
-        return answered((HEAD, b""), ({"segment": 1, "offset": 0}, bytes(100))).get(ticket)
+        return iter(answered((HEAD, b""), ({"segment": 1, "offset": 0}, bytes(100))).get(ticket))
 
     client: Any = SimpleNamespace(get=get)
     following = ReplicaPull("west", 1, tmp_path / "store", ("west",), lambda site: client, most_bytes=99)
