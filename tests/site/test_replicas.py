@@ -137,6 +137,27 @@ def test_sources_are_read_and_sinks_delivered_to_elsewhere_while_their_site_is_g
     until(lambda: not (machines.ask("/queries/shared") or {"reason": "?"}).get("reason"), machines.logs)
 
 
+@pytest.mark.chaos
+def test_a_site_whose_replica_goes_on_can_be_given_up_and_ends_when_nothing_runs_there(machines: Fleet) -> None:
+    machines.wait_here("west", "east")
+    machines.submit("SELECT id, value FROM shared WHERE value >= 5 INTO out", "stopped")
+    until(lambda: bool(in_sync(machines, "west")), machines.logs)
+    die_with_its_disk(machines, "west")
+    until(lambda: stands_in(machines, "west") is not None, machines.logs)
+    status, found = machines.send("POST", "/sites/west/forget")
+    assert (status, found["goes_on_at"]) == (200, "home")
+    status, _ = machines.send("DELETE", "/queries/stopped")
+    assert status < 300
+    until(lambda: machines.ask("/queries/stopped") is None and machines.ask("/queries") is not None, machines.logs)
+    until(lambda: stands_in(machines, "west") is None, machines.logs)
+    nodes = {
+        o["node"] for q in machines.ask("/queries") for o in machines.ask(f"/queries/{q['id']}")["dag"]["operators"]
+    }
+    assert "e0" not in nodes
+    machines.sites["west"].start()
+    machines.wait_here("west")
+
+
 def condition(machines: Fleet, query: str) -> tuple[str, str]:
     found = machines.ask(f"/queries/{query}")
     return found["status"], found.get("reason") or ""
