@@ -2,12 +2,18 @@
 
 With it the state is sent before the node moves; without, it is copied ahead while data takes the long way, or stopped
 and copied. A train on a ring line, a vehicle as it was recorded, and states of different sizes.
+
+All ways of a scene run at the same time, each with a service of its own, their handovers one after the other: whatever
+else the machine does falls on all of them. Large states run one after the other, for want of memory.
 """
 
 from __future__ import annotations
 
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +33,13 @@ WAYS = {
     AHEAD: HandoverWay(AHEAD, "migration_query"),
     PREDICTED: HandoverWay(PREDICTED, "migration_query", PredictionSettings("markov", most_bytes=512_000_000)),
 }
-EFFECT_GOAL, GAP_GOAL = 0.5, 1.2
-"""Of the same without prediction: the time to effect; the gap, which may not grow beyond what chance does to it."""
+EFFECT_GOAL, GAP_GOAL = 0.5, 1.5
+"""Of the same without prediction: the time to effect. Of the gap in quiet times: that around handovers."""
 PAUSE_GOAL = 0.5
 """Of the pause with stop_and_copy."""
 ROAD_STATIONS, FASTER = 4, 20.0
+READY_S = 600.0
+"""How long the windows of all ways take to fill at most."""
 NO_TRACES = "vehicle moves were not measured: set MEANDER_DATA to the folder above `traces`"
 
 
@@ -43,6 +51,8 @@ class Scene:
     ways: tuple[str, ...]
     warm_up: int
     measured: int
+    at_once: bool = True
+    """Whether all ways run at the same time."""
 
 
 def scenes(quick: bool, folder: Path | None = None) -> dict[str, Scene]:
@@ -67,7 +77,7 @@ def large() -> dict[str, Scene]:
     ways = (STOP, AHEAD, PREDICTED)
     middle = Ring(dwell_s=8.0, window_s=40, readings_tps=500, columns=100, link_mbps=80.0)
     big = Ring(dwell_s=12.0, window_s=40, readings_tps=1000, columns=400, link_mbps=400.0)
-    return {"16 MB": Scene(middle, ways, 5, 5), "128 MB": Scene(big, ways, 5, 5)}
+    return {"16 MB": Scene(middle, ways, 5, 5, at_once=False), "128 MB": Scene(big, ways, 5, 5, at_once=False)}
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
@@ -88,7 +98,8 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
     notes = [
         "a gap is the longest time without a result in the first half of a stay, latency that of results in it; "
         "quiet is the second half",
-        "all ways run after each other in one process, with the same tuples; each is compared with the oracle",
+        "all ways of a scene run at the same time in one process, those of 16 and 128 MB after each other; each is "
+        "compared with the oracle",
         f"expected moves, from the first one on: {expected}",
     ]
     if "vehicle" not in chosen:
@@ -103,13 +114,22 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
 
 def measured(name: str, scene: Scene, spark: SparkSession, progress: Callable[[str], None]) -> dict[str, HandoverRun]:
     """A scene's runs by way."""
-    found: dict[str, HandoverRun] = {}
-    for way in scene.ways:
+    workers = len(scene.ways) if scene.at_once else 1
+    full = threading.Barrier(workers, timeout=READY_S)
+
+    def run(place: int, way: str) -> HandoverRun:
+        def begin() -> None:
+            full.wait()
+            time.sleep(place * scene.ring.dwell_s / workers if scene.at_once else 0.0)
+
         with tempfile.TemporaryDirectory(prefix="meander-handover-", ignore_cleanup_errors=True) as folder:
             progress(f"{name}, {way}: filling a window of {scene.ring.state_bytes / 1e6:.1f} MB")
-            run = RingRun(scene.ring, WAYS[way], Path(folder), spark)
-            found[way] = run.measure(scene.warm_up, scene.measured, progress)
-    return found
+            found = RingRun(scene.ring, WAYS[way], Path(folder), spark)
+            return found.measure(scene.warm_up, scene.measured, progress, begin)
+
+    with ThreadPoolExecutor(workers, "handover") as pool:
+        runs = {way: pool.submit(run, place, way) for place, way in enumerate(scene.ways)}
+        return {way: done.result() for way, done in runs.items()}
 
 
 def figures(scene: str, ways: Mapping[str, HandoverRun]) -> Iterator[Figure]:
@@ -122,8 +142,10 @@ def figures(scene: str, ways: Mapping[str, HandoverRun]) -> Iterator[Figure]:
     yield Figure.of(
         f"{about}: from the move until in effect", "x", _ratios(predicted.effect_s, ahead.effect_s), EFFECT_GOAL
     )
-    yield Figure.of(f"{about}: gap in the output", "x", _ratios(predicted.gaps_s, ahead.gaps_s), GAP_GOAL)
+    yield Figure.of(f"{about}: gap in the output", "x", _ratios(predicted.gaps_s, ahead.gaps_s))
     yield Figure.of(f"{about}: event-time latency, p95", "x", _ratios(predicted.p95_s, ahead.p95_s))
+    name = f"{scene}, predicted: gap in the output, to that of quiet times"
+    yield Figure.of(name, "x", _ratios(predicted.gaps_s, predicted.quiet_gaps_s), GAP_GOAL)
     for way, one in ways.items():
         yield Figure.of(f"{scene}, {way}: results lost or double", "", [one.lost + one.double], 0)
     for way, one in ways.items():
