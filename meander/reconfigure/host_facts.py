@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.agent.serving.replication import Replication
 from meander.run.reporting.backlog import Backlog, read_counters
 from meander.run.reporting.host_report import HostReport
 from meander.run.reporting.join_part_memories import memory_rows
@@ -32,7 +32,7 @@ class HostFacts:
 
     def facts(self) -> dict[str, Any]:
         """The facts about this process."""
-        host, pulling = self._agent.host, self._agent.pulling
+        host, pulling = self._agent.host, self._agent.remote_channels.pulling
         status = host.status()
         assert pulling is not None
         delivery = status.delivery

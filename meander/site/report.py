@@ -6,7 +6,7 @@ from typing import Any
 
 from meander.membership.protocol import SiteMeasures
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.agent.serving.replication import Replication
 from meander.reconfigure.host_facts import HostFacts
 from meander.reconfigure.replicas.replicas import Replicas
 

@@ -65,13 +65,13 @@ class StandIn:
             self._facts = HostFacts(agent, endpoint.replication)
             endpoint.replication.leave_out(keeper)
             take_up(host)
-            agent.recover()
+            agent.recovery.recover()
             host.start()
             if has_positions:
                 self._reach_out(directory)
             asked = {"positions": lambda told: positions_of(host.store, told["channels"])}
             endpoint.open(Fence(directory / "fence.json"), facts=self._facts.facts, orders=asked)
-            agent.refresh()
+            agent.remote_channels.refresh()
             self._thread.start()
         except BaseException:
             self.stop()
