@@ -70,7 +70,8 @@ class CoordinatorProcess:
         parts = self._assemble()
         if self.stepped_down.is_set():  # sites listen to another one since
             return
-        reports = parts.measuring.sites = self.membership_service.membership.roster.reports
+        assert self._site_side is not None, "the own host has joined"
+        reports = parts.measuring.sites = self._site_side.replicas.told.reports
         parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
         host = parts.host
         host.start()
@@ -84,8 +85,7 @@ class CoordinatorProcess:
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, EventHistory(self.home.ledger))
-        if self._site_side is not None:
-            self._site_side.ready(parts.core)
+        self._site_side.ready(parts.core)
         self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.server.address)
 

@@ -36,7 +36,6 @@ class SiteSide:
         """`address` is where sites find this coordinator."""
         members = MemberFleet(membership)
         own_site = self.own_site = OwnSite(members, token, world, _listening(options))
-        own_site.facts = membership.roster.facts
         own_site.join(loop)
         own_site.clients.fenced = membership.leadership.meet
         membership.probe = own_site.probe
@@ -56,6 +55,7 @@ class SiteSide:
         if self.reconciliation is not None:
             service.has_reconciliation(self.reconciliation.problems)
         replicas = self.replicas = ReplicaService(loop.driver, membership, members, own_site, world.resilience)
+        own_site.facts = replicas.told.facts
         service.has_replicas(replicas)
         present = membership.roster.present
         service.hosts.inventories = lambda: own_site.inventories(present())

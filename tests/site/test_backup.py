@@ -13,7 +13,7 @@ from tests.site.fleet import (
     ROWS,
     SECRETS,
     Process,
-    counts_in,
+    counts_of,
     counts_query,
     end_rows,
     expected_counts,
@@ -68,7 +68,7 @@ def test_a_site_goes_on_with_a_restored_coordinator_and_refuses_the_one_before(
                 return sorted(found | {row for row in again_rows() if row[0] not in OPEN})
 
             def again_rows() -> list[tuple[int, int, int]]:
-                return counts_in(restored / "results", "counts", "out")
+                return counts_of(restored / "results" / "counts-out.jsonl")
 
             expected = [row for row in expected_counts() if row[0] not in OPEN]
             until(lambda: len(results()) >= len(expected), lambda: again.log[-3000:])

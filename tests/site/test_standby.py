@@ -19,7 +19,7 @@ from tests.site.fleet import (
     SECRETS,
     Fleet,
     Process,
-    counts_in,
+    counts_of,
     counts_query,
     end_rows,
     expected_counts,
@@ -88,7 +88,7 @@ def test_standbys_take_over_from_one_that_died_and_one_that_stood_still(tmp_path
             third = Member(found, "third", second.url)
             members.append(third)
             write_rows(tmp_path, "noise", 300, 450)
-            until(lambda: len(counts_in(second.home.results, "counts", "out")) >= 70, lambda: second.process.log)
+            until(lambda: len(counts_of(second.home.results / "counts-out.jsonl")) >= 70, lambda: second.process.log)
             third.wait("standby")
             until(lambda: bool((second.health().get("standby") or {}).get("in_sync")))
 
@@ -99,11 +99,11 @@ def test_standbys_take_over_from_one_that_died_and_one_that_stood_still(tmp_path
             assert second.process.wait() == STEPPED_DOWN, second.process.log[-3000:]
             end_rows(tmp_path, "noise")
             until(
-                lambda: len(counts_in(third.home.results, "counts", "out")) >= len(expected_counts()),
+                lambda: len(counts_of(third.home.results / "counts-out.jsonl")) >= len(expected_counts()),
                 lambda: third.process.log,
             )
-            assert counts_in(third.home.results, "counts", "out") == expected_counts()
-            before = counts_in(second.home.results, "counts", "out")
+            assert counts_of(third.home.results / "counts-out.jsonl") == expected_counts()
+            before = counts_of(second.home.results / "counts-out.jsonl")
             assert before == expected_counts()[: len(before)]
         finally:
             for member in members:
