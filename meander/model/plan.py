@@ -96,6 +96,8 @@ class Query:
     id: QueryId
     plan: QueryPlan
     demands: tuple[Demand, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    """How it is to be placed: `mechanism`, and limits of its own for Nova."""
 
 
 def topological_order(inputs: Mapping[OperatorId, Iterable[OperatorId]]) -> list[OperatorId]:
