@@ -13,7 +13,7 @@ from typing import Any
 import click
 import typer
 
-from meander.adapt.steering import SETTINGS
+from meander.adapt.setting_layers import SETTINGS
 from meander.api import ABOUT, BASE, make_app
 from meander.cli.main import app
 from meander.coordinator.change_reader import ChangeReader

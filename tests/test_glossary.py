@@ -37,11 +37,8 @@ rehearsal rehearse sight spreader switchboard teller telling ties twins upkeep w
 DIALECT = frozenset(_DIALECT.split())
 """Words that meant something in this program only; the glossary has those of the field."""
 
-KEPT = frozenset({"asker", "nudge", "owe_abort", "owe_effect", "owe_ways", "twins_of"})
-"""Public functions with such a word that still stand."""
-
-SHARED: frozenset[str] = frozenset()
-"""Names that two classes still share."""
+NO_SUBJECT = re.compile(r"(What|Who|Whose|Nobody|Whoever|Whatever|How it|How they)\b")
+"""Beginnings of docstrings that have no noun as their subject."""
 
 
 def words(name: str) -> list[str]:
@@ -87,12 +84,35 @@ def test_one_name_is_one_class_but_for_the_forms_of_the_api() -> None:
     for path, name, is_class in definitions():
         if is_class and ROOT / path not in forms:
             found.setdefault(name, []).append(str(path))
-    assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in SHARED} == {}
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
 def test_no_module_class_or_function_has_a_word_that_was_given_up() -> None:
     names = {(path, name) for path, name, _ in definitions()}
     names |= {(path.relative_to(ROOT), path.stem) for path in PRODUCT.rglob("*.py")}
     names |= {(path.relative_to(ROOT), path.name) for path in PRODUCT.rglob("*") if (path / "__init__.py").exists()}
-    found = [f"{path}: {name}" for path, name in sorted(names) if name not in KEPT and DIALECT & set(words(name))]
+    found = [f"{path}: {name}" for path, name in sorted(names) if DIALECT & set(words(name))]
     assert not found, "say these in the words of the field:\n" + "\n".join(found)
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Lines and texts of all texts that stand by themselves: those of attributes too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def test_the_subject_of_a_docstring_is_a_noun() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for folder in (PRODUCT, ROOT / "lab")
+        for path in sorted(folder.rglob("*.py"))
+        for line, text in docstrings(ast.parse(path.read_text()))
+        if NO_SUBJECT.match(text)
+    ]
+    assert not found, "begin with a noun, as in 'The channels a query's tuples go through.':\n" + "\n".join(found)
+
+
+def test_texts_of_attributes_are_docstrings_too() -> None:
+    tree = ast.parse('"""A module."""\nx = 1\n"""What it is."""\ny = "What is said"\n')
+    assert [text for _, text in docstrings(tree) if NO_SUBJECT.match(text)] == ["What it is."]

@@ -20,7 +20,6 @@ MOST_LINES, MOST_METHODS, MOST_IMPORTS, MOST_MODULES, MOST_ENTRIES = 300, 20, 18
 
 TABLES: dict[str, str] = {
     "meander/cli": "a file a group of commands",
-    "meander/place/mechanisms": "a file a mechanism",
     "meander/run/connectors": "a file a connector",
 }
 """Packages with one file for each entry."""

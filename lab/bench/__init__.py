@@ -10,6 +10,7 @@ from lab.bench.dataplane import bench as dataplane
 from lab.bench.handover import bench as handover
 from lab.bench.isqd import bench as isqd
 from lab.bench.isqp import bench as isqp
+from lab.bench.latency import bench as latency
 from lab.bench.machines import bench as machines
 from lab.bench.nova import bench as nova
 from lab.bench.rebinding import bench as rebinding
@@ -33,6 +34,7 @@ BENCHES: tuple[Bench, ...] = (
     Bench("isqd", "changes under running queries against restarts: makespan, latency, moved state", isqd.run),
     Bench("nova", "joins over up to a million nodes: speed, events, overload, latency against published", nova.run),
     Bench("dataplane", "the data plane against plain Spark: throughput, latency, fragments, memory", dataplane.run),
+    Bench("latency", "event-time latency by rate and by remembered rows, beside Spark's real-time mode", latency.run),
     Bench(
         "rebinding",
         "150 queries whose binding to slots does not fit the load: static, shared queue, moved",

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from lab.workloads import tcep as road
 from meander.adapt.decisions import Transition
 from meander.adapt.per_query import PerQuery, place_again
-from meander.coordinator.adaptation.costs import Cost
-from meander.coordinator.adaptation.predictor import TransitionPace
+from meander.coordinator.adaptation.transition_costs import Cost
+from meander.coordinator.adaptation.transition_predictor import TransitionPace
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop import PlacementLoop
 from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
@@ -163,7 +163,7 @@ class LiveStage:
     recordings: dict[str, Recording]
     sink_bindings: list[SinkBinding]
     pace: TransitionPace = field(default_factory=TransitionPace)
-    """What predictions learned from earlier transitions."""
+    """Figures that predictions learned from earlier transitions."""
     quiet: list[tuple[float, float]] = field(default_factory=list)
     """Spans in which nothing changed."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from lab.bench.report import Figure
 from lab.workloads import tcep as road
-from meander.adapt.foresight import CatalogForesight, Forecast
+from meander.adapt.mechanism_forecasts import CatalogForesight, Forecast
 from meander.model.demands import Metric
 from meander.model.events import QueryAdded
 from meander.model.ids import QueryId

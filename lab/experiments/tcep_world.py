@@ -15,8 +15,8 @@ import numpy as np
 
 from lab.workloads import tcep as road
 from meander.adapt.decisions import Transition, TransitionOutcome
-from meander.adapt.foresight import CatalogForesight
 from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures, channels_of
+from meander.adapt.mechanism_forecasts import CatalogForesight
 from meander.adapt.per_query import PerQuery, assign, place_again
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded, RateChanged
 from meander.model.ids import NodeId, OperatorId, QueryId
@@ -26,8 +26,8 @@ from meander.model.topology.elements import Link, NodeKind
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms.base import Mechanism
-from meander.place.mechanisms.messages import Message
-from meander.place.mechanisms.snap import load_share
+from meander.place.mechanisms.search.message_counts import Message
+from meander.place.mechanisms.search.snap import load_share
 from meander.place.problem import Problem, Proposal
 from meander.place.room import Room
 

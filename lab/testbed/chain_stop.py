@@ -71,7 +71,7 @@ class Stop:
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         raise InputError("a stop takes no orders")
 
-    def asker(self, site: str) -> FlightClient:
+    def client_for(self, site: str) -> FlightClient:
         return self._clients[site]
 
     # ---------------------------------------------------------------- for the bench
@@ -96,7 +96,7 @@ class Stop:
 
     def _pulled(self, number: int, path: Sequence[str], timeout_s: float) -> dict[str, Any]:
         assert self._state is not None
-        move = StatePull(self._state, FRAGMENT, number, 0, KEYS, path, self.asker)
+        move = StatePull(self._state, FRAGMENT, number, 0, KEYS, path, self.client_for)
         move.start()
         done = move.wait(timeout_s)
         return {"done": done, "sent": move.bytes, "error": move.error, **self._size(self._state)}

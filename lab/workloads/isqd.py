@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from meander.lang.importers.changes import import_changes
+from meander.lang.importers.change_scenarios import import_changes
 from meander.lang.sql.script import sql
-from meander.local.setting import Setting, batches_of
+from meander.local.placement_replay import Setting, batches_of
 from meander.model.errors import InputError, unknown
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved
 from meander.model.ids import OperatorId, QueryId

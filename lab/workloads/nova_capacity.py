@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.local.join_draws import SOURCES, capacities, rates
-from meander.place.nova.cutting import grid
+from meander.place.nova.partitioning import grid
 from meander.place.nova.problem import NO_MATRIX, JoinProblem
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ class PlantedProblem:
     problem: JoinProblem
     replicas_per_join: float
     broadcast: float
-    """What its replicas take in, as a multiple of what the joins would whole."""
+    """The input of its replicas, as a multiple of that of the joins whole."""
 
 
 def drawn_rates(sources: int, rng: np.random.Generator, *, skewed: bool) -> Floats:
@@ -82,7 +82,7 @@ def planted(
 
 
 def _pieces(left: Floats, right: Floats, load: float, rng: np.random.Generator) -> tuple[Floats, int]:
-    """What each piece of the solution takes in, and their number: cut where it must be, and some more while there is
+    """The input of each piece of the solution, and their number: cut where it must be, and some more while there is
     room."""
     spare = (MOST_FULL / load - 1) * float(left.sum() + right.sum())
     cuts = []

@@ -86,6 +86,6 @@ class Decision:
     """The share of demands that each mechanism is expected to meet."""
     forecasts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     predicted: Mapping[str, Any] = field(default_factory=dict)
-    """What the transition is predicted to take."""
+    """The predicted effort of the transition."""
     took: Mapping[str, Any] = field(default_factory=dict)
-    """What the transition took, with what was predicted."""
+    """The measured effort of the transition, with the predicted one."""

@@ -12,19 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, unsettled, violated
-from meander.adapt.beginning import Beginning
 from meander.adapt.decisions import Decision, DecisionAction, TransitionOutcome, Trigger
-from meander.adapt.foresight import Foresight
+from meander.adapt.first_mechanism import Beginning
 from meander.adapt.history import MeasureHistory
 from meander.adapt.knowledge import Knowledge, Watched
 from meander.adapt.measures import Measures
+from meander.adapt.mechanism_forecasts import Foresight
 from meander.adapt.monitors import ENVIRONMENT, MONITORS
 from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
 from meander.adapt.plan import Planner, PlanningCase
-from meander.adapt.prediction import told
 from meander.adapt.selection.base import Selector
+from meander.adapt.setting_layers import AdaptationPolicy
 from meander.adapt.settings import AdaptationSettings
-from meander.adapt.steering import AdaptationPolicy
+from meander.adapt.transition_prediction import told
 from meander.model.conditions import Facts
 from meander.model.demands import Demand, Metric, check_consistent
 from meander.model.errors import InputError, unknown

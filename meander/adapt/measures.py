@@ -47,9 +47,9 @@ class QueryMeasures:
     held: str = ""
     """The reason why it stands still wherever it is placed, if it does: its data, its sink or its stream is paused."""
     power_w: float | None = None
-    """What the nodes where its operators run draw for it; None while it runs nowhere."""
+    """Power that the nodes where its operators run draw for it; None while it runs nowhere."""
     price_per_h: float | None = None
-    """What they cost an hour for it."""
+    """Their price an hour for it."""
     waits_for: str = ""
     """The source that its windows wait for wherever they are placed, if it gives nothing while others go on."""
 

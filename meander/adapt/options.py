@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meander.adapt.foresight import Forecast
+from meander.adapt.mechanism_forecasts import Forecast
 from meander.adapt.selection.base import Candidate
 from meander.model.demands import Demand, Metric
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from random import Random
 
 from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
-from meander.adapt.foresight import Forecast, Foresight, Refusal
 from meander.adapt.knowledge import Knowledge, Watched
+from meander.adapt.mechanism_forecasts import Forecast, Foresight, Refusal
 from meander.adapt.options import ADDED, Correction, Hopeless, Option, chance, hopeless, resigned
-from meander.adapt.prediction import TransitionPrediction
 from meander.adapt.selection import selector_of
 from meander.adapt.selection.base import Candidate, Choice, Question, Selector, expected
 from meander.adapt.selection.requirement import by_requirement, prior
 from meander.adapt.settings import AdaptationSettings
+from meander.adapt.transition_prediction import TransitionPrediction
 from meander.model.demands import Demand, Metric
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.mechanisms.base import Metadata
@@ -48,7 +48,7 @@ class PlanningCase:
 
 
 Foresee = Callable[[str, Mapping[OperatorId, NodeId]], TransitionPrediction | None]
-"""What a transition by a protocol to these nodes is predicted to take, if that is known."""
+"""The predicted effort of a transition by a protocol to these nodes, if it is known."""
 
 
 class Planner:

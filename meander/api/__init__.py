@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI
 
 import meander.api.adaptation as adaptation
 import meander.api.changes as changes
-import meander.api.live as live
+import meander.api.event_stream as live
 import meander.api.page_files as page
 import meander.api.queries as queries
 import meander.api.sites as sites

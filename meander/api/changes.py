@@ -11,7 +11,7 @@ from meander.api import models
 from meander.api.guards import KeyOf, ServiceOf, may_change
 from meander.api.responses import answered, shown
 from meander.coordinator.ledger.history import NEWEST
-from meander.coordinator.values import LARGEST_TIME, LARGEST_WHOLE
+from meander.coordinator.request_values import LARGEST_TIME, LARGEST_WHOLE
 
 router = APIRouter()
 

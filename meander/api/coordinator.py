@@ -47,7 +47,7 @@ from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host, HostOptions
 from meander.run.rebinding.options import rebinding_by
-from meander.run.reporting.memories import memories_of
+from meander.run.reporting.join_part_memories import memories_of
 from meander.run.session import own_session, start_session
 
 _log = logging.getLogger(__name__)

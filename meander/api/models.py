@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from meander.coordinator.change_reader import MOST_EVENTS
-from meander.coordinator.values import LARGEST_WHOLE, LONGEST_NAME, LONGEST_TEXT
+from meander.coordinator.request_values import LARGEST_WHOLE, LONGEST_NAME, LONGEST_TEXT
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 

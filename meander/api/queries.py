@@ -11,8 +11,8 @@ from starlette.responses import Response
 from meander.api import models
 from meander.api.guards import KeyOf, ServiceOf, may_change
 from meander.api.responses import answered, shown
+from meander.coordinator.newest_results import KEPT_ROWS
 from meander.coordinator.service import listings
-from meander.coordinator.tails import KEPT_ROWS
 
 router = APIRouter()
 Id = Annotated[str, Path(description="The query's name.", min_length=1, max_length=200)]

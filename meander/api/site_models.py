@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from meander.api.models import Input, Name
-from meander.coordinator.values import LARGEST_TIME, LARGEST_WHOLE
+from meander.coordinator.request_values import LARGEST_TIME, LARGEST_WHOLE
 from meander.membership.protocol import FIRST_PROTOCOL
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]

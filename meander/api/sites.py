@@ -20,7 +20,7 @@ from meander.coordinator.membership.audit_log import AuditEntry
 from meander.coordinator.membership.records import Heartbeat
 from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import Pass
-from meander.coordinator.values import LARGEST_TIME
+from meander.coordinator.request_values import LARGEST_TIME
 from meander.membership.protocol import Description, Epoch
 from meander.model.clock import wall_clock_ms
 

@@ -89,7 +89,7 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Take back what was set at run time: `reset`, `reset margin`, `reset slow`, `reset slow margin`."""
-    from meander.adapt.steering import SETTINGS  # brings the mechanisms along
+    from meander.adapt.setting_layers import SETTINGS  # brings the mechanisms along
 
     known = {s.name for s in SETTINGS}
     found = list(words or ())

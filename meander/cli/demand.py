@@ -54,7 +54,7 @@ def try_(
 ) -> None:
     """Ask every mechanism for a forecast of each query, and name demands that none can meet."""
     from meander.local.forecast_table import forecast
-    from meander.local.setting import read_setting
+    from meander.local.placement_replay import read_setting
 
     tables = forecast(read_setting(topology, queries, None), seed)
     if as_json:

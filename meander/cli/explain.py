@@ -10,7 +10,7 @@ import typer
 
 from meander.cli.place import DETOUR_HELP
 from meander.lang.explain import explain_json, explain_text
-from meander.lang.load import load_queries
+from meander.lang.query_files import load_queries
 from meander.lang.sql.script import Script, sql
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.errors import InputError

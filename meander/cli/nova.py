@@ -265,7 +265,7 @@ def _world(latency: Path | None, topology: Path | None, repair: bool) -> JoinWor
 
 
 def _settings(sigma: float | None, bandwidth: float, overload: TooLittleRoom, improve: float) -> Any:
-    from meander.place.nova.partition import SIGMA
+    from meander.place.nova.partition_count import SIGMA
     from meander.place.nova.settings import NovaSettings, Overload
 
     chosen = sigma if sigma is not None else (None if np.isfinite(bandwidth) else SIGMA)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from meander.lang.topology.writer import write_whole
-from meander.local.setting import (
+from meander.local.placement_replay import (
     PlacingTotals,
     Setting,
     Words,
@@ -25,7 +25,7 @@ from meander.local.setting import (
     waiting,
 )
 from meander.model.placement import violations
-from meander.place.amenders.control import CONTROLS
+from meander.place.amenders.concurrency_control import CONTROLS
 from meander.place.engine import BatchReport, Engine
 from meander.place.mechanisms import MECHANISMS, mechanism
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from meander.cli.folders import writable_folder
 from meander.cli.place import DETOUR_HELP
 from meander.deploy.protocols import PROTOCOLS, protocol
-from meander.local.setting import read_setting
+from meander.local.placement_replay import read_setting
 from meander.model.errors import InputError
 from meander.model.resilience import check_detour
 from meander.model.units import duration_ms

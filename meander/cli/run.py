@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from meander.cli.folders import writable_folder
-from meander.lang.load import load_queries
+from meander.lang.query_files import load_queries
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.errors import InputError
 from meander.model.plan import Query
@@ -46,7 +46,7 @@ def run(
     seconds = duration_ms(duration) / 1000
     world, queries = _read(topology, query)
     from meander.local.embedded import run_embedded
-    from meander.local.plan import check_plan, plan_queries
+    from meander.local.run_plan import check_plan, plan_queries
     from meander.run.rebinding.options import rebinding_by
     from meander.run.reporting.status_file import announce
     from meander.run.session import start_session

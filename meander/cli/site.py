@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from meander.cli.ending import Ending
+from meander.cli.stop_signals import Ending
 from meander.coordinator.logs import start_logging
 from meander.membership.addresses import is_everywhere
 from meander.model.errors import InputError

@@ -16,7 +16,7 @@ from meander.cli.client import HERE, Directory, Json, ServiceClient, Token, Url,
 from meander.cli.site import group
 from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
-from meander.coordinator.values import check_name
+from meander.coordinator.request_values import check_name
 from meander.model.clock import wall_clock_ms
 
 tokens = typer.Typer(no_args_is_help=True, help="Make, list and revoke the tokens that let sites join.")

@@ -12,7 +12,7 @@ import typer
 
 from meander.adapt.mobility.settings import PredictionSettings
 from meander.cli.client import HERE, Directory
-from meander.cli.ending import Ending
+from meander.cli.stop_signals import Ending
 from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.logs import start_logging
 from meander.coordinator.security.tls import Tls

@@ -16,13 +16,13 @@ from meander.coordinator.core.core import Core
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.recovery import rebuild
 from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.mobility.prediction import MOVES, prediction_of
 from meander.coordinator.options import CoordinatorOptions
-from meander.coordinator.prediction.prediction import MOVES, prediction_of
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measuring
 from meander.coordinator.read_model.publisher import Publisher
+from meander.coordinator.restart_recovery import begin, finish, known_to, take_up
 from meander.coordinator.sink_bindings import SinkBindings
-from meander.coordinator.taking_up import begin, finish, known_to, take_up
 from meander.lang.topology.reader import TopologyFile
 from meander.membership.protocol import Epoch
 from meander.run.connectors.base import Surroundings

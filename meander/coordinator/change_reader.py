@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meander.coordinator.ledger.query_texts import planned
-from meander.coordinator.values import check_name, check_text, check_value
+from meander.coordinator.request_values import check_name, check_text, check_value
 from meander.lang.event_file import dump_events, read_events
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from meander.adapt.mobility.settings import PredictionSettings
+from meander.adapt.setting_layers import DEFAULTS, AdaptationPolicy, checked
 from meander.adapt.settings import BY_DEMANDS
-from meander.adapt.steering import DEFAULTS, AdaptationPolicy, checked
 from meander.coordinator.security.tls import Tls
 from meander.deploy.protocols import protocol
 from meander.deploy.protocols.base import Protocol
@@ -18,7 +18,7 @@ from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
-from meander.place.nova.queries.parted_settings import PartedSettings
+from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.reconfigure.state import state_strategy
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
@@ -73,10 +73,10 @@ class CoordinatorOptions:
     """More settings of Kafka's clients."""
     state: str | None = None
     """The strategy by which state moves, if not the protocol's."""
-    nova: PartedSettings = field(default_factory=PartedSettings)
+    nova: NovaQuerySettings = field(default_factory=NovaQuerySettings)
     """How queries that Nova places are split, and what nodes keep free of them."""
     prediction: PredictionSettings = field(default_factory=PredictionSettings)
-    """What is expected of mobile nodes, and what that may cost."""
+    """The prediction of mobile nodes' moves, and its bounds."""
     validate: bool = False
     """Whether the running fragments are compared with the catalog after every change; a difference is a problem in
     `health`."""

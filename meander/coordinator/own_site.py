@@ -65,7 +65,7 @@ class OwnSite:
         loop.quarantine.remote = self._remote
         host = driver.host
         kept = host.options.directory.with_name("replicas")
-        replicas = self.replicas = Replicas(HOME, host, kept, endpoint.peers.asker, self._options)
+        replicas = self.replicas = Replicas(HOME, host, kept, endpoint.peers.client_for, self._options)
         endpoint.open(serve_kept=replicas.serve)
         self._clients.home_address = endpoint.address
 

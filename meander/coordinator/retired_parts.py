@@ -14,7 +14,7 @@ from meander.deploy.deployer import Deployer
 from meander.model.ids import OperatorId
 from meander.place.nova.queries.wiring import Running
 from meander.run.host import Host
-from meander.run.reporting.memories import MemorySpan, memories
+from meander.run.reporting.join_part_memories import MemorySpan, memories
 
 
 @dataclass(slots=True)

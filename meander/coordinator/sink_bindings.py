@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.loop import PlacementLoop
-from meander.coordinator.tails import Tail, TailedSink
+from meander.coordinator.newest_results import Tail, TailedSink
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, OperatorId, QueryId
 from meander.model.operators import Sink

@@ -12,7 +12,7 @@ from meander.deploy.contexts import Reconfiguration
 from meander.deploy.deployer import Deployer
 from meander.deploy.fragments import Placed
 from meander.deploy.protocols import ISQD, Protocol
-from meander.local.setting import Setting, batches_of
+from meander.local.placement_replay import Setting, batches_of
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.ids import OperatorId

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from meander.local.plan import LocalPlan
 from meander.local.recorded_run import RecordedRun
+from meander.local.run_plan import LocalPlan
 from meander.run.connectors.base import Surroundings
 from meander.run.execution.runner import Runner
 from meander.run.host import Host, HostOptions, HostStatus

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meander.adapt.foresight import CatalogForesight, Refusal
-from meander.local.setting import Setting, engine_of
+from meander.adapt.mechanism_forecasts import CatalogForesight, Refusal
+from meander.local.placement_replay import Setting, engine_of
 from meander.model.demands import Demand, Metric
 from meander.model.events import QueryAdded
 from meander.model.plan import Query

@@ -26,7 +26,7 @@ from meander.place.costspace.large import embed_many
 from meander.place.costspace.mds import MOST_NODES, embed
 from meander.place.costspace.space import CostSpace
 from meander.place.nova.problem import NO_MATRIX, Columns, JoinProblem, checked
-from meander.place.nova.repair import repaired
+from meander.place.nova.problem_repair import repaired
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

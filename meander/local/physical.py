@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from meander.lang.sql.script import Script
 from meander.lang.topology.reader import TopologyFile
-from meander.local.plan import plan_queries
+from meander.local.run_plan import plan_queries
 from meander.model.ids import QueryId
 from meander.model.plan import Query
 from meander.run.execution.executors.runner import LEAST_ROWS

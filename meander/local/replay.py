@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from meander.coordinator.adaptation.adaptation import Adaptation, per_query
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols import protocol
+from meander.local.placement_replay import Setting, batches_of
 from meander.local.recorded_run import RecordedRun
 from meander.local.replay_options import ReplayOptions, fed
 from meander.local.replay_report import ReplayReport, changed
-from meander.local.setting import Setting, batches_of
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from meander.adapt.steering import DEFAULTS, AdaptationPolicy
+from meander.adapt.setting_layers import DEFAULTS, AdaptationPolicy
 from meander.deploy.protocols import protocol
-from meander.local.setting import Setting
+from meander.local.placement_replay import Setting
 from meander.model.operators import Sink
 from meander.model.streams import Stream
 from meander.place.mechanisms import mechanism

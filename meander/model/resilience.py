@@ -13,7 +13,7 @@ class ReplicationMode(StrEnum):
 
     OFF = "off"
     ASYNC = "async"
-    """What is taken in goes on; replicas may be behind by so much at most."""
+    """Intake goes on; replicas may be behind by so much at most."""
     SYNC = "sync"
     """Nothing more is taken in before replicas have what was."""
 

@@ -34,7 +34,7 @@ from meander.place.amenders.eviction import leaving
 from meander.place.amenders.routes import Routes
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
-from meander.place.nova.queries.parted_queries import PartedQueries
+from meander.place.nova.queries.partitioned_queries import PartitionedQueries
 from meander.place.physical import Preparation
 from meander.place.sharing import add_query, estimate, remove_query
 
@@ -48,7 +48,7 @@ class Applicator:
 
     catalog: Catalog
     log: ChangeLog
-    parted: PartedQueries = field(init=False)
+    parted: PartitionedQueries = field(init=False)
     broken: dict[Edge, str] = field(default_factory=dict)
     """Edges that lost their route in this batch, and why."""
     joined: dict[NodeId, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Applicator:
 
     def __post_init__(self) -> None:
         self.routes = Routes(self.catalog)
-        self.parted = PartedQueries(self.catalog, self.log)
+        self.parted = PartitionedQueries(self.catalog, self.log)
         self.preparation = Preparation(self.catalog.streams, self.catalog.sinks)
 
     def apply(self, events: Sequence[ChangeEvent]) -> None:

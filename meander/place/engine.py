@@ -22,7 +22,7 @@ from meander.model.ids import NodeId, OperatorId
 from meander.model.placement import Edge
 from meander.model.resilience import check_detour
 from meander.place.amenders.amendment import AmendmentDraft, draft, draft_packed, removal_only
-from meander.place.amenders.control import CONTROLS, Effort, charge
+from meander.place.amenders.concurrency_control import CONTROLS, Effort, charge
 from meander.place.amenders.count import by_cores, check_amenders
 from meander.place.amenders.escalation import Escalation
 from meander.place.applicator import Applicator
@@ -166,7 +166,7 @@ class Engine:
         self.catalog, self.mechanism = catalog, mechanism
         self.applicator = Applicator(catalog, ChangeLog()) if applicator is None else applicator
         self.log, self.parted = self.applicator.log, self.applicator.parted
-        """What is to be placed; and the queries that Nova places, which are pinned for the mechanism."""
+        """Operators to be placed; and the queries that Nova places, which are pinned for the mechanism."""
         self.control = CONTROLS[control](catalog, seed)
         self.escalation = Escalation(catalog)
         self.amenders = by_cores() if amenders is None else amenders

@@ -54,7 +54,7 @@ class AgentEndpoint:
         if options.broker:
             broker = Broker(agent.host.spark, options.broker, options.broker_settings)
             kafka = KafkaExchange(broker, name, key, self.peers.contact)
-        agent.connect(self.peers.asker, kafka)
+        agent.connect(self.peers.client_for, kafka)
         self.replication = Replication(agent.host.store)
         agent.host.troubles.append(self.replication.problems)
         self._server: FlightServer | None = None

@@ -15,7 +15,7 @@ from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import from_plain, to_plain
 from meander.model.signature import Signature
 from meander.run.fragments.bindings import first_slot
-from meander.run.fragments.retained import remember
+from meander.run.fragments.retained_bindings import remember
 from meander.run.host import Host
 from meander.run.installation import Installation, install
 from meander.run.store.records.deployment import ChannelRecord, FragmentRecord, SerialisedFragmentRecord

@@ -16,7 +16,7 @@ from meander.reconfigure.agent.in_flight import REBUILT
 from meander.reconfigure.state.precopy import AHEAD
 from meander.run.installation import OUTSIDE
 from meander.run.reporting.inventory import FragmentFacts, Inventory
-from meander.run.step.bases import BASES
+from meander.run.step.backup_bases import BASES
 
 ASIDE = 1 << 42
 """Channels from here on are for a moment, or for late tuples."""

@@ -192,7 +192,7 @@ class Host:
         if fresh:
             self.store.commit(Commit(add=fresh))
         self.routing.install(self.bindings.applied(installation.fragments))
-        self.store.nudge()
+        self.store.wake_readers()
         self.feeding.add(installation.ingest)
 
     def warm_up(self) -> None:

@@ -19,7 +19,7 @@ from meander.run.channels.base import ChannelSpec
 from meander.run.fragments.routing import Installed, LateWire, Wire
 from meander.run.fragments.template import BoundFragment, bind
 from meander.run.frames import by_position, channel_schema
-from meander.run.step.late import late_schema
+from meander.run.step.late_tuples import late_schema
 
 OUTSIDE = 1_000_000_000
 """Channels to and from the outside world are numbered from here on, by operator; each operator has at most one."""

@@ -155,7 +155,7 @@ class Slots:
         for number in range(len(self.all)) if slots is None else slots:
             if not self.all[number].is_busy and self.stepper.has_work(number):
                 self.all[number].wake()
-        self.store.nudge()
+        self.store.wake_readers()
 
     @contextmanager
     def between_steps(self, fragments: Iterable[FragmentId]) -> Iterator[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.reporting.backlog import Backlog, read_counters
 from meander.run.reporting.host_report import HostReport
-from meander.run.reporting.memories import memory_rows
+from meander.run.reporting.join_part_memories import memory_rows
 from meander.run.reporting.paused import MOST_FACTS, failed_facts
 
 MOST_PROBLEMS = 10

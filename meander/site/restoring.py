@@ -1,4 +1,4 @@
-"""What a site does before it starts: asks whether a replica went on in its place, and gets its store from there.
+"""Restoring a site before it starts: it asks whether a replica went on in its place, and gets its store from there.
 
 A directory that a replica has overtaken, or that was given up, is put aside and never used again: what it says was said
 differently meanwhile. A store on its way is fetched beside it and takes its place as a whole.

@@ -76,7 +76,7 @@ class SiteOptions:
 
     @property
     def network(self) -> ListenOptions:
-        """How it is reached, with the contents of the files that are named."""
+        """The settings of its network, with the contents of the files that are named."""
         pair = (self.certificate.read_bytes(), self.key.read_bytes()) if self.certificate and self.key else None
         authority = None if self.ca is None else self.ca.read_bytes()
         return ListenOptions(self.listen, self.address, pair, authority, self.broker, self.broker_settings)
@@ -122,7 +122,7 @@ class Site(MembershipListener):
         bindings = SiteSinkBindings(host, agent.changing)
         streams = self.streams = SiteStreams(host, [str(node["name"]) for node in options.nodes], around, bindings)
         replicas = self._replicas = Replicas(
-            options.name, host, options.directory / "replicas", endpoint.peers.asker, options.network
+            options.name, host, options.directory / "replicas", endpoint.peers.client_for, options.network
         )
         report = self._report = SiteReport(agent, endpoint.replication, replicas)
         fence = Fence(options.directory / "fence.json")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from meander.adapt.decisions import Decision, DecisionAction, Transition, TransitionOutcome
 from meander.adapt.execute import drive
-from meander.adapt.foresight import Forecast, Refusal
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop
 from meander.adapt.measures import EnvironmentMeasures, MeasuredChannel, Measures, QueryMeasures
+from meander.adapt.mechanism_forecasts import Forecast, Refusal
 from meander.adapt.selection import Selector
 from meander.adapt.selection.ranking import LinearRanking
 from meander.adapt.settings import AdaptationSettings

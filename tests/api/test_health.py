@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from meander.api.coordinator import Coordinator
 from meander.cli.main import app
 from tests.api.conftest import Until
-from tests.api.test_live import stream
+from tests.api.test_event_stream import stream
 from tests.coordinator.world import Browser
 
 AWAY = [{"event": "node_removed", "node": node} for node in ("e0", "e1")]

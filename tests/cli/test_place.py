@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meander.cli.main import app
-from meander.local.setting import batches_of, engine_of, read_setting, waiting
+from meander.local.placement_replay import batches_of, engine_of, read_setting, waiting
 from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.placement import violations
 from meander.place.mechanisms import MECHANISMS, mechanism

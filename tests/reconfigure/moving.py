@@ -39,7 +39,7 @@ from meander.run.host import Host, HostOptions
 from meander.run.oracle.batch import PRODUCER, oracle
 from meander.run.oracle.comparison import Comparison, compare
 from meander.run.rebinding.options import RebindingOptions
-from meander.run.step.bases import base_of
+from meander.run.step.backup_bases import base_of
 from meander.run.store.commit import Commit
 from meander.run.store.records.reconfigurations import DrainedRecord, ReconfigurationRecord
 from tests.run.harness import SINKS, STREAMS, VirtualClock, rows_of

@@ -105,7 +105,7 @@ def test_a_site_takes_up_its_part_of_a_change_and_takes_it_back_when_its_store_h
     host = Host(HostOptions(tmp_path, 1), spark, runner, clock=VirtualClock())
     contacts = PeerDirectory(host.store, "east")
     agent = Agent(host)
-    agent.connect(contacts.asker)
+    agent.connect(contacts.client_for)
     try:
         take_up(host)
         agent.recover()

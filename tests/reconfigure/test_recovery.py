@@ -21,9 +21,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.lang.load import load_queries
+from meander.lang.query_files import load_queries
 from meander.lang.topology.reader import load
-from meander.local.plan import LocalPlan, plan_queries
+from meander.local.run_plan import LocalPlan, plan_queries
 from meander.model.plan import Query
 from meander.run.connectors import source_for
 from meander.run.connectors.base import Surroundings

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from meander.lang import sql
 from meander.lang.topology.reader import load
-from meander.local.plan import LocalPlan, plan_queries
 from meander.local.recorded_run import check_results
+from meander.local.run_plan import LocalPlan, plan_queries
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import Surroundings
 from meander.run.host import Host, HostOptions

@@ -93,7 +93,7 @@ def test_no_wake_up_is_lost_when_threads_are_held_up_anywhere(
         time.sleep(0.01)
     assert sorted(reader.read) == list(range(100))
     pool.stop_waking()
-    reader.store.nudge()
+    reader.store.wake_readers()
     slot.join()
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from meander.lang import sql
 from meander.lang.topology.reader import TopologyFile
-from meander.local.plan import LocalPlan, plan_queries
+from meander.local.run_plan import LocalPlan, plan_queries
 from meander.model.plan import Query
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream

@@ -15,8 +15,8 @@ from lab.bench.dataplane.latency import Stopwatch
 from lab.bench.report import Figure
 from meander.lang import sql
 from meander.lang.topology.reader import TopologyFile
-from meander.local.plan import plan_queries
 from meander.local.process_memory import resident_mb
+from meander.local.run_plan import plan_queries
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.elements import Link, Node, NodeKind

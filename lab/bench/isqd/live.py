@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from lab.bench.report import Figure
 from lab.workloads.isqd import DeviceShape, generated, published
+from meander.local.placement_replay import Setting
 from meander.local.replay import replay_live
 from meander.local.replay_options import ReplayOptions
 from meander.local.replay_report import ReplayReport
-from meander.local.setting import Setting
 
 IN_EFFECT_GOAL_S = 1.0
 LATENCY_GOALS = {"p50": 1.2, "p95": 2.0}

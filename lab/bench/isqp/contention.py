@@ -18,7 +18,7 @@ from lab.workloads.isqp import Sites, tails
 from meander.model.events import QueryAdded, QueryRemoved
 from meander.model.placement import violations
 from meander.model.plan import Query
-from meander.place.amenders.control import CONTROLS
+from meander.place.amenders.concurrency_control import CONTROLS
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
 

@@ -17,7 +17,7 @@ from lab.baselines.nova_packing import refused_at_least_cost
 from lab.bench.report import Figure
 from lab.workloads.nova import DataSet, clusters, instance
 from lab.workloads.nova_capacity import LOADS, loaded, planted
-from meander.place.nova.partition import SIGMA
+from meander.place.nova.partition_count import SIGMA
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.quality.exact import solve
@@ -154,7 +154,7 @@ def _large(quick: bool, progress: Progress) -> list[Figure]:
 
 
 def _budgets(sets: list[DataSet], quick: bool, progress: Progress) -> list[Figure]:
-    """What seconds for improvement add, where room is ample and where it binds."""
+    """The gain of seconds for improvement, where room is ample and where it binds."""
     points = clusters(NODES, 3)
     drawn: dict[str, JoinProblem] = {
         "plane": instance(points, 0),

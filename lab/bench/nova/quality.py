@@ -13,7 +13,7 @@ from lab.workloads.nova import DataSet, clusters, crossed, instance
 from meander.place.nova.baselines import BASELINES
 from meander.place.nova.baselines.base import judge_outcome
 from meander.place.nova.improvement.improve import improve
-from meander.place.nova.partition import SIGMA
+from meander.place.nova.partition_count import SIGMA
 from meander.place.nova.place import place
 from meander.place.nova.probe import probe
 from meander.place.nova.problem import NO_MATRIX, JoinProblem

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lab.experiments.rebinding_model import BindingSetting, LatencySamples
 from lab.workloads.traffic import KINDS, REPLICAS, TICK_MS, Traffic, stream_of, traffic_world
-from meander.local.plan import LocalPlan, plan_queries
+from meander.local.run_plan import LocalPlan, plan_queries
 from meander.model.ids import FragmentId
 from meander.run.channels.base import ChannelAppend
 from meander.run.connectors.base import SinkBinding, SourcePosition, Surroundings

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.bench.report import Figure
-from meander.coordinator.adaptation.costs import Cost
+from meander.coordinator.adaptation.transition_costs import Cost
 
 if TYPE_CHECKING:
     from lab.experiments.tcep_live import LiveStage, SwitchedQueries

@@ -41,7 +41,7 @@ class Predictor(Protocol):
         """The likely next move of a node; None if there is no reason to expect any."""
 
     def as_json(self) -> dict[str, Any]:
-        """What survives a restart."""
+        """The part of the predictor that survives a restart."""
 
     def learn(self, saved: Mapping[str, Any]) -> None:
         """Takes up what was saved."""

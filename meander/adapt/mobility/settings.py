@@ -16,7 +16,7 @@ from meander.model.units import duration_ms, size_bytes
 
 @dataclass(frozen=True, slots=True)
 class PredictionSettings:
-    """What is expected of mobile nodes, and what that may cost."""
+    """The prediction of mobile nodes' moves, and its bounds."""
 
     mode: str = "off"
     """The predictor, or `off`."""

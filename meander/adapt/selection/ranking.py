@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from meander.adapt.fitness import scores
-from meander.adapt.ranking import linear_ranking
+from meander.adapt.linear_ranking import linear_ranking
 from meander.adapt.selection.base import Choice, Question, Selector, best, untried
 from meander.model.errors import InputError
 

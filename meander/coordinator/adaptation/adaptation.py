@@ -8,11 +8,11 @@ from pathlib import Path
 from meander.adapt import log
 from meander.adapt.decisions import Decision, DecisionAction, TransitionOutcome
 from meander.adapt.execute import begin
-from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop as Mapek
+from meander.adapt.mechanism_forecasts import CatalogForesight
 from meander.adapt.per_query import PerQuery
-from meander.adapt.steering import AdaptationPolicy
+from meander.adapt.setting_layers import AdaptationPolicy
 from meander.coordinator.adaptation.first_mechanisms import FirstMechanisms
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import Transitions
@@ -22,7 +22,7 @@ from meander.model.events import ChangeEvent, DemandChanged, MechanismChanged, Q
 from meander.model.ids import QueryId
 from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
-from meander.place.nova.queries.parted_queries import NOVA
+from meander.place.nova.queries.partitioned_queries import NOVA
 
 ROUND_MS = 1_000
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from meander.adapt.beginning import Beginning, beginning, by_metadata
 from meander.adapt.decisions import Decision
+from meander.adapt.first_mechanism import Beginning, beginning, by_metadata
 from meander.adapt.loop import AdaptationLoop as Mapek
 from meander.adapt.per_query import PerQuery, place_again
 from meander.adapt.plan import usable
@@ -20,8 +20,8 @@ from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
 from meander.place.engine import BatchReport, Engine
-from meander.place.nova.queries.parted_queries import NOVA
-from meander.place.nova.queries.parted_settings import MECHANISM
+from meander.place.nova.queries.partitioned_queries import NOVA
+from meander.place.nova.queries.settings import MECHANISM
 
 MOST_FORECAST = 20
 """Queries that come in one batch and whose first mechanism is forecast; with more, metadata decide."""

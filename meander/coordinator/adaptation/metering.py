@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures, channels_of
-from meander.coordinator.adaptation.exchanged import ExchangedBytes
-from meander.coordinator.flows import query_channels
+from meander.coordinator.adaptation.mechanism_bytes import ExchangedBytes
 from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.query_channels import query_channels
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.model.ids import ChannelId, NodeId, QueryId
 from meander.model.placement import Edge
@@ -90,7 +90,7 @@ class Meter:
         return Measures(at_ms, span_ms, queries, loads, world)
 
     def _costs(self, query: QueryId) -> dict[str, float]:
-        """What the nodes of a query draw and cost for it; nothing while it runs nowhere."""
+        """Power and price of a query's nodes for it; nothing while it runs nowhere."""
         catalog = self.loop.catalog
         placed = catalog.placement.nodes
         nodes = {o: placed[o] for o in catalog.plan.serving(query) if o in placed}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from meander.adapt.foresight import CatalogForesight
 from meander.adapt.knowledge import Knowledge
+from meander.adapt.mechanism_forecasts import CatalogForesight
 from meander.adapt.per_query import PerQuery
+from meander.adapt.setting_layers import AdaptationPolicy
 from meander.adapt.settings import BY_DEMANDS
-from meander.adapt.steering import AdaptationPolicy
 from meander.coordinator.adaptation.adaptation import Adaptation, per_query
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.loop import PlacementLoop
-from meander.place.nova.queries.parted_queries import NOVA
+from meander.place.nova.queries.partitioned_queries import NOVA
 
 _log = logging.getLogger(__name__)
 USUAL = "bottom_up"

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from meander.adapt.decisions import Transition, TransitionOutcome
 from meander.adapt.per_query import assign, place_again
-from meander.adapt.prediction import TransitionPrediction
-from meander.coordinator.adaptation.costs import Cost, overlap_bytes
-from meander.coordinator.adaptation.predictor import Ends, TransitionPredictor
+from meander.adapt.transition_prediction import TransitionPrediction
+from meander.coordinator.adaptation.transition_costs import Cost, overlap_bytes
+from meander.coordinator.adaptation.transition_predictor import Ends, TransitionPredictor
 from meander.coordinator.adaptation.transition_records import TransitionProgress, progress_of, record_of
 from meander.coordinator.loop import Applied, PlacementLoop
 from meander.deploy.protocols.transitions import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from meander.coordinator.condition.condition import QueryFacts, Stuck
-from meander.coordinator.flows import query_channels
 from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.query_channels import query_channels
 from meander.model.demands import Demand
 from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import Sink, Source, describe

@@ -15,8 +15,8 @@ from meander.model.errors import InputError, unknown
 from meander.model.events import ChangeEvent, JoinMatrixChanged, MechanismChanged, QueryAdded, QueryRemoved
 from meander.place.admission import admit
 from meander.place.catalog import Catalog
-from meander.place.nova.queries.parted_queries import NOVA, refusal
-from meander.place.nova.queries.parted_settings import MECHANISM
+from meander.place.nova.queries.partitioned_queries import NOVA, refusal
+from meander.place.nova.queries.settings import MECHANISM
 
 if TYPE_CHECKING:
     from meander.coordinator.core.core import Core

@@ -33,7 +33,7 @@ from meander.model.events import (
 )
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.place.engine import BatchReport, Engine
-from meander.place.nova.queries.parted_queries import NOVA
+from meander.place.nova.queries.partitioned_queries import NOVA
 
 
 class ObservedEngine(Engine):

@@ -21,7 +21,7 @@ from meander.coordinator.core.admission import admitted
 from meander.coordinator.core.batches import Batches, query_steps
 from meander.coordinator.core.commands import Answer, Command, CoreTask
 from meander.coordinator.epochs import SteppedDownError
-from meander.coordinator.prediction.prediction import MobilityPrediction
+from meander.coordinator.mobility.prediction import MobilityPrediction
 from meander.coordinator.problems import ServiceRefusedError, conflict
 from meander.coordinator.read_model.measuring import Measured
 from meander.coordinator.read_model.publisher import Publisher
@@ -56,7 +56,7 @@ class Core:
         self.on_measured: Callable[[], None] = lambda: None
         """Called after new measures were shown."""
         self.prediction: MobilityPrediction | None = None
-        """What is expected of mobile nodes, if anything is."""
+        """The prediction of mobile nodes' moves, if there is one."""
         self._queue: queue.SimpleQueue[Command | CoreTask | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
         self.validates = False

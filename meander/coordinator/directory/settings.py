@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from meander.adapt.mobility.settings import PredictionSettings
-from meander.adapt.steering import SETTINGS as ADAPTATION
-from meander.adapt.steering import AdaptationPolicy
+from meander.adapt.setting_layers import SETTINGS as ADAPTATION
+from meander.adapt.setting_layers import AdaptationPolicy
 from meander.coordinator.directory.directory import CoordinatorDirectory, written_settings
 from meander.model.errors import InputError
 from meander.place.amenders.count import check_amenders
-from meander.place.nova.queries.parted_settings import PartedSettings
+from meander.place.nova.queries.settings import NovaQuerySettings
 
 SETTINGS = """\
 # Settings of this coordinator. Flags of `meander up` win over them. What is left out has the value shown.
@@ -73,7 +73,7 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
         check_amenders(found.get("amenders"))
         check_adaptation(found.get("adaptation", {}))
         if "nova" in found:
-            found["nova"] = PartedSettings.of(found["nova"])
+            found["nova"] = NovaQuerySettings.of(found["nova"])
         if "prediction" in found:
             found["prediction"] = PredictionSettings.of(found["prediction"], home.directory)
     except InputError as error:

@@ -84,7 +84,7 @@ class QueryTables:
         return {query: (mechanism, reason) for query, mechanism, reason in rows}
 
     def save_adaptation(self, query: str, values: Mapping[str, Any]) -> None:
-        """What was set at run time for a query, or under an empty name for all: these values and no others."""
+        """Replaces the settings made at run time for a query, or under an empty name for all."""
         self._db.execute("DELETE FROM adaptation_settings WHERE query = ?", (query,))
         rows = ((query, name, as_text(value)) for name, value in values.items())
         self._db.executemany("INSERT INTO adaptation_settings VALUES (?, ?, ?)", rows)

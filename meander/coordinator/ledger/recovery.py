@@ -24,7 +24,7 @@ from meander.model.topology.graph import Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
-from meander.place.nova.queries.parted_settings import PartedSettings
+from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.place.physical import Preparation
 from meander.place.room import Room
 from meander.place.sharing import add_query, forget, remove_query
@@ -53,13 +53,13 @@ class Recovered:
 
 
 def rebuild(
-    ledger: Ledger, world: TopologyFile, running: Collection[OperatorId], nova: PartedSettings | None = None
+    ledger: Ledger, world: TopologyFile, running: Collection[OperatorId], nova: NovaQuerySettings | None = None
 ) -> Recovered:
     """The catalog of the ledger; `running` are the operators that the host's store knows."""
     topology = ledger.topology.load() if ledger.topology.exists() else world.topology
     catalog = Catalog(topology, dict(world.streams), dict(world.sinks), detour=world.resilience.detour)
     found = Recovered(catalog, Applicator(catalog, ChangeLog()))
-    found.applicator.parted.settings = nova or PartedSettings()
+    found.applicator.parted.settings = nova or NovaQuerySettings()
     found.catalog.rates_tps.update(ledger.rates())
     cut = {OperatorId(o) for record in ledger.queries.cuts().values() for o in record["cut"]["operators"]}
     _restore_cuts(found, ledger, _follow_queries(found, ledger, set(running) - cut), running)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meander.coordinator.membership.records import MemberSite, MemberState
 from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import Pass
-from meander.coordinator.values import check_name
+from meander.coordinator.request_values import check_name
 from meander.membership.protocol import CLOCK_MS, PROTOCOL, Code, Description
 
 

@@ -26,7 +26,7 @@ from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.roster import CLOCK_BEATS, Roster
 from meander.coordinator.membership.store import MemberRow, MembershipStore, Pass
 from meander.coordinator.problems import not_found
-from meander.coordinator.values import check_name
+from meander.coordinator.request_values import check_name
 from meander.membership.protocol import HEARTBEAT_MS, PROTOCOL, SESSION_TIMEOUT_MS, Code, Description, Epoch
 from meander.model.errors import InputError, unknown
 

@@ -1,4 +1,4 @@
-"""What the coordinator remembers of the replicas of each site, in the store of its own host."""
+"""The coordinator's records of the replicas of each site, in the store of its own host."""
 
 from __future__ import annotations
 

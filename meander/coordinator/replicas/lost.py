@@ -1,4 +1,4 @@
-"""What is known of a site of which nothing is left, and what is lost with it. In the core's thread."""
+"""A site of which nothing is left: the facts that others know of it, and the losses. In the core's thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.driver.remote_records import recorded
 from meander.reconfigure.part import Part
 from meander.run.channels.flight.proof import HOME
-from meander.run.fragments.retained import with_former
+from meander.run.fragments.retained_bindings import with_former
 from meander.run.store.records.deployment import RemoteFragmentRecord
 
 Known = tuple[Part, dict[str, list[ChannelId]], list[str]]

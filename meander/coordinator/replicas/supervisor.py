@@ -45,13 +45,13 @@ class StandInAddress(Protocol):
 
 
 class CoordinatorFacts(Protocol):
-    """What the supervisor asks of the coordinator."""
+    """The coordinator as the supervisor needs it."""
 
     def sites(self) -> Sequence[MemberRow]:
         """All sites that have joined once."""
 
     def key(self, site: str) -> str | None:
-        """What clients of a site show their proofs with."""
+        """The key with which clients of a site sign their proofs."""
 
     def preferences(self, sites: Sequence[str], *, senders: bool) -> Mapping[str, Sequence[str]]:
         """For each site, those that should keep its replicas, best first."""

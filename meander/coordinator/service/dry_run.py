@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from meander.coordinator.change_reader import Changes
-from meander.coordinator.trial import try_events
+from meander.coordinator.dry_run import try_events
 
 if TYPE_CHECKING:
     from meander.coordinator.core.core import Core

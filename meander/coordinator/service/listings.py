@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from meander.coordinator.prediction.prediction import PredictionOutcome
+from meander.coordinator.mobility.prediction import PredictionOutcome
 from meander.coordinator.problems import not_found
 from meander.coordinator.service.service import Service
 from meander.model.demands import Metric
 from meander.model.errors import unknown
 from meander.place.mechanisms import MECHANISMS
-from meander.place.nova.queries.parted_queries import NOVA
+from meander.place.nova.queries.partitioned_queries import NOVA
 
 
 def query(service: Service, name: str) -> dict[str, Any]:

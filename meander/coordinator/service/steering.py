@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any
 
-from meander.adapt.steering import checked
+from meander.adapt.setting_layers import checked
 from meander.coordinator.core.commands import Answer, CoreTask, Key
 from meander.coordinator.core.core import Core
 from meander.coordinator.problems import not_found

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from meander.adapt.steering import checked
+from meander.adapt.setting_layers import checked
 from meander.coordinator.change_reader import ChangeReader, Changes
 from meander.coordinator.core.commands import Answer, Command, CommandKind, CoreTask, Key, Response
 from meander.coordinator.core.core import Core
 from meander.coordinator.problems import conflict
-from meander.coordinator.values import check_name
+from meander.coordinator.request_values import check_name
 from meander.model.events import QueryAdded
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
-from meander.adapt.foresight import Refusal
+from meander.adapt.mechanism_forecasts import Refusal
 from meander.adapt.prediction import TransitionPrediction
 from meander.coordinator.change_reader import Changes
 from meander.coordinator.core.admission import check
@@ -19,7 +19,7 @@ from meander.deploy.protocols.transitions import TRANSITIONS, transition_protoco
 from meander.model.errors import InputError, unknown
 from meander.model.events import ChangeEvent, MechanismChanged
 from meander.model.ids import QueryId
-from meander.place.nova.queries.parted_queries import NOVA
+from meander.place.nova.queries.partitioned_queries import NOVA
 from meander.place.nova.queries.shape import PAIRING
 
 Read = Callable[[Sequence[ChangeEvent]], Changes]

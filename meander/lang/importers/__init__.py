@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from meander.lang.importers.changes import import_changes
+from meander.lang.importers.change_scenarios import import_changes
 from meander.lang.importers.edge_list import import_edge_list
 from meander.lang.importers.imported import Imported
 from meander.lang.importers.rtt_matrix import import_rtt_matrix

@@ -16,7 +16,7 @@ from meander.place.amenders.gain import gains
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
 from meander.place.mechanisms.base import Mechanism
-from meander.place.mechanisms.packing import Packing
+from meander.place.mechanisms.solvers.packing import Packing
 from meander.place.problem import Flow, Need, Problem, Proposal
 from meander.place.room import Room
 

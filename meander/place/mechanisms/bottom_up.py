@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from meander.model.demands import Metric
 from meander.model.ids import NodeId
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.one_by_one import Spot, downstream
-from meander.place.mechanisms.routes import common_route, connects
+from meander.place.mechanisms.search.one_by_one import Spot, downstream
+from meander.place.mechanisms.search.routes import common_route, connects
 from meander.place.problem import Problem, Proposal
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from meander.model.demands import Metric
 from meander.model.ids import NodeId, OperatorId
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.exact import assign
 from meander.place.mechanisms.ilp import gap_of
-from meander.place.mechanisms.messages import Message, count, count_assignments
-from meander.place.mechanisms.milp import Limits, solve
-from meander.place.mechanisms.one_by_one import downstream
-from meander.place.mechanisms.packing import packed
-from meander.place.mechanisms.question import chosen, fits_together, parts
-from meander.place.mechanisms.whole import everywhere
+from meander.place.mechanisms.search.message_counts import Message, count, count_assignments
+from meander.place.mechanisms.search.one_by_one import downstream
+from meander.place.mechanisms.solvers.exact import assign
+from meander.place.mechanisms.solvers.milp import Limits, solve
+from meander.place.mechanisms.solvers.packing import packed
+from meander.place.mechanisms.solvers.question import chosen, fits_together, parts
+from meander.place.mechanisms.solvers.whole_question import everywhere
 from meander.place.problem import Problem, Proposal
 
 MOST_OPERATORS = 64

@@ -16,15 +16,15 @@ import numpy as np
 from meander.model.demands import Metric
 from meander.model.ids import NodeId, OperatorId
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.exact import Answer, Assignment, assign
-from meander.place.mechanisms.latencies import FEW, Latencies
-from meander.place.mechanisms.messages import Message, count, count_assignments
-from meander.place.mechanisms.milp import Limits, solve
-from meander.place.mechanisms.nearby import nearby
-from meander.place.mechanisms.objective import cost_at, weight
-from meander.place.mechanisms.one_by_one import Spot, downstream
-from meander.place.mechanisms.packing import packed
-from meander.place.mechanisms.question import (
+from meander.place.mechanisms.search.latencies import FEW, Latencies
+from meander.place.mechanisms.search.message_counts import Message, count, count_assignments
+from meander.place.mechanisms.search.nearby import nearby
+from meander.place.mechanisms.search.one_by_one import Spot, downstream
+from meander.place.mechanisms.solvers.exact import Answer, Assignment, assign
+from meander.place.mechanisms.solvers.milp import Limits, solve
+from meander.place.mechanisms.solvers.objective import cost_at, weight
+from meander.place.mechanisms.solvers.packing import packed
+from meander.place.mechanisms.solvers.question import (
     FreePart,
     by_goal,
     chosen,

@@ -14,8 +14,8 @@ from meander.model.ids import NodeId
 from meander.model.topology.elements import NodeKind
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.bottom_up import route_to_sink
-from meander.place.mechanisms.messages import Message
-from meander.place.mechanisms.one_by_one import Spot, downstream
+from meander.place.mechanisms.search.message_counts import Message
+from meander.place.mechanisms.search.one_by_one import Spot, downstream
 from meander.place.problem import Problem, Proposal
 
 

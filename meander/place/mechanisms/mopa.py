@@ -15,11 +15,11 @@ from meander.model.ids import NodeId, OperatorId
 from meander.place.costspace.space import CostSpace, Floats
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.bottom_up import route_to_sink
-from meander.place.mechanisms.messages import Message, count
-from meander.place.mechanisms.objective import weight
-from meander.place.mechanisms.one_by_one import Spot, downstream
-from meander.place.mechanisms.snap import nearest_with_room, space_of
-from meander.place.mechanisms.springs import springs, weber
+from meander.place.mechanisms.search.message_counts import Message, count
+from meander.place.mechanisms.search.one_by_one import Spot, downstream
+from meander.place.mechanisms.search.snap import nearest_with_room, space_of
+from meander.place.mechanisms.search.springs import springs, weber
+from meander.place.mechanisms.solvers.objective import weight
 from meander.place.problem import Problem, Proposal
 
 NEAREST = 4

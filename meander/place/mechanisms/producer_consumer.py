@@ -8,9 +8,9 @@ from operator import itemgetter
 from meander.model.demands import Metric
 from meander.model.ids import NodeId, OperatorId
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.objective import cost_at, weight
-from meander.place.mechanisms.one_by_one import Spot, downstream
-from meander.place.mechanisms.routes import goals, origins
+from meander.place.mechanisms.search.one_by_one import Spot, downstream
+from meander.place.mechanisms.search.routes import goals, origins
+from meander.place.mechanisms.solvers.objective import cost_at, weight
 from meander.place.problem import Problem, Proposal
 
 

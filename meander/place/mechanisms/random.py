@@ -10,7 +10,7 @@ from meander.model.ids import NodeId
 from meander.model.topology.graph import Topology
 from meander.model.topology.kernels import distances_from
 from meander.place.mechanisms.base import Mechanism, Metadata
-from meander.place.mechanisms.one_by_one import Spot, downstream
+from meander.place.mechanisms.search.one_by_one import Spot, downstream
 from meander.place.problem import Problem, Proposal
 
 DRAWS = 64

@@ -12,10 +12,10 @@ from meander.model.demands import Metric
 from meander.model.ids import NodeId
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.bottom_up import route_to_sink
-from meander.place.mechanisms.messages import Message, count
-from meander.place.mechanisms.one_by_one import Spot, downstream
-from meander.place.mechanisms.snap import load_share, nearest_with_room, space_of
-from meander.place.mechanisms.springs import rest, springs
+from meander.place.mechanisms.search.message_counts import Message, count
+from meander.place.mechanisms.search.one_by_one import Spot, downstream
+from meander.place.mechanisms.search.snap import load_share, nearest_with_room, space_of
+from meander.place.mechanisms.search.springs import rest, springs
 from meander.place.problem import Problem, Proposal
 
 NEAREST = 3

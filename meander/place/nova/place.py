@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.place.nova import median
-from meander.place.nova.choosing import Rules
+from meander.place.nova.admissible_joins import affordable
+from meander.place.nova.cell_placement import NO_ROOM, place_all
 from meander.place.nova.improvement.improve import improve, tail_and_mean
-from meander.place.nova.outlook import affordable
-from meander.place.nova.placing import NO_ROOM, place_all
+from meander.place.nova.node_choice import Rules
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.running.joins import LARGE, Joins, taste_of, with_more_rows
 from meander.place.nova.settings import NovaSettings, Overload

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from meander.model.errors import InputError
-from meander.place.nova.choosing import EXPAND, REFUSE, SPREAD
-from meander.place.nova.partition import SIGMA, check_sigma
+from meander.place.nova.node_choice import EXPAND, REFUSE, SPREAD
+from meander.place.nova.partition_count import SIGMA, check_sigma
 
 
 class Overload(Enum):

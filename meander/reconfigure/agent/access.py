@@ -27,7 +27,7 @@ class Access:
         self._exports: dict[tuple[int, int, bool], Export] = {}
         """By change, place, and whether it was sent while the operator ran."""
         self._sent: dict[tuple[OperatorId, str], dict[int, Manifest]] = {}
-        """What sites have of states that they were sent ahead, by operator, site and export."""
+        """Manifests of states that sites were sent ahead, by operator, site and export."""
         if agent.kafka is not None and agent.pulling is not None:
             agent.kafka.start(agent.pulling, self.may_pull)
 
@@ -87,7 +87,7 @@ class Access:
     def _ahead(
         self, asked: StateRequest, source: FragmentId, keys: Sequence[int], sent: dict[int, Manifest]
     ) -> StateAnswer:
-        """What a site lacks of a state that still changes; nothing if that is too little."""
+        """The pieces that a site lacks of a state that still changes; none if they are too few."""
         place, after = (asked.number, asked.handover, True), None if asked.after is None else sent.get(asked.after)
         export = self._exports.get(place)
         if export is None or asked.first == 0 or export.after != asked.after:

@@ -15,7 +15,7 @@ from meander.reconfigure.part import Part
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
 from meander.run.frames import END
 from meander.run.installation import OUTSIDE
-from meander.run.step.bases import base_of
+from meander.run.step.backup_bases import base_of
 from meander.run.step.stage_scheduler import STATES_PER_STAGE
 from meander.run.store.commit import Commit, Passed, RemoveChannel, Rewire, StateCopy, StateDrop, StateRename
 from meander.run.store.records.deployment import (

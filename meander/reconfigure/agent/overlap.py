@@ -32,7 +32,7 @@ from meander.reconfigure.agent.wiring import Wires, with_channels
 from meander.reconfigure.part import Part
 from meander.run.channels.base import ChannelSpec
 from meander.run.failures import reason_of
-from meander.run.fragments.retained import with_former
+from meander.run.fragments.retained_bindings import with_former
 from meander.run.fragments.routing import Installed, Wire
 from meander.run.frames import BEGIN, END, TS
 from meander.run.host import Host

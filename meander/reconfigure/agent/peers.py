@@ -20,7 +20,7 @@ class PeerDirectory:
         """`authority` signs everybody's certificates, where there are some."""
         self._store, self._me, self._authority = store, me, authority
         self._lock = lock("peers")
-        self._askers: dict[str, FlightClient] = {}
+        self._clients: dict[str, FlightClient] = {}
         saved = store.record(PeersRecord)
         self._known = {} if saved is None else {s: PeerAddress(*found) for s, found in saved.contacts.items()}
 
@@ -33,19 +33,19 @@ class PeerDirectory:
                 return
             self._known = {**self._known, **fresh}
             saved = PeersRecord({site: (c.address, c.proof, c.broker) for site, c in self._known.items()})
-            stale = [self._askers.pop(site) for site in fresh if site in self._askers]
+            stale = [self._clients.pop(site) for site in fresh if site in self._clients]
         self._store.commit(Commit(records=(saved,)))
-        for asker in stale:
-            asker.close()
+        for client in stale:
+            client.close()
 
-    def asker(self, site: str) -> FlightClient:
+    def client_for(self, site: str) -> FlightClient:
         """A way to ask a site; raises AwayError while nobody has said where it is."""
         with self._lock:
-            found = self._askers.get(site)
+            found = self._clients.get(site)
             if found is None:
                 if site not in self._known:
                     raise AwayError(f"nobody has said yet where {site} is")
-                found = self._askers[site] = FlightClient(self._known[site], self._me, self._authority)
+                found = self._clients[site] = FlightClient(self._known[site], self._me, self._authority)
             return found
 
     def contact(self, site: str) -> PeerAddress | None:
@@ -55,6 +55,6 @@ class PeerDirectory:
 
     def close(self) -> None:
         with self._lock:
-            askers, self._askers = list(self._askers.values()), {}
-        for asker in askers:
-            asker.close()
+            clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            client.close()

@@ -53,7 +53,7 @@ class Precopies:
         self.host, self.background = host, background
         self.least_bytes: float = LEAST_BYTES
         self.used_bytes = self.wasted_bytes = 0
-        """What was sent ahead and was, or was not, the beginning of a state that moved."""
+        """Bytes that were sent ahead and were, or were not, the beginning of a state that moved."""
         self._clock_ms = clock_ms
         self._entries: dict[Destination, _Entry] = {}
         self._next = AHEAD
@@ -61,7 +61,7 @@ class Precopies:
     # ---------------------------------------------------------------- for changes
 
     def least(self, *, is_expected: bool) -> float:
-        """What is worth sending ahead: before a change is decided there is time for less, too."""
+        """The least bytes that are worth sending ahead: before a change is decided there is time for less, too."""
         return min(self.least_bytes, LEAST_EXPECTED_BYTES) if is_expected else self.least_bytes
 
     def wants(self, change: InFlightChange, handover: Handover, *, is_expected: bool = False) -> bool:

@@ -18,7 +18,7 @@ from meander.reconfigure.paths import Paths
 from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch
 from meander.reconfigure.validate import ASIDE
 from meander.run.host import Host
-from meander.run.step.bases import BASES, base_of
+from meander.run.step.backup_bases import BASES, base_of
 from meander.run.store.records.deployment import FragmentRecord
 from meander.run.store.records.progress import FloorRecord
 from meander.run.store.store import Store

@@ -48,7 +48,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOffer:
-    """What a keeper is given with one answer: all that there was at one moment."""
+    """The content of one answer to a keeper: all that there was at one moment."""
 
     number: int
     """Of the next record then."""
@@ -98,7 +98,7 @@ class Replication:
             kept = {s for s in keepers if keepers[s] == before.keepers.get(s)}
             self._keepers = {s: self._keepers[s] if s in kept else _Keeper(heard=now) for s in keepers}
         self.store.commit(Commit(records=(record,)))
-        self.store.nudge()
+        self.store.wake_readers()
 
     def leave_out(self, keeper: str) -> None:
         """A keeper that runs this store itself keeps no replica of it any more."""
@@ -110,7 +110,7 @@ class Replication:
 
     def stop(self) -> None:
         self._ended = True
-        self.store.nudge()
+        self.store.wake_readers()
 
     # ---------------------------------------------------------------- what may leave
 
@@ -164,7 +164,7 @@ class Replication:
     # ---------------------------------------------------------------- what keepers get
 
     def serve(self, keeper: str, asked: Mapping[str, Any], left: int, wait_s: float) -> Iterator[tuple[Any, bytes]]:
-        """What a keeper lacks: what there is first, then its bytes. What it asks with says what it has."""
+        """The bytes that a keeper lacks, after a list of all segments. Its request says which it has."""
         found = self._admitted(keeper, int(asked["term"]))
         has = {int(s): int(size) for s, size in asked["has"].items()}
         anew = self._diverging(asked, has)
@@ -178,7 +178,7 @@ class Replication:
                 found.has = got or found.has
         if found.has is not None and keeper not in self._record.in_sync:
             self._may_be_in_sync(keeper, found)
-        self.store.nudge()  # more may leave now
+        self.store.wake_readers()  # more may leave now
         offer = self._wait_for_more(has, wait_s)
         lacks = sum(size - min(size, has.get(segment, 0)) for segment, size in offer.extents.items())
         with self._lock:

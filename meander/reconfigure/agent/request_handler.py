@@ -76,8 +76,8 @@ class AgentRequestHandler:
     def state(self, reader: str, via: str, asked: StateRequest) -> StateAnswer:
         return self.access.state(reader, via, asked)
 
-    def asker(self, site: str) -> FlightClient:
-        return self.peers.asker(site)
+    def client_for(self, site: str) -> FlightClient:
+        return self.peers.client_for(site)
 
     def replica(
         self, keeper: str, asked: Mapping[str, Any], left: int, wait_s: float

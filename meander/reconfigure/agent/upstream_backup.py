@@ -23,7 +23,7 @@ from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
 from meander.run.execution.runner import Runner
 from meander.run.fragments.routing import Installed, Routing
 from meander.run.frames import END
-from meander.run.step.bases import base_of
+from meander.run.step.backup_bases import base_of
 from meander.run.step.step import Stepper
 from meander.run.store.commit import Commit, RemoveChannel, Rewire, StateCopy, StateDrop, Writer
 from meander.run.store.records.progress import LostStateRecord

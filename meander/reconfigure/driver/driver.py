@@ -37,7 +37,7 @@ from meander.reconfigure.state import state_strategy
 from meander.run.channels.flight.proof import HOME
 from meander.run.failures import reason_of
 from meander.run.fragments.bindings import first_slot
-from meander.run.fragments.retained import bounds_of, forget, keep_only, with_former
+from meander.run.fragments.retained_bindings import bounds_of, forget, keep_only, with_former
 from meander.run.host import Host
 from meander.run.installation import install
 from meander.run.store.commit import Commit
@@ -259,7 +259,7 @@ class Driver:
         else:
             assert self._outbox is not None
             for site in progress.parts.keys() - {HOME}:
-                self._outbox.owe_effect(site, progress.number, positions)
+                self._outbox.add_effect(site, progress.number, positions)
             # At no moment in neither: a site that is being greeted would be told to abort it.
             self._decided[progress.number] = outcome
         del self.progress[progress.number]
@@ -289,7 +289,7 @@ class Driver:
             assert self._outbox is not None
             self._aborts[change.operators] = min(self._aborts.get(change.operators, 0) + 1, 20)
             for site in progress.parts.keys() - {HOME}:
-                self._outbox.owe_abort(site, number)
+                self._outbox.add_abort(site, number)
         del self.progress[number]
         forget(self.plan, change.fragments_after.values())
         self.participants.left(change.fragments_after.keys() - change.fragments_before.keys())
@@ -377,7 +377,7 @@ class Driver:
             self._decided[decided.number] = None
             for site in decided.sites:
                 if self._outbox is not None:
-                    self._outbox.owe_effect(site, decided.number, decode(Positions, decided.told))
+                    self._outbox.add_effect(site, decided.number, decode(Positions, decided.told))
         self.reroute({key: c for key, c in deployment.channels.items() if any(f in self.sites for f in _ends(c))})
         agent.refresh()  # sites may have missed which channels are cut
         saved = store.record(NumbersRecord) or NumbersRecord(1, 1, 1)

@@ -40,12 +40,12 @@ class ClientPool:
         self._home_broker = home_broker
         self.home_address: str | None = None
         self._lock = lock("client pool")
-        self._askers: dict[str, FlightClient] = {}
+        self._clients: dict[str, FlightClient] = {}
 
     def order(self, site: str, action: str, body: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """Gives an order in this coordinator's epoch."""
         told = {"protocol": PROTOCOL, **self.fleet.epoch.as_json(), **body}
-        return self._asker(site).order(action, told, timeout_s)
+        return self._client_for(site).order(action, told, timeout_s)
 
     def peers_of(self, site: str) -> dict[str, dict[str, str]]:
         """Addresses and proofs with which a site asks all others."""
@@ -62,19 +62,19 @@ class ClientPool:
                 found[other]["broker"] = broker
         return found
 
-    def _asker(self, site: str) -> FlightClient:
+    def _client_for(self, site: str) -> FlightClient:
         address, key = self.fleet.addresses().get(site), self.fleet.key(site)
         if not address or key is None:
             raise AwayError(f"site {site} has not joined")
         contact = PeerAddress(address, proof(key, COORDINATOR))
         with self._lock:
-            found = self._askers.get(site)
+            found = self._clients.get(site)
             if found is None or found.peer != contact:
-                found = self._askers[site] = FlightClient(contact, COORDINATOR, self._authority)
+                found = self._clients[site] = FlightClient(contact, COORDINATOR, self._authority)
             return found
 
     def close(self) -> None:
         with self._lock:
-            askers, self._askers = list(self._askers.values()), {}
-        for asker in askers:
-            asker.close()
+            clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            client.close()

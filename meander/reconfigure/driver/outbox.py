@@ -75,12 +75,12 @@ class Outbox:
 
     # ---------------------------------------------------------------- owing
 
-    def owe_effect(self, site: str, number: int, positions: Positions) -> None:
+    def add_effect(self, site: str, number: int, positions: Positions) -> None:
         with self._lock:
             self._effects.setdefault(site, {})[number] = positions
             self._due.pop(site, None)
 
-    def owe_abort(self, site: str, number: int) -> None:
+    def add_abort(self, site: str, number: int) -> None:
         with self._lock:
             self._aborts.setdefault(site, set()).add(number)
             self._due.pop(site, None)

@@ -16,7 +16,7 @@ from meander.reconfigure.driver.parts import SiteMap, cut
 from meander.reconfigure.part import Part, Route
 from meander.run.channels.flight.proof import HOME
 from meander.run.fragments.bindings import first_slot
-from meander.run.fragments.retained import remember
+from meander.run.fragments.retained_bindings import remember
 from meander.run.host import Host
 from meander.run.installation import install
 

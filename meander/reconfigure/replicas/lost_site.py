@@ -22,7 +22,7 @@ from meander.run.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ChannelPosition:
-    """What is kept of one channel at one of its ends."""
+    """The records of one channel that are kept at one of its ends."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ def positions_of(store: Store, channels: Iterable[int]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class LostSite:
-    """What is known of a site by others: its fragments and channels, and how far these are at their other ends."""
+    """A site as others know it: its fragments and channels, and how far these are at their other ends."""
 
     part: Part
     """A change that begins all fragments of the site."""

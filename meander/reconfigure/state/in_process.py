@@ -80,7 +80,7 @@ class Migration:
 
     @property
     def manifest(self) -> Manifest | None:
-        """What the target has when this is done."""
+        """The manifest of the target when this is done."""
         return None if self._export is None else self._export.manifest
 
     def start(self) -> None:

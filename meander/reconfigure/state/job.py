@@ -34,7 +34,7 @@ class Job:
     replay: ReplayInput | None = None
     """For the strategy that needs it."""
     after: Manifest | None = None
-    """What the target has already of these keys; None if nothing."""
+    """The manifest of the pieces that the target has already of these keys; None if it has none."""
 
 
 class MoveState(Enum):

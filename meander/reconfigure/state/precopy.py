@@ -42,7 +42,7 @@ class PrecopyRounds(Protocol):
         """The next round, not started; None if too little is missing, or too much beside what was sent."""
 
     def ended(self, move: StateMove) -> Manifest | None:
-        """What is there after a round that is done; None if nothing was sent."""
+        """The manifest of the place after a round that is done; None if nothing was sent."""
 
 
 class Precopy:

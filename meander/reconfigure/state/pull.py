@@ -44,8 +44,8 @@ class StatePull:
         number: int,
         place: int,
         keys: Sequence[int],
-        way: Sequence[str],
-        asker: Callable[[str], FlightClient],
+        route: Sequence[str],
+        client_for: Callable[[str], FlightClient],
         *,
         ahead: int | None = None,
         after: int | None = None,
@@ -58,11 +58,11 @@ class StatePull:
         """
         self.bytes = self.chunks = 0
         self.export: int | None = None
-        """What is here when this is done; None if nothing came, because too little was missing."""
+        """The manifest of this place when this is done; None if nothing came, because too little was missing."""
         self.error: str | None = None
         self._is_ahead, self._after, self._most = ahead is not None, after, most_bytes
         self._store, self._into, self._number, self._place = store, into, number, place
-        self._keys, self._way, self._asker = tuple(keys), tuple(way), asker
+        self._keys, self._route, self._client_for = tuple(keys), tuple(route), client_for
         self._transfer = f"reconfiguration {number}" if ahead is None else f"ahead {ahead}"
         self._sink = StateSink(store, into, self._transfer)
         self._total = 0
@@ -142,7 +142,7 @@ class StatePull:
         ticket |= {"block": BLOCK_BYTES, "ahead": self._is_ahead, "after": self._after}
         if self._most < math.inf:
             ticket["most"] = round(self._most)
-        pieces = self._pieces = get_along(self._way, ticket, self._asker, CHUNKS_S)
+        pieces = self._pieces = get_along(self._route, ticket, self._client_for, CHUNKS_S)
         facts = json.loads(pieces.schema.metadata[b"state"])
         keys = dict(zip(sorted(facts["keys"]), self._keys, strict=True))
         with self._taking:
@@ -171,7 +171,7 @@ class StatePull:
                     return
 
     def _check(self, after: int | None) -> None:
-        """What changed since something else than what is here is of no use."""
+        """Refuses a difference to another state than the one that is here."""
         if after is not None and after != self._after:
             raise TransferError(f"state of change {self._number} comes as what changed since a state that is not here")
 

@@ -151,7 +151,7 @@ class Export:
 
     @property
     def manifest(self) -> Manifest:
-        """What a place has that took all of it, together with what it had before."""
+        """The manifest of a place that took all of it, together with the pieces it had before."""
         return Manifest(self.digest, self._pieces)
 
     def __iter__(self) -> Iterator[bytes]:

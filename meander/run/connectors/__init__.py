@@ -10,8 +10,6 @@ from meander.model.streams import SinkTarget, Stream
 from meander.run.connectors import (
     console,
     files,
-    http_callback,
-    http_push,
     jsonl,
     memory,
     parquet,
@@ -23,6 +21,8 @@ from meander.run.connectors import (
     trains,
     vehicles,
 )
+from meander.run.connectors import http_sink as http_callback
+from meander.run.connectors import http_source as http_push
 from meander.run.connectors.base import SinkBinding, SinkConnector, SinkKind, SourceConnector, SourceKind, Surroundings
 from meander.run.connectors.options import DEFAULT_SINK, DEFAULT_SOURCE, SINK_OPTIONS, STREAM_OPTIONS, ConnectorOptions
 

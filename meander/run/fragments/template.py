@@ -38,7 +38,7 @@ from meander.model.operators import (
     with_renamed_inputs,
 )
 from meander.model.schema import Schema
-from meander.run.fragments.merging import merged
+from meander.run.fragments.operator_merging import merged
 from meander.run.fragments.stage_nodes import StageEdge, StageNode
 from meander.run.frames import (
     AFTER,

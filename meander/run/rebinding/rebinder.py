@@ -65,7 +65,7 @@ class Rebinder:
                     barrier.enter_context(step_lock)
                 known = self.routing.fragments
                 self.routing.rebind({f: slot for f, slot in moves.items() if f in known})
-        self.store.nudge()
+        self.store.wake_readers()
 
     def start(self) -> None:
         self._thread.start()

@@ -20,7 +20,7 @@ from meander.run.fragments.stage_nodes import StageEdge, rows_of
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS
 from meander.run.operators.state import StepProgress
-from meander.run.step.late import emit_late
+from meander.run.step.late_tuples import emit_late
 from meander.run.step.work import GroupBatch, StepReport, Work
 from meander.run.store.commit import StateAppend, StateDrop
 from meander.run.store.state import StateTables

@@ -23,7 +23,7 @@ from meander.run.failures import Cause, Failure, failure_of
 from meander.run.fragments.bindings import Bindings
 from meander.run.fragments.rebind_requests import Requests
 from meander.run.fragments.routing import Group, Pause, Routing
-from meander.run.step.bases import with_bases
+from meander.run.step.backup_bases import with_bases
 from meander.run.step.diagnosis import failing_operators
 from meander.run.step.emit import append_waiting, emit
 from meander.run.step.idle_timeout import IdleTimeout

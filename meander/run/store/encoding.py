@@ -25,7 +25,7 @@ from meander.run.store.commit import Commit, StateAppend, StateMerge
 from meander.run.store.framing import Section, section
 from meander.run.store.incarnations import next_number
 from meander.run.store.payloads import Sealed, one_batch
-from meander.run.store.records.former import changes_of
+from meander.run.store.records.former_notes import changes_of
 from meander.run.store.records.record import Change, Forgotten
 from meander.run.store.records.table import last_of_each, read_forgotten, read_record
 

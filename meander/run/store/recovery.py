@@ -30,7 +30,7 @@ class Segment:
 
 
 class Recovery:
-    """What is found. `active`, `first`, `last` and `lost` say so when all frames were read."""
+    """The findings. `active`, `first`, `last` and `lost` are set when all frames were read."""
 
     first: Frame
     """The snapshot."""

@@ -30,7 +30,7 @@ from meander.run.store.incarnations import Incarnation
 from meander.run.store.journal import Written
 from meander.run.store.partitions import WIDTH as PIECE_WIDTH
 from meander.run.store.payloads import NO_PAYLOAD, Payload, Sealed, one_batch
-from meander.run.store.records.former import changes_of
+from meander.run.store.records.former_notes import changes_of
 from meander.run.store.records.table import read_record
 from meander.run.store.views import UNKNOWN_PROGRAM, LastBatch, Views
 

@@ -100,12 +100,12 @@ class Store:
         self.state = StateTables(self)
         self.syncer = Syncer(journal, self._delete_emptied, options.sync_interval_s)
         self._roll_after_bytes = 0
-        self._nudges = 0
+        self._wake_ups = 0
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
         self._snapshot_problem: str | None = None
         self.segments = JournalSegments(journal, self.lock)
-        """What replicas follow."""
+        """The journal's end that replicas follow."""
         self.throttle: Callable[[Callable[[], bool]], None] = lambda is_over: None
         """Returns when more may be taken in from outside, as replicas may have to catch up, or when it is over."""
         self.released: Callable[[ChannelId, int], int] = lambda channel, end: end
@@ -309,8 +309,8 @@ class Store:
 
     @property
     def changes(self) -> int:
-        """Commits and nudges since the store was opened: whoever looked at this before anything else misses none."""
-        return self._commits + self._nudges
+        """Commits and wake-ups since the store was opened: whoever looked at this before anything else misses none."""
+        return self._commits + self._wake_ups
 
     def wait(self, seen_changes: int, timeout_s: float) -> int:
         """Sleeps until there are more changes than `seen_changes`, or for the timeout; says how many there are."""
@@ -318,10 +318,10 @@ class Store:
             self.changed.wait_for(lambda: self.changes > seen_changes, timeout_s)
             return self.changes
 
-    def nudge(self) -> None:
+    def wake_readers(self) -> None:
         """Wakes everybody who waits, for changes that are not commits."""
         with self.changed:
-            self._nudges += 1
+            self._wake_ups += 1
             self.changed.notify_all()
 
     def pressure(self) -> float:

@@ -1,4 +1,4 @@
-"""What was committed is brought on the disk: a moment later, or before somebody outside is told of it."""
+"""Commits are brought on the disk: a moment later, or before somebody outside is told of them."""
 
 from __future__ import annotations
 

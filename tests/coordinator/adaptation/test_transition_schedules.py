@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from meander.adapt.decisions import Transition
 from meander.adapt.per_query import PerQuery
-from meander.adapt.prediction import AT_ONCE, BESIDE, WITH_STATE, TransitionPrediction
-from meander.coordinator.adaptation.predictor import Ends, SlowRoute, TransitionPace, TransitionPredictor
+from meander.adapt.transition_prediction import AT_ONCE, BESIDE, WITH_STATE, TransitionPrediction
+from meander.coordinator.adaptation.transition_predictor import Ends, SlowRoute, TransitionPace, TransitionPredictor
 from meander.coordinator.adaptation.transitions import PROTOCOLS, Transitions
 from meander.coordinator.loop import PlacementLoop
 from meander.deploy.protocols.transitions import Itinerary, TransitionProtocol

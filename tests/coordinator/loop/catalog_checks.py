@@ -15,13 +15,13 @@ from meander.model.ids import NodeId, OperatorId
 from meander.model.topology.graph import Topology
 from meander.model.topology.path_cache import Path
 from meander.place.catalog import Catalog
-from meander.place.nova.queries.parted_queries import PartedQueries
+from meander.place.nova.queries.partitioned_queries import PartitionedQueries
 
 SETTLED = (OperatorState.PLACED, OperatorState.TO_BE_PLACED)
 TOLERANCE = 1e-6
 
 
-def catalog_faults(catalog: Catalog, parted: PartedQueries | None = None) -> list[str]:
+def catalog_faults(catalog: Catalog, parted: PartitionedQueries | None = None) -> list[str]:
     """`parted` queries book what their parts take in."""
     booked: defaultdict[int, float] = defaultdict(float)
     for each in parted.by_name.values() if parted is not None else ():

@@ -15,7 +15,7 @@ from meander.model.ids import ChannelId, FragmentId, OperatorId
 from meander.model.operators import STATEFUL, Sink, Source
 from meander.reconfigure.agent.failover import GONE
 from meander.run.installation import OUTSIDE
-from meander.run.step.bases import BASES, base_of
+from meander.run.step.backup_bases import BASES, base_of
 from meander.run.store.records.deployment import (
     ChannelRecord,
     FragmentRecord,

@@ -17,7 +17,7 @@ from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
 from meander.model.plan import Query
-from meander.place.amenders.control import CONTROLS
+from meander.place.amenders.concurrency_control import CONTROLS
 from meander.place.engine import WORTH_SHARING
 from meander.run.execution.runner import Runner
 from meander.run.store.records.deployment import ChannelRecord, FragmentRecord

@@ -17,7 +17,7 @@ from meander.model.errors import InputError
 from meander.model.events import CapacityChanged, JoinMatrixChanged, NodeRemoved, QueryAdded, QueryRemoved, RateChanged
 from meander.model.ids import QueryId
 from meander.model.operators import Source
-from meander.place.nova.queries.parted_settings import PartedSettings
+from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.reconfigure.driver.parts import SiteMap, cut
 from tests.coordinator.loop.ground import Ground, query, text
 from tests.coordinator.loop.schedules import leftovers
@@ -148,7 +148,7 @@ def test_a_join_matrix_that_makes_no_sense_is_refused_and_changes_nothing(world:
 def test_no_part_takes_in_more_than_the_bandwidth_threshold_and_nodes_keep_what_they_are_to_keep(
     world: ServiceWorld,
 ) -> None:
-    world.engine.parted.settings = PartedSettings.of({"sigma": "auto", "bandwidth_tps": 8, "least_free_tps": 15})
+    world.engine.parted.settings = NovaQuerySettings.of({"sigma": "auto", "bandwidth_tps": 8, "least_free_tps": 15})
     world.apply(*(replace(event, capacity_tps=40.0) for event in NARROW))
     world.apply(added(world))
     assert world.settle()
@@ -170,7 +170,7 @@ def test_a_node_that_draws_much_is_left_to_others_as_far_as_latency_is_worth_les
     topology = world.catalog.topology
     for name in usual:
         topology.nodes.power_w[topology.id(name)] = 200.0
-    world.engine.parted.settings = PartedSettings.of({"ms_per_w": 1})
+    world.engine.parted.settings = NovaQuerySettings.of({"ms_per_w": 1})
     world.apply(added(world))
     assert world.settle()
     assert not nodes_of(world) & usual

@@ -8,7 +8,7 @@ import pytest
 
 from lab.workloads.isqd import CLOUD, DATA, TOPOLOGIES, DeviceShape, generated, published, scenarios
 from meander.local.dry_run import LocalDryRun
-from meander.local.setting import batches_of
+from meander.local.placement_replay import batches_of
 from meander.model.errors import InputError
 from meander.model.operators import Map, Source, WindowJoin
 from meander.model.topology.elements import NodeKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lab.workloads.traffic import LANES, ROAD_M, SCHEMA, Traffic, traffic_world
-from meander.local.plan import plan_queries
+from meander.local.run_plan import plan_queries
 from meander.run.frames import arrow_schema
 
 

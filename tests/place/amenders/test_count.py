@@ -21,8 +21,8 @@ from meander.place.engine import Engine
 from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.bottom_up import BottomUp
-from meander.place.mechanisms.exact import Assignment
-from meander.place.mechanisms.milp import Limits, solve
+from meander.place.mechanisms.solvers.exact import Assignment
+from meander.place.mechanisms.solvers.milp import Limits, solve
 from meander.place.problem import Problem, Proposal
 from tests.place.test_engine import check_conserved
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from meander.place.nova.cell_placement import PLACED
 from meander.place.nova.improvement.links import union
 from meander.place.nova.index.tree import CHILD, LEAF, NOWHERE, ROOM
-from meander.place.nova.placing import PLACED
 from meander.place.nova.running.joins import Joins
 
 CLOSE = 1e-6

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from lab.workloads.nova import clusters
 from lab.workloads.nova_capacity import loaded, planted
-from meander.place.nova.choosing import Rules
+from meander.place.nova.admissible_joins import affordable
+from meander.place.nova.cell_placement import MOST_BROADCAST
 from meander.place.nova.improvement.improve import improve
-from meander.place.nova.outlook import affordable
+from meander.place.nova.node_choice import Rules
 from meander.place.nova.place import place, place_in_order, retry
-from meander.place.nova.placing import MOST_BROADCAST
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.settings import NovaSettings, Overload

@@ -8,7 +8,7 @@ import pytest
 from meander.model.errors import InputError
 from meander.place.nova.place import place
 from meander.place.nova.problem import Columns, JoinProblem, all_pairs, pairs_by_key
-from meander.place.nova.repair import repaired
+from meander.place.nova.problem_repair import repaired
 from meander.place.nova.settings import NovaSettings
 from tests.place.nova.problems import paired
 

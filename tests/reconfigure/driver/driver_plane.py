@@ -109,7 +109,7 @@ class Machine:
         self.agent = Agent(host)
         if self.sends_ahead:
             self.agent.mover.precopies.least_bytes = 0.0
-        self.agent.connect(self.contacts.asker, kafka)
+        self.agent.connect(self.contacts.client_for, kafka)
         fence = Fence(self.directory / "fence.json")
         desk = AgentRequestHandler(self.name, self.agent, self.contacts, Replication(host.store), fence)
         take_up(host)

@@ -77,7 +77,7 @@ class Place:
         self.orders.append((action, dict(body)))
         return {"done": action}
 
-    def asker(self, site: str) -> FlightClient:
+    def client_for(self, site: str) -> FlightClient:
         if site not in self.contacts:
             raise AwayError(f"nobody told where {site} is")
         return FlightClient(self.contacts[site], self.name)

@@ -19,7 +19,7 @@ from meander.model.ids import ChannelId
 from meander.model.streams import SinkTarget
 from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.connectors.base import SinkBinding
-from meander.run.connectors.http_push import HttpPush
+from meander.run.connectors.http_source import HttpPush
 from meander.run.delivery.delivery import Delivery
 from meander.run.ingest.ingest import Ingest
 from meander.run.store.commit import Commit

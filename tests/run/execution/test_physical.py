@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from lab.workloads.isqd import pairwise
 from meander.cli.main import app
 from meander.deploy.fragments import Placed, deploy
-from meander.lang.load import load_queries
+from meander.lang.query_files import load_queries
 from meander.lang.topology.reader import load
-from meander.local.plan import plan_queries
+from meander.local.run_plan import plan_queries
 from meander.model.events import QueryAdded
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from meander.model.topology.graph import Topology
+from meander.place.nova.cell_placement import NO_ROOM
 from meander.place.nova.improvement.links import LinkTraffic
 from meander.place.nova.index.tree import NOWHERE
-from meander.place.nova.placing import NO_ROOM
 from meander.place.nova.running.columns import FREE_HEAD, attach, detach, extra, rows_left, shares
 from meander.place.nova.running.joins import Joins, with_more_rows
 

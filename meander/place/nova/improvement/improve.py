@@ -12,9 +12,9 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.place.nova.cell_placement import place_all
 from meander.place.nova.improvement.moves import improve_rows, latencies_of, place_again, restore_rows
 from meander.place.nova.index.search import Taste
-from meander.place.nova.placing import place_all
 from meander.place.nova.running.joins import Joins
 
 Floats = NDArray[np.float64]

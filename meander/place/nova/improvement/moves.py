@@ -10,11 +10,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from meander.place.nova.choosing import Rules, choose, cost_at
-from meander.place.nova.cutting import cut_side
+from meander.place.nova.displacement import few_hosts
 from meander.place.nova.index.search import Taste
 from meander.place.nova.index.tree import NOWHERE, Tree
-from meander.place.nova.pushing import few_hosts
+from meander.place.nova.node_choice import Rules, choose, cost_at
+from meander.place.nova.partitioning import cut_side
 from meander.place.nova.running.columns import PlacedColumns, attach, demand, detach, extra, latency, rows_left, shares
 
 Floats = NDArray[np.float64]

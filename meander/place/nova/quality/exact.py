@@ -19,7 +19,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from meander.model.errors import InputError
-from meander.place.nova.partition import parts
+from meander.place.nova.partition_count import parts
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.running.joins import Joins
 

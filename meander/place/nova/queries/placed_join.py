@@ -7,8 +7,8 @@ from typing import Any
 
 from meander.place.catalog import Catalog
 from meander.place.nova.place import place
-from meander.place.nova.queries.parted_settings import PartedSettings
 from meander.place.nova.queries.question import Pairs, numbered, pairs_of_query, problem_of_sources
+from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.place.nova.queries.shape import JoinShape
 from meander.place.nova.running.reoptimise import Reoptimiser
 from meander.place.nova.running.restore import restored
@@ -21,7 +21,7 @@ def placed(
     catalog: Catalog,
     shape: JoinShape,
     producers: Producers,
-    settings: PartedSettings,
+    settings: NovaQuerySettings,
     pairs: Pairs | None = None,
     *,
     fits: bool = False,
@@ -33,7 +33,7 @@ def placed(
 
 
 def as_recorded(
-    catalog: Catalog, shape: JoinShape, producers: Producers, settings: PartedSettings, record: Mapping[str, Any]
+    catalog: Catalog, shape: JoinShape, producers: Producers, settings: NovaQuerySettings, record: Mapping[str, Any]
 ) -> Reoptimiser:
     """The join where a record has it; nothing is decided."""
     problem = problem_of_sources(catalog, shape, producers, record["pairs"], fits=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.place.nova.choosing import Rules
 from meander.place.nova.index import tree as trees
 from meander.place.nova.index.search import Taste
 from meander.place.nova.index.tree import NOWHERE, Tree
-from meander.place.nova.partition import parts, sigma_for
+from meander.place.nova.node_choice import Rules
+from meander.place.nova.partition_count import parts, sigma_for
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.running.columns import (
     JOIN,

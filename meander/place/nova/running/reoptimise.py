@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from meander.model.errors import InputError
 from meander.place.nova.index import tree as trees
-from meander.place.nova.running.changer import Changer, ColumnChange, Piece
+from meander.place.nova.running.change_effects import Changer, ColumnChange, Piece
 from meander.place.nova.running.grow import add_join_row, add_node_row, add_source_row
 
 Floats = NDArray[np.float64]

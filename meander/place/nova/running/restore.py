@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from meander.place.nova import median
-from meander.place.nova.placing import NO_ROOM, PLACED
+from meander.place.nova.cell_placement import NO_ROOM, PLACED
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.running.columns import attach, shares
 from meander.place.nova.running.joins import Joins, taste_of, with_more_rows

@@ -29,7 +29,7 @@ class CopyState(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """What a copy does about a log that says it is in another incarnation."""
+    """The reaction of a copy to a log that says it is in another incarnation."""
 
     realign: Realign
     let_go: int
@@ -64,7 +64,7 @@ def align(store: Store, channel: ChannelId, copy: CopyState) -> Lineage | None:
 
 
 def follow(store: Store, channel: ChannelId, lineage: Lineage) -> Alignment | None:
-    """What brings a copy in line with its log; None if it is. Called with the store's lock held."""
+    """The step that brings a copy in line with its log; None if it is. Called with the store's lock held."""
     view = store.views.channels[channel]
     shared = common(lineage, newest(view.lineage))
     if shared is None:

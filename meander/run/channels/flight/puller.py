@@ -119,7 +119,7 @@ class Pulling:
                     thread = threading.Thread(target=self._run, args=(route,), name=f"pull {route[-1]}", daemon=True)
                     self._threads[route] = thread
                     thread.start()
-        self.store.nudge()
+        self.store.wake_readers()
 
     @property
     def senders(self) -> set[str]:
@@ -129,7 +129,7 @@ class Pulling:
 
     def stop(self) -> None:
         self._stopping.set()
-        self.store.nudge()
+        self.store.wake_readers()
         with self._lock:
             threads = list(self._threads.values())
         for thread in threads:

@@ -38,7 +38,7 @@ BATCH_BYTES = 1_000_000
 LEAST_BLOCK_BYTES = 4_096
 POLL_S = 0.25
 SEGMENTS = pa.schema([pa.field("head", pa.string()), pa.field("data", pa.large_binary())])
-"""What a replica lacks: a head as JSON, and bytes of a segment."""
+"""The difference to a replica: a head as JSON, and bytes of a segment."""
 CHUNK = pa.schema([pa.field("chunk", pa.large_binary())])
 BLOCK = CHUNK.append(pa.field("left", pa.int64()))
 """A piece of a chunk, and how many bytes of the chunk follow it. A relay passes on what it has whole, so with small
@@ -46,7 +46,7 @@ pieces many links in a row work at the same time."""
 
 
 Serve = Callable[[str, Mapping[str, Any], int, float], Iterator[tuple[Mapping[str, Any], bytes]]]
-"""What the replica of a store lacks: heads, each with bytes of a segment."""
+"""The difference between a store and its replica: heads, each with bytes of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class RequestHandler(Protocol):
     def order(self, action: str, body: Mapping[str, Any]) -> Any:
         """Carries an order of the coordinator's out; gives the answer."""
 
-    def asker(self, site: str) -> FlightClient:
+    def client_for(self, site: str) -> FlightClient:
         """The client of another site, for requests that are only passed through."""
 
 
@@ -183,8 +183,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise flight.FlightUnavailableError(str(error)) from None
         return [flight.Result(json.dumps(answer).encode())]
 
-    def _refused(self, asker: str, reason: str) -> Exception:
-        self.refusals.note(asker, reason)
+    def _refused(self, client: str, reason: str) -> Exception:
+        self.refusals.note(client, reason)
         refused: Exception = flight.FlightUnauthorizedError(reason)
         return refused
 
@@ -209,7 +209,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         is added here that would let it believe that this site made the request."""
         if FOR not in wanted:
             raise self._refused(via, "a request through relays has to be signed by its sender")
-        found = self._handler.asker(route[0]).get({**wanted, ROUTE: list(route[1:])})
+        found = self._handler.client_for(route[0]).get({**wanted, ROUTE: list(route[1:])})
         return flight.GeneratorStream(found.schema, (piece.data for piece in found))
 
     def _state(self, reader: str, via: str, wanted: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import DamagedError
 from meander.run.channels.kafka.broker import Broker, BrokerMessage, OffsetSpan
 from meander.run.channels.kafka.records import TopicLink
-from meander.run.channels.kafka.rounds import Rounds
+from meander.run.channels.kafka.repeating_thread import Rounds
 from meander.run.store.commit import Commit
 from meander.run.store.records.record import forget_all
 from meander.run.store.records.transport import TopicOffsetRecord

@@ -21,7 +21,7 @@ from meander.run.channels.flight.ranges import ChannelRange, to_batch
 from meander.run.channels.flight.server import PullRequest
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.records import TopicLink
-from meander.run.channels.kafka.rounds import Rounds
+from meander.run.channels.kafka.repeating_thread import Rounds
 from meander.run.store.commit import Commit
 from meander.run.store.records.record import forget
 from meander.run.store.records.transport import ReaderRecord, TopicRecord
@@ -78,7 +78,7 @@ class TopicPublisher:
                 else:
                     request.done = max(request.done, asked.done[channel])
         if fresh:
-            self._store.nudge()
+            self._store.wake_readers()
 
     @property
     def readers(self) -> list[str]:

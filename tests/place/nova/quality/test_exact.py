@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meander.place.nova.improvement.improve import improve
-from meander.place.nova.partition import parts
+from meander.place.nova.partition_count import parts
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
 from meander.place.nova.quality.exact import cost_of, solve

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meander.lang.load import load_queries
+from meander.lang.query_files import load_queries
 from meander.lang.topology.reader import load
 from meander.model.errors import InputError
 from meander.model.operators import WindowJoin

@@ -36,7 +36,7 @@ class Pair:
     def _meet(self) -> None:
         self.sender.readers[LOG] = {"reader"}
         self.reader.knows(self.sender)
-        self.pulling = Pulling(self.reader.store, self.reader.asker)
+        self.pulling = Pulling(self.reader.store, self.reader.client_for)
 
     def write(self, first: int, count: int, watermark: int | None = None) -> None:
         self.sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(first, count), watermark),)))
@@ -179,7 +179,7 @@ def test_with_durability_disk_nothing_leaves_a_host_before_it_is_on_the_disk(tmp
         each.store.commit(Commit(add=(ChannelSpec(LOG, SCHEMA, FragmentId(1), FragmentId(2)),)))
     reader.store.commit(Commit(records=(CopyRecord(LOG, ROUTE),)))
     sender.readers[LOG] = {"reader"}
-    pulling = Pulling(reader.knows(sender).store, reader.asker)
+    pulling = Pulling(reader.knows(sender).store, reader.client_for)
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 5)),), settles=False))  # its thread still waits
     assert sender.store.syncer.settled < sender.store.syncer.written
     assert pulling.pull(ROUTE, [LOG]) == 5

@@ -94,7 +94,7 @@ def some_of_everything(store: Store) -> None:
 
 def test_a_copy_has_the_numbers_watermarks_and_markers_of_the_log(sender: Place, reader: Place) -> None:
     some_of_everything(sender.store)
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     assert pulling.pull(("sender",), [LOG, OTHER]) == 17
     assert written(reader.store, LOG) == written(sender.store, LOG)
     assert written(reader.store, OTHER) == written(sender.store, OTHER)
@@ -102,7 +102,7 @@ def test_a_copy_has_the_numbers_watermarks_and_markers_of_the_log(sender: Place,
 
 def test_what_is_processed_is_forgotten_at_the_sender_and_nothing_else(sender: Place, reader: Place) -> None:
     some_of_everything(sender.store)
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     pulling.pull(("sender",), [LOG])
     reader.store.commit(Commit(consumed={LOG: 6}))
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(9, 1)),)))
@@ -117,7 +117,7 @@ def test_what_is_processed_is_forgotten_at_the_sender_and_nothing_else(sender: P
 
 def test_a_copy_that_is_far_enough_ahead_is_not_asked_for(sender: Place, reader: Place) -> None:
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 50)),)))
-    pulling = Pulling(reader.store, reader.asker, ahead_records=50)
+    pulling = Pulling(reader.store, reader.client_for, ahead_records=50)
     assert pulling.pull(("sender",), [LOG]) == 50
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(50, 50)),)))
     assert pulling.pull(("sender",), [LOG]) == 0
@@ -128,7 +128,7 @@ def test_a_copy_that_is_far_enough_ahead_is_not_asked_for(sender: Place, reader:
 def test_a_log_that_is_taken_over_comes_whole_however_long_it_is(sender: Place, reader: Place) -> None:
     """Nobody processes it here before it is complete: a bound on how far ahead it may be would hold it up for ever."""
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(0, 50)),)))
-    pulling = Pulling(reader.store, reader.asker, ahead_records=50)
+    pulling = Pulling(reader.store, reader.client_for, ahead_records=50)
     assert pulling.pull(("sender",), [LOG]) == 50
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(50, 70)),)))
     pulling.wanted_whole = lambda: {LOG}
@@ -138,7 +138,7 @@ def test_a_log_that_is_taken_over_comes_whole_however_long_it_is(sender: Place, 
 
 def test_pulling_goes_on_when_either_end_was_away(tmp_path: Path, sender: Place, reader: Place) -> None:
     some_of_everything(sender.store)
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     pulling.refresh()
     until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
     assert sender.door is not None
@@ -151,7 +151,7 @@ def test_pulling_goes_on_when_either_end_was_away(tmp_path: Path, sender: Place,
     reader.store.close()
     sender.store.commit(Commit(appends=(ChannelAppend.one(LOG, rows(200, 100)),)))
     again = Store.open(tmp_path / "reader")
-    resumed = Pulling(again, reader.asker)
+    resumed = Pulling(again, reader.client_for)
     resumed.refresh()
     until(lambda: again.exchange.end(LOG) == sender.store.exchange.end(LOG))
     resumed.stop()
@@ -165,7 +165,7 @@ def test_a_damaged_range_has_no_effect_and_comes_again(sender: Place, reader: Pl
     body = bytearray(good.body)
     body[-9] ^= 1
     bad = replace(good, body=bytes(body))
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     with pytest.raises(DamagedError, match="records 0 to 7 of channel 7"):
         pulling.take(from_batch(to_batch([bad])))
     assert reader.store.exchange.end(LOG) == 0
@@ -190,7 +190,7 @@ def test_what_is_damaged_on_its_way_is_told_of_at_both_ends_and_comes_again(
         return found
 
     monkeypatch.setattr(ChannelRange, "of", damaging)
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     pulling.refresh()
     until(lambda: reader.store.exchange.end(LOG) == sender.store.exchange.end(LOG))
     pulling.stop()
@@ -222,7 +222,7 @@ def test_of_ranges_that_overlap_with_the_copy_only_the_rest_is_appended_and_noth
     sender: Place, reader: Place
 ) -> None:
     some_of_everything(sender.store)
-    pulling, exchange = Pulling(reader.store, reader.asker), sender.store.exchange
+    pulling, exchange = Pulling(reader.store, reader.client_for), sender.store.exchange
     assert pulling.take([ChannelRange.of(exchange.read(LOG, 0, 4))]) == 4
     assert pulling.take([ChannelRange.of(exchange.read(LOG, 9, 12))]) == 0
     assert pulling.take([ChannelRange.of(exchange.read(LOG, 2, 10))]) == 6
@@ -235,7 +235,7 @@ def test_records_that_two_ways_bring_at_the_same_time_are_appended_once(
 ) -> None:
     some_of_everything(sender.store)
     batch = to_batch([ChannelRange.of(sender.store.exchange.read(LOG, 0, 7))])
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     commit = Store.commit
 
     def slow_commit(store: Store, what: Commit) -> CommitResult:
@@ -252,7 +252,7 @@ def test_records_that_two_ways_bring_at_the_same_time_are_appended_once(
 def test_a_channel_that_is_not_given_does_not_hold_up_the_others(sender: Place, reader: Place) -> None:
     some_of_everything(sender.store)
     sender.readers[LOG] = {"somebody else"}
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     assert pulling.pull(("sender",), [LOG, OTHER]) == 2
     assert "not for 'reader'" in pulling.refused[LOG]
 
@@ -264,29 +264,29 @@ def test_a_channel_that_is_not_given_does_not_hold_up_the_others(sender: Place, 
 )
 def test_nobody_gets_in_without_a_proof(sender: Place, name: str, shown: str) -> None:
     shown = proof(sender.key, "reader") if shown == "of the reader" else shown
-    asker = FlightClient(PeerAddress(sender.address, shown), name)
+    client = FlightClient(PeerAddress(sender.address, shown), name)
     with pytest.raises(PeerRefusedError, match="join the coordinator with a token"):
-        list(asker.get({"pull": {"7": [0, 0]}}))
+        list(client.get({"pull": {"7": [0, 0]}}))
     with pytest.raises(PeerRefusedError, match="join the coordinator with a token"):
-        asker.order("hello", {})
+        client.order("hello", {})
     assert sender.orders == []
 
 
 def test_a_connection_that_one_thread_gives_up_serves_the_others_to_the_end(sender: Place, reader: Place) -> None:
     """Closing it under them ended the process."""
     some_of_everything(sender.store)
-    asker, ended = reader.asker("sender"), time.monotonic() + 1.5
+    client, ended = reader.client_for("sender"), time.monotonic() + 1.5
 
     def ask() -> int:
         count = 0
         while time.monotonic() < ended:
-            count += len(list(asker.get({"pull": {str(LOG): [0, 0]}})))
+            count += len(list(client.get({"pull": {str(LOG): [0, 0]}})))
         return count
 
     with ThreadPoolExecutor(6) as pool:
         asking = [pool.submit(ask) for _ in range(6)]
         while time.monotonic() < ended:
-            asker.close()
+            client.close()
             time.sleep(0.001)
         assert all(each.result() > 0 for each in asking)
 
@@ -295,8 +295,8 @@ def test_orders_come_from_the_coordinator_only(sender: Place) -> None:
     with pytest.raises(PeerRefusedError, match="not from 'reader'"):
         FlightClient(PeerAddress(sender.address, proof(sender.key, "reader")), "reader").order("abort", {"number": 1})
     assert sender.orders == []
-    asker = FlightClient(PeerAddress(sender.address, proof(sender.key, COORDINATOR)), COORDINATOR)
-    assert asker.order("hello", {"epoch": 1}) == {"done": "hello"}
+    client = FlightClient(PeerAddress(sender.address, proof(sender.key, COORDINATOR)), COORDINATOR)
+    assert client.order("hello", {"epoch": 1}) == {"done": "hello"}
 
 
 def test_an_address_that_is_taken_is_an_error_that_says_so(sender: Place) -> None:
@@ -310,7 +310,7 @@ def test_a_relay_passes_through_what_it_is_asked_for(tmp_path: Path, sender: Pla
     second = place(tmp_path, "second").knows(first)
     reader.knows(second)
     sender.readers[LOG] = {"reader", "first"}
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     assert pulling.pull(("second", "first", "sender"), [LOG]) == 15
     assert written(reader.store, LOG) == written(sender.store, LOG)
     sender.readers[LOG] = set()
@@ -326,15 +326,15 @@ def test_nobody_gets_through_a_relay_what_is_not_for_it(tmp_path: Path, sender: 
     thief = place(tmp_path, "thief").knows(relay, sender)
     sender.readers[LOG] = {"reader", "relay"}
     wanted = {"pull": {str(LOG): [0, 5]}}
-    mine = thief.asker("sender").signed(wanted)
+    mine = thief.client_for("sender").signed(wanted)
     for ticket, refusal in (
         (wanted, "has to be signed"),
         ({**mine, "for": "reader"}, "'relay' cannot show that 'reader' wants this"),
         ({**wanted, "for": "relay"}, "'relay' cannot show that 'relay' wants this"),
     ):
         with pytest.raises(PeerRefusedError, match=refusal):
-            list(thief.asker("relay").get({**ticket, "way": ["sender"]}))
-    (piece,) = thief.asker("relay").get({**mine, "way": ["sender"]})
+            list(thief.client_for("relay").get({**ticket, "way": ["sender"]}))
+    (piece,) = thief.client_for("relay").get({**mine, "way": ["sender"]})
     (refused,) = from_batch(piece.data)
     assert "not for 'thief' through 'relay'" in refused.checked()["problem"]
     assert sender.store.exchange.start(LOG) == 0
@@ -346,11 +346,11 @@ def test_a_relay_cannot_change_what_it_passes_on(tmp_path: Path, sender: Place, 
     some_of_everything(sender.store)
     relay = place(tmp_path, "relay").knows(sender)
     sender.readers[LOG] = {"reader", "relay"}
-    signed = reader.asker("sender").signed({"pull": {str(LOG): [0, 0]}})
+    signed = reader.client_for("sender").signed({"pull": {str(LOG): [0, 0]}})
     with pytest.raises(PeerRefusedError, match="cannot show that 'reader' wants this"):
-        list(relay.asker("sender").get({**signed, "pull": {str(LOG): [0, 5]}}))
+        list(relay.client_for("sender").get({**signed, "pull": {str(LOG): [0, 5]}}))
     assert sender.store.exchange.start(LOG) == 0
-    assert len(list(relay.asker("sender").get(signed))) == 1
+    assert len(list(relay.client_for("sender").get(signed))) == 1
     relay.close()
 
 
@@ -370,7 +370,7 @@ def test_state_of_a_sender_that_has_fallen_silent_can_be_called_off_at_once(
 
     export = Silent(sender.store, FragmentId(1), operators=[3], chunk_bytes=2_000)
     sender.exports[5, 0] = ("reader", export, [3])
-    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["sender"], reader.asker)
+    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["sender"], reader.client_for)
     move.start()
     until(lambda: move.chunks == 3)
     calling_off = threading.Thread(target=move.cancel, daemon=True)
@@ -386,7 +386,7 @@ def test_state_of_a_sender_that_has_fallen_silent_can_be_called_off_at_once(
 def test_what_was_found_last_about_ways_is_what_counts(
     sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pulling = Pulling(reader.store, reader.asker)
+    pulling = Pulling(reader.store, reader.client_for)
     pulling._stopping.set()  # nothing is pulled; only what would be counts
     looked, go_on, records = threading.Event(), threading.Event(), Store.records
 
@@ -419,7 +419,7 @@ def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) 
         each.store.commit(Commit(add=(ChannelSpec(channel, schema),)))
     sender.readers[channel] = {"reader"}
     sender.store.commit(Commit(appends=(ChannelAppend.one(channel, table),)))
-    Pulling(reader.store, reader.asker).pull(("sender",), [channel])
+    Pulling(reader.store, reader.client_for).pull(("sender",), [channel])
     assert written(reader.store, channel) == written(sender.store, channel)
 
 
@@ -453,13 +453,13 @@ def test_state_comes_through_relays_chunk_by_chunk_and_each_chunk_once(
     half = iter(export)
     for _ in range(4):  # an earlier attempt brought so many
         import_state(reader.store, FragmentId(2), "reconfiguration 5", next(half), {3: 7})
-    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
+    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.client_for)
     move.start()
     assert move.wait(TIMEOUT_S)
     found = reader.store.state.read([FragmentId(2)], 7, [0], [100])
     assert found.table is not None
     assert sorted(found.table.column("id").to_pylist()) == list(range(2000))
-    again = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
+    again = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.client_for)
     assert again.done
     relay.close()
 
@@ -508,7 +508,7 @@ def test_state_arrives_whole_over_connections_that_break_and_bits_that_flip(
         return asked(route, {n: v for n, v in (ticket | {"block": block}).items() if v is not None}, *rest)
 
     monkeypatch.setattr(pull, "get_along", along)
-    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.asker)
+    move = StatePull(reader.store, FragmentId(2), 5, 0, [7], ["relay", "sender"], reader.client_for)
     move.start()
     assert move.wait(TIMEOUT_S)
     found = reader.store.state.read([FragmentId(2)], 7, [0], [100])

@@ -99,7 +99,7 @@ class Ends:
 
     def begin_reading(self, reader: Place) -> None:
         assert reader.kafka is not None
-        self.pulling = Pulling(reader.store, reader.asker, broker=reader.kafka)
+        self.pulling = Pulling(reader.store, reader.client_for, broker=reader.kafka)
         self.pulling._routes = {("sender",): (LOG,)}
         self.listening = reader.kafka.listening = TopicListener(
             self.pulling, reader.kafka.broker, reader.kafka.arriving
@@ -276,9 +276,9 @@ def test_both_ends_say_that_nobody_answers_and_go_on_when_the_broker_is_back(
     sender, reader = ends.sender.kafka, ends.reader.kafka
     assert sender is not None
     assert reader is not None
-    pulling = Pulling(ends.reader.store, ends.reader.asker, broker=reader)
+    pulling = Pulling(ends.reader.store, ends.reader.client_for, broker=reader)
     try:
-        sender.start(Pulling(ends.sender.store, ends.sender.asker), ends.sender.may_pull)
+        sender.start(Pulling(ends.sender.store, ends.sender.client_for), ends.sender.may_pull)
         reader.start(pulling, ends.reader.may_pull)
         pulling.refresh()
         ends.send(0, 5)

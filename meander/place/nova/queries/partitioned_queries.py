@@ -1,0 +1,230 @@
+"""All queries that Nova places in one catalog: what a batch of events touches of them is placed anew, as part of it.
+
+The engine asks in this order: `foresee` before events are applied, `follow` when they are and the cost space is up to
+date. Whatever changes is written into the plan and the change log, so it is amended, deployed and undone as anything
+else. Other queries are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from meander.model.errors import InputError, unknown
+from meander.model.events import ChangeEvent, JoinMatrixChanged, MechanismChanged, QueryAdded, QueryRemoved
+from meander.model.ids import OperatorId, QueryId
+from meander.model.plan import Query
+from meander.model.signature import Signature
+from meander.place.catalog import Catalog
+from meander.place.changelog import ChangeLog
+from meander.place.mechanisms.base import Mechanism
+from meander.place.nova.improvement.links import LinkLoad, link_loads
+from meander.place.nova.queries.legacy import Legacy
+from meander.place.nova.queries.partitioned_query import PartitionedQuery
+from meander.place.nova.queries.question import pairs_of_query
+from meander.place.nova.queries.settings import NovaQuerySettings
+from meander.place.nova.queries.shape import shape_of
+from meander.place.nova.queries.wiring import Running
+
+NOVA = "nova"
+
+
+class PartitionedQueries:
+    """Those of one catalog, by name."""
+
+    def __init__(self, catalog: Catalog, log: ChangeLog) -> None:
+        self.catalog, self.log = catalog, log
+        self.by_name: dict[QueryId, PartitionedQuery] = {}
+        self.settings = NovaQuerySettings()
+        self.changed: dict[QueryId, None] = {}
+        """Queries whose cut changed since somebody last took note of it, and those that came or left."""
+        self.taken: dict[QueryId, None] = {}
+        """Those of them of which nothing runs any more that another mechanism had placed."""
+        self.has_run: Callable[[OperatorId], bool] = lambda operator: True
+        """Whether something runs, or is about to, that an operator was deployed for."""
+        self.spent: Callable[[], Sequence[Running]] = lambda: ()
+        """Retired parts that are of no use any more."""
+        self._shared: dict[Signature, OperatorId] = {}
+        """The sources of parted queries, which they share. Other queries have sources of their own."""
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name)
+
+    def has(self, query: QueryId) -> bool:
+        """Whether Nova places a query: not one that it has handed over."""
+        return query in self.by_name and not self.by_name[query].is_handed_over
+
+    def check(self, query: Query) -> None:
+        """Raises when Nova cannot place a query now. Changes nothing."""
+        PartitionedQuery(self.catalog, self.log, query, settings=self.settings).check()
+
+    def check_shape(self, query: Query) -> None:
+        """Raises when a query is none that Nova can place, whatever room there is."""
+        pairs_of_query(shape_of(query, self.catalog.streams, self.catalog.sinks), self.catalog.streams)
+
+    def admit(self, events: Iterable[ChangeEvent]) -> None:
+        """Raises for an event that Nova could never carry out: before anything is changed."""
+        for event in events:
+            if isinstance(event, QueryAdded) and event.mechanism == NOVA:
+                self.check_shape(event.query)
+            elif isinstance(event, JoinMatrixChanged) and event.query in self.catalog.plan.queries:
+                if not self.has(event.query):
+                    raise InputError(
+                        f"query {event.query!r} is not placed by Nova and has no join matrix; "
+                        f"`meander switch {event.query} {NOVA}` lets Nova place it"
+                    )
+                if self.by_name[event.query].wiring.legacy is not None:
+                    raise InputError(_on_its_way(event.query))
+                self.by_name[event.query].numbers(event.pairs)
+            elif isinstance(event, MechanismChanged):
+                self._admit_change(event.query, event.mechanism)
+
+    def _admit_change(self, query: QueryId, mechanism: str) -> None:
+        if query not in self.catalog.plan.queries:
+            raise unknown("query", query, self.catalog.plan.queries, "queries")
+        if self.has(query) and self.by_name[query].wiring.legacy is not None:
+            raise InputError(_on_its_way(query))
+        if self.has(query) == (mechanism == NOVA):
+            raise InputError(
+                f"query {query!r} is placed by Nova already"
+                if mechanism == NOVA
+                else f"query {query!r} is not placed by Nova; `meander switch` changes from other mechanisms"
+            )
+        if mechanism == NOVA:
+            known = self.catalog.plan.query(query).query
+            self.check(known)
+            if query not in self.by_name:
+                Legacy.check(self.catalog, query)
+
+    def takes(self, event: ChangeEvent) -> bool:
+        """Whether an event is about a query that is to be placed by Nova."""
+        return isinstance(event, QueryAdded) and event.mechanism == NOVA
+
+    def places(self, event: ChangeEvent) -> bool:
+        """Whether Nova has something to place with an event."""
+        return self.takes(event) or isinstance(event, MechanismChanged)
+
+    def restore(self, query: Query, record: dict[str, Any]) -> None:
+        """Takes up a query as it was recorded; one that was being taken over is in the plan."""
+        found = PartitionedQuery(
+            self.catalog, self.log, query, settings=self.settings, shared=self._shared, record=record
+        )
+        found.restore(record)
+        self.by_name[query.id] = found
+
+    @property
+    def retired(self) -> list[Running]:
+        """The retired parts of all queries."""
+        return [running for parted in self.by_name.values() for running in parted.wiring.retired]
+
+    def exceeded(self, name: QueryId) -> list[LinkLoad]:
+        """Links that a query would load with more than they carry, the worst first: none, unless a join stays that
+        fits nowhere."""
+        parted = self.by_name[name]
+        loads = link_loads(parted.reoptimiser.joins, self.catalog.topology, parted.row_bytes)
+        return [load for load in loads if load.exceeded]
+
+    # ---------------------------------------------------------------- a batch
+
+    def foresee(self, events: Sequence[ChangeEvent]) -> None:
+        """Before events are applied that have been admitted."""
+        for parted in self.by_name.values():
+            parted.foresee(events)
+
+    def follow(self, events: Sequence[ChangeEvent], mechanism: Mechanism) -> None:
+        """After events were applied. What Nova hands over, `mechanism` places from now on."""
+        for name in [name for name in self.by_name if name not in self.catalog.plan.queries]:
+            self.by_name.pop(name).end()
+            self.changed[name] = None
+        cause = _cause(events)
+        for name, parted in self.by_name.items():
+            chosen = None
+            for event in events:
+                if isinstance(event, JoinMatrixChanged) and event.query == name:
+                    parted.match(parted.numbers(event.pairs))
+                elif isinstance(event, MechanismChanged) and event.query == name:
+                    parted.take_back() if event.mechanism == NOVA else parted.hand_over()
+                    chosen = event.mechanism
+            parted.follow(events)
+            self._recut(name, parted, cause)
+            self._assign(parted, chosen, mechanism)
+        for query in self._arriving(events):
+            found = self._placed(query)
+            found.start()
+            self.by_name[query.id] = found
+            self.changed[query.id] = None
+        self._take_over(events, cause)
+        for parted in self.by_name.values():
+            parted.wiring.operators.unshare()
+
+    def _take_over(self, events: Sequence[ChangeEvent], cause: str) -> None:
+        for event in events:
+            running = self.catalog.plan.queries.get(event.query) if isinstance(event, MechanismChanged) else None
+            if running is not None and running.query.id not in self.by_name:
+                query, shared = running.query, self._shared
+                legacy = Legacy.of(self.catalog, query.id)
+                found = PartitionedQuery(self.catalog, self.log, query, settings=self.settings, shared=shared)
+                found.take_over(legacy, cause)
+                self.by_name[query.id] = found
+                self.changed[query.id] = None
+
+    def _recut(self, name: QueryId, parted: PartitionedQuery, cause: str) -> None:
+        never = [r for r in parted.wiring.parts if r.operator is not None and not self.has_run(r.operator)]
+        legacy = parted.wiring.legacy
+        if parted.recut(cause, [*self.spent(), *never]):
+            self.changed[name] = None
+            if legacy is not None and parted.wiring.legacy is None:
+                self.taken[name] = None
+
+    def _assign(self, parted: PartitionedQuery, chosen: str | None, mechanism: Mechanism) -> None:
+        """Lets the query's mechanism place what is new of a join that it places."""
+        plan = self.catalog.plan
+        free = [o for o in plan.serving(parted.shape.query.id) if plan[o].pin is None]
+        whole = next((r.operator for r in parted.wiring.parts if r.part.is_whole and r.operator is not None), None)
+        if parted.is_handed_over and whole is not None:
+            mechanism.assign(free, chosen or mechanism.of(whole))
+
+    def _placed(self, query: Query) -> PartitionedQuery:
+        """A query that was admitted; what other events of the batch left no room for is tried again later."""
+        settings, shared = self.settings, self._shared
+        try:
+            return PartitionedQuery(self.catalog, self.log, query, settings=settings, shared=shared)
+        except InputError:
+            found = PartitionedQuery(self.catalog, self.log, query, settings=settings, shared=shared, fits=True)
+            found.follow(())
+            return found
+
+    def _arriving(self, events: Iterable[ChangeEvent]) -> list[Query]:
+        """Queries to be placed by Nova that come, and do not leave with the same batch."""
+        found: dict[QueryId, Query] = {}
+        for event in events:
+            if isinstance(event, QueryAdded) and event.mechanism == NOVA:
+                found[event.query.id] = event.query
+            elif isinstance(event, QueryRemoved):
+                found.pop(event.query, None)
+        return list(found.values())
+
+
+def _cause(events: Iterable[ChangeEvent]) -> str:
+    """The events of a batch in a few words."""
+    kinds = dict.fromkeys(_words(type(event).__name__) for event in events)
+    shown = list(kinds)[:3]
+    more = f" and {len(kinds) - 3} more kinds of events" if len(kinds) > 3 else ""
+    return f"re-optimised after: {', '.join(shown)}{more}" if shown else "retired parts hold nothing any more"
+
+
+def _on_its_way(query: QueryId) -> str:
+    return f"query {query!r} is on its way to Nova; wait until its former join has ended"
+
+
+def _words(name: str) -> str:
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+
+def refusal(parted: PartitionedQueries, query: Query) -> str | None:
+    """The reason why Nova cannot place a query; None if it can."""
+    try:
+        parted.check(query)
+    except InputError as error:
+        return str(error)
+    return None

@@ -1,0 +1,325 @@
+"""A query whose join Nova places and keeps placed: change events in, a better cut out, in the plan it is part of.
+
+Its operators are pinned where Nova wants them. Nodes that leave and come back are nodes whose capacity goes to nothing
+and back. Sources whose node is away keep the cut that they have: nothing new can begin there. What runs, and which
+retired parts have done their duty, is known to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from meander.model.errors import InputError, unknown
+from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved, RateChanged
+from meander.model.ids import NodeId, OperatorId
+from meander.model.plan import Query
+from meander.model.signature import Signature
+from meander.place.catalog import Catalog
+from meander.place.changelog import ChangeLog
+from meander.place.nova.improvement.bandwidth import respect_links
+from meander.place.nova.queries.legacy import Legacy
+from meander.place.nova.queries.placed_join import as_recorded, placed
+from meander.place.nova.queries.question import Pairs, parts_of
+from meander.place.nova.queries.settings import NovaQuerySettings
+from meander.place.nova.queries.shape import shape_of
+from meander.place.nova.queries.split import slots_of
+from meander.place.nova.queries.wiring import WHOLE, JoinPart, Running, Wiring, record_of
+from meander.place.rates import row_bytes
+from meander.place.room import in_steps
+
+EVERYTHING = slots_of(range(1), 1)
+
+
+class PartitionedQuery:
+    """One query in one catalog. Nothing of it is in the plan before `start` or `restore`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        log: ChangeLog,
+        query: Query,
+        *,
+        settings: NovaQuerySettings | None = None,
+        pairs: Pairs | None = None,
+        shared: dict[Signature, OperatorId] | None = None,
+        record: Mapping[str, Any] | None = None,
+        fits: bool = False,
+    ) -> None:
+        """Places the join, or takes up where `record` says it is.
+
+        Raises when it is no join of two streams, or when all nodes together cannot take it. With `fits`, the sink takes
+        all of it until the next change.
+        """
+        self.catalog = catalog
+        self.shape = shape_of(query, catalog.streams, catalog.sinks)
+        self.settings = (settings or NovaQuerySettings()).with_options(query.options)
+        self.wiring = Wiring(catalog, log, self.shape, shared)
+        self.is_handed_over = record is not None and bool(record.get("handed_over"))
+        """Whether another mechanism places the join."""
+        if record is None:
+            self.reoptimiser = placed(catalog, self.shape, self.wiring.producers, self.settings, pairs, fits=fits)
+        else:
+            producers = [(side, node) for side, node in record["cut"]["producers"]]
+            self.reoptimiser = as_recorded(catalog, self.shape, producers, self.settings, record)
+        self.row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
+        self.taken = np.zeros(catalog.topology.nodes.count)
+        """The tuples per second that are booked at each node for this query."""
+        if record is None:
+            self._respect_links()
+
+    # ---------------------------------------------------------------- beginning and ending
+
+    def check(self) -> None:
+        """Raises when some of it fits nowhere."""
+        joins = self.reoptimiser.joins
+        if len(joins.unplaced):
+            raise InputError(
+                f"query {self.shape.query.id!r}: {len(joins.unplaced)} of its {joins.join_count} joins fit nowhere; "
+                "add capacity, or place it by another mechanism"
+            )
+
+    def start(self) -> None:
+        """Adds the query to the plan. Pairs that fit nowhere begin at the sink, and are tried again."""
+        self._book()
+        self.wiring.start([*self.parts, *self._at_sink(self.without_room)])
+
+    def take_over(self, legacy: Legacy, cause: str) -> None:
+        """Begins beside the join of a query that runs."""
+        self._book()
+        self.wiring.take_over([*self.parts, *self._at_sink(self.without_room)], legacy, cause)
+
+    def hand_over(self) -> None:
+        """Another mechanism places the join from now on, all producers with all others. `recut` has to follow."""
+        self.is_handed_over = True
+        self._charge(np.zeros(len(self.taken)))
+
+    def take_back(self) -> None:
+        """Places a join again that was handed over. `recut` has to follow."""
+        self.reoptimiser = placed(self.catalog, self.shape, self.wiring.producers, self.settings, fits=True)
+        self.is_handed_over = False
+        self.follow(())
+
+    def record(self) -> dict[str, Any]:
+        """Where the join is, as JSON values."""
+        if self.is_handed_over:
+            return {"pairs": [], "replicas": [], "cut": record_of(self.wiring), "handed_over": True}
+        joins = self.reoptimiser.joins
+        rows = np.flatnonzero(joins.active)
+        row_of = {int(row): place for place, row in enumerate(rows)}
+        replicas = [
+            [row_of[r.join], r.node, *_ends(r.left), *_ends(r.right), r.left_parts, r.right_parts]
+            for r in joins.replicas()
+        ]
+        pairs = joins.board.joins["ends"][rows].tolist()
+        return {"pairs": pairs, "replicas": replicas, "cut": record_of(self.wiring)}
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Adds the query to the plan as it was recorded."""
+        self.wiring.restore(record["cut"])
+        self._book()
+
+    def end(self) -> None:
+        """Gives back what is booked. The query has left the plan."""
+        self._charge(np.zeros(len(self.taken)))
+
+    # ---------------------------------------------------------------- looking
+
+    @property
+    def parts(self) -> list[JoinPart]:
+        """The cut as Nova wants it."""
+        return parts_of(self.reoptimiser.joins)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The sources that join, by their numbers: none where another mechanism places the join."""
+        joins = self.reoptimiser.joins
+        if self.is_handed_over:
+            return []
+        return [(int(a), int(b)) for a, b in joins.board.joins["ends"][np.flatnonzero(joins.active)].tolist()]
+
+    @property
+    def matrix(self) -> list[tuple[str, str]]:
+        """The producers that join, by the names of their nodes."""
+        return [(self.wiring.producers[a][1], self.wiring.producers[b][1]) for a, b in self.pairs]
+
+    def numbers(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
+        """Pairs of producers by their numbers; raises for a node that produces none of the streams."""
+        sides: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        for number, (side, node) in enumerate(self.wiring.producers):
+            sides[side][node] = number
+        found: list[tuple[int, int]] = []
+        for pair in pairs:
+            for node, known, each in zip(pair, sides, (self.shape.left, self.shape.right), strict=True):
+                if node not in known:
+                    raise unknown(f"producer of stream {each.source.stream!r}", node, known, "producers")
+            found.append((sides[0][pair[0]], sides[1][pair[1]]))
+        if not found:
+            raise InputError(f"query {self.shape.query.id!r} needs at least one pair of producers; stop it to end it")
+        return found
+
+    @property
+    def without_room(self) -> list[tuple[int, int]]:
+        """Pairs of sources whose join fits nowhere at the moment; they stay where they were."""
+        joins = self.reoptimiser.joins
+        return [(int(a), int(b)) for a, b in joins.board.joins["ends"][joins.unplaced]]
+
+    # ---------------------------------------------------------------- changing
+
+    def foresee(self, events: Iterable[ChangeEvent]) -> None:
+        """Makes room at nodes that are about to leave. Before the events are applied."""
+        if self.is_handed_over:
+            return
+        for event in events:
+            if isinstance(event, NodeRemoved):
+                self._resize(self.catalog.topology.find(event.node), 0.0)
+        self._book()
+
+    def follow(self, events: Sequence[ChangeEvent]) -> None:
+        """Works out the effects of events that have been applied, on what they touch only."""
+        if self.is_handed_over:
+            return
+        joins = self.reoptimiser.joins
+        for event in events:
+            match event:
+                case RateChanged(stream=stream, rate_tps=rate, node=node):
+                    for number, source in enumerate(self.wiring.sources):
+                        if source[0] == stream and node in (None, source[1]):
+                            self.reoptimiser.set_rate(number, rate)
+        self._move(events)
+        self._take_what_is_left(events)
+        if len(joins.unplaced):
+            self.reoptimiser.retry()
+        self._respect_links()
+
+    def match(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Another join matrix from now on: joins that it does not have end, new ones are placed. `recut` has to
+        follow."""
+        joins, wanted = self.reoptimiser.joins, dict.fromkeys(pairs)
+        rows = np.flatnonzero(joins.active).tolist()
+        before = {(int(a), int(b)): row for row in rows for a, b in [joins.board.joins["ends"][row].tolist()]}
+        for pair, row in before.items():
+            if pair not in wanted:
+                self.reoptimiser.remove_join(row)
+        for pair in wanted:
+            if pair not in before:
+                self.reoptimiser.add_join(*pair, int(self.wiring.sink_node))
+
+    def recut(self, cause: str, spent: Sequence[Running] = ()) -> bool:
+        """Cuts the join in the plan as Nova wants it now; says whether anything changes there.
+
+        Joins that fit nowhere, and those of sources that are away, stay as they are.
+        """
+        topology = self.catalog.topology
+        if self.is_handed_over:
+            wanted = [WHOLE]
+        else:
+            self._book()
+            wanted = [
+                p if topology.is_alive(p.node) else replace(p, node=self.wiring.sink_node) for p in self._wanted()
+            ]
+        for running in self.wiring.parts:
+            part = running.part
+            if not part.is_whole and not topology.is_alive(part.node):
+                heirs = (p.node for p in wanted if (p.left, p.right) == (part.left, part.right))
+                self.wiring.move(running, next(heirs, self.wiring.sink_node))
+        return self.wiring.change(wanted, cause, spent)
+
+    def _wanted(self) -> list[JoinPart]:
+        """The cut from now on."""
+        topology, active = self.catalog.topology, [p for p in self.wiring.active if not p.is_whole]
+        away = {
+            number for number, (_, name) in enumerate(self.wiring.producers)
+            if not topology.is_alive(topology.known_id(name))
+        }  # fmt: skip
+        frozen = {(p.left, p.right) for p in active if p.left in away or p.right in away}
+        wanted = [p for p in self.parts if (p.left, p.right) not in frozen]
+        placed, known = {(p.left, p.right) for p in wanted}, set(self.pairs)
+        wanted += [p for p in active if (p.left, p.right) not in placed and (p.left, p.right) in known]
+        missing = known - placed - {(p.left, p.right) for p in active}
+        return [*wanted, *self._at_sink(sorted(missing))]
+
+    def _at_sink(self, pairs: Iterable[tuple[int, int]]) -> list[JoinPart]:
+        return [JoinPart(a, b, EVERYTHING, EVERYTHING, self.wiring.sink_node) for a, b in pairs]
+
+    def _respect_links(self) -> None:
+        """Takes parts off links that would carry too much."""
+        arcs = self.catalog.topology.arcs
+        if np.isfinite(arcs.bandwidth_mbps[: arcs.count]).any():
+            respect_links(self.reoptimiser.joins, self.catalog.topology, self.row_bytes)
+
+    def _move(self, events: Iterable[ChangeEvent]) -> None:
+        """Coordinates that links changed, and nodes that are new."""
+        catalog, joins = self.catalog, self.reoptimiser.joins
+        assert catalog.space is not None
+        extra = self.settings.extra_ms(catalog.topology)
+        for name in _touched(events):
+            node = catalog.topology.find(name)
+            if node is None or np.isnan(catalog.space.coordinates[node]).any():
+                continue
+            point, height = catalog.space.coordinates[node], float(catalog.space.heights[node] + extra[node])
+            if node < joins.node_count and joins.alive[node]:
+                self.reoptimiser.move_node(int(node), point, height)
+            else:
+                while joins.node_count < node:
+                    self.reoptimiser.add_node(point, 0.0)
+                if joins.node_count == node:
+                    self.reoptimiser.add_node(point, 0.0, height)
+
+    def _take_what_is_left(self, events: Iterable[ChangeEvent]) -> None:
+        """Brings the capacities of nodes up to date: what others leave, nothing where no path leads to the sink."""
+        catalog, joins = self.catalog, self.reoptimiser.joins
+        topology, count = catalog.topology, joins.node_count
+        left = np.asarray(topology.nodes.capacity_tps[:count], dtype=np.float64) - catalog.ledger.load_tps[:count]
+        left[: len(self.taken)] += self.taken[:count]
+        left[~topology.nodes.alive[:count]] = 0.0
+        suspects = {int(n) for name in _touched(events) if (n := topology.find(name)) is not None and n < count}
+        suspects |= set(np.flatnonzero(joins.board.nodes["count"][:count]).tolist())
+        for node in suspects:
+            if not topology.reachable(NodeId(node), self.wiring.sink_node):
+                left[node] = 0.0
+        left = np.maximum(left, 0.0)
+        before = joins.board.nodes["capacity"][:count]
+        changed = np.flatnonzero(~np.isclose(left, before, rtol=1e-9, atol=1e-6) & joins.alive[:count])
+        for node in changed.tolist():
+            self._resize(NodeId(node), float(left[node]))
+
+    def _resize(self, node: NodeId | None, capacity_tps: float) -> None:
+        joins = self.reoptimiser.joins
+        if node is not None and node < joins.node_count and joins.alive[node]:
+            self.reoptimiser.set_capacity(int(node), capacity_tps)
+
+    def _book(self) -> None:
+        """Notes in the ledger what the join takes, so that others know."""
+        joins = self.reoptimiser.joins
+        self._charge(np.array([in_steps(t) for t in joins.board.nodes["load"][: joins.node_count].tolist()]))
+
+    def _charge(self, loads: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        ledger = self.catalog.ledger
+        before = np.zeros(len(loads))
+        before[: len(self.taken)] = self.taken
+        ledger.grow()
+        for node in np.flatnonzero(loads != before):
+            ledger.add(NodeId(int(node)), 0, float(loads[node] - before[node]))
+        self.taken = loads
+
+
+def _ends(cells: range) -> tuple[int, int]:
+    return cells.start, cells.stop
+
+
+def _touched(events: Iterable[ChangeEvent]) -> list[str]:
+    """Nodes whose place may be another one now."""
+    touched: dict[str, None] = {}
+    for event in events:
+        match event:
+            case NodeAdded(node=node):
+                touched[node.name] = None
+            case LinkAdded(link=link):
+                touched.update({link.source: None, link.target: None})
+            case LinkRemoved(source=a, target=b):
+                touched.update({a: None, b: None})
+    return list(touched)
