@@ -14,8 +14,8 @@ from meander.adapt.first_mechanism import Beginning, beginning, by_metadata
 from meander.adapt.loop import AdaptationLoop as Mapek
 from meander.adapt.per_query import PerQuery, place_again
 from meander.adapt.plan import usable
+from meander.adapt.setting_layers import AdaptationPolicy
 from meander.adapt.settings import BY_DEMANDS, AdaptationSettings
-from meander.adapt.steering import AdaptationPolicy
 from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from meander.adapt.steering import checked
+from meander.adapt.setting_layers import checked
 from meander.coordinator.adaptation.first_mechanisms import first_settings
 from meander.coordinator.core.commands import Command
 from meander.model.errors import InputError, unknown

@@ -7,13 +7,13 @@ from http import HTTPStatus
 
 from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
 from meander.adapt.mechanism_forecasts import Refusal
-from meander.adapt.prediction import TransitionPrediction
+from meander.adapt.transition_prediction import TransitionPrediction
 from meander.coordinator.change_reader import Changes
 from meander.coordinator.core.admission import check
 from meander.coordinator.core.commands import Answer, Command, CommandKind, Response
 from meander.coordinator.core.core import Core
+from meander.coordinator.dry_run import try_events
 from meander.coordinator.problems import conflict, not_found
-from meander.coordinator.trial import try_events
 from meander.deploy.protocols.sms import complete_from
 from meander.deploy.protocols.transitions import TRANSITIONS, transition_protocol
 from meander.model.errors import InputError, unknown
