@@ -74,11 +74,10 @@ def test_a_running_query_goes_to_nova_and_its_former_join_ends_with_its_windows(
     run(world, rng)
     world.apply(TO_NOVA)
     assert shown(world)["mechanism"] == "nova"
-    wiring = world.engine.parted.by_name[PAIRS].wiring
-    assert wiring.legacy is not None
-    former = wiring.legacy.join
+    assert on_its_way(world)
+    former = world.engine.parted.by_name[PAIRS].wiring.retired[0].operator
     later(world, rng)
-    assert wiring.legacy is None
+    assert not on_its_way(world)
     assert former not in world.catalog.plan.operators
     finished(world, event)
 
