@@ -65,7 +65,7 @@ def switch(
         Trigger.ASKED,
         DecisionAction.SWITCH,
         watched.mechanism,
-        f"it was asked for; {forecast.moves} operators move; predicted: {prediction.told}",
+        f"it was asked for; {forecast.moves} operators move",
         mechanism,
         transition,
         predicted=prediction.as_json(),
