@@ -97,7 +97,7 @@ class Query:
     plan: QueryPlan
     demands: tuple[Demand, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
-    """How it is to be placed: `mechanism`, and limits of its own for Nova."""
+    """Options of its placement: `mechanism`, and limits of its own for Nova."""
 
 
 def topological_order(inputs: Mapping[OperatorId, Iterable[OperatorId]]) -> list[OperatorId]:

@@ -29,7 +29,7 @@ Gate = tuple[OperatorId, NodeId]
 
 @dataclass(frozen=True, slots=True)
 class Legacy:
-    """What runs of a query, up to where its parts will come in."""
+    """The part of a running query up to where its parts will come in."""
 
     join: OperatorId
     end: OperatorId

@@ -99,7 +99,7 @@ class Wiring:
         """The side and the node of each source, by its number: the left side's first, then those that came later."""
         self.parts: list[Running] = []
         self.legacy: Legacy | None = None
-        """What still answers for the query while its parts are warming."""
+        """The operators that still answer for the query while its parts are warming."""
         self.former: Running | None = None
         """The join of that."""
         self._own: dict[OperatorId, None] = {}
