@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from meander.api.server import Server
 from meander.api.site_side import SiteSide
 from meander.coordinator.assembly import Assembly, assemble
-from meander.coordinator.backup.capture import Backups
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.directory.directory import CoordinatorDirectory, announce, withdraw
 from meander.coordinator.ledger.history import EventHistory
@@ -100,7 +99,6 @@ class CoordinatorProcess:
             idle_timeout_ms=world.resilience.idle_timeout_ms,
         ).surviving(options.durability)
         self._host = Host.open(host_options, self._spark)
-        self.service.backup = Backups(self.home, self._host.store.segments.link).stream
         around = Surroundings(self.home.results, self.home.host, host_options.durable)
         self._parts = assemble(
             self._host, world, self.home.ledger, around, self.hub, options, self.membership_service.epoch, self._join

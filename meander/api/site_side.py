@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meander.coordinator.backup.capture import Backups
 from meander.coordinator.backup.reconciling import Reconciliation
 from meander.coordinator.backup.restoring import Restoration
 from meander.coordinator.core.core import Core
@@ -42,11 +43,12 @@ class SiteSide:
         following = self.following = Following(home, own_site.replication, membership.roster.members, own_site.facts)
         on_disk = loop.driver.before_telling
 
-        def before_telling() -> None:
+        def confirmed() -> None:
             on_disk()
             following.confirm()
 
-        loop.driver.before_telling = before_telling
+        loop.driver.before_telling = confirmed
+        service.backup = Backups(home, loop.driver.host.store.segments.link).stream
         service.follow = following.serve
         service.has_standby(following)
         membership.announced = lambda: following.announced(address)
@@ -80,7 +82,7 @@ class SiteSide:
             self.reconciliation.start(core, self._present)
 
     def stop(self) -> None:
-        """Nobody looks after sites any more."""
+        """Ends looking after sites."""
         if self.reconciliation is not None:
             self.reconciliation.stop()
         self.replicas.stop()
