@@ -10,7 +10,7 @@ from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.replication import Replication
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.reporting.backlog import Backlog, read_counters
-from meander.run.reporting.host_report import HostReport
+from meander.run.reporting.host_report import HostReport, state_sizes
 from meander.run.reporting.join_part_memories import memory_rows
 from meander.run.reporting.paused import MOST_FACTS, failed_facts
 
@@ -28,7 +28,8 @@ class SiteReport:
     def measures(self) -> SiteMeasures:
         """The content of a heartbeat."""
         flows = self._backlog.read(int(time.monotonic() * 1000), read_counters(self._host.store.exchange))
-        report = HostReport.of(self._host.status(), flows, self._host.feeding.channels, memory_rows(self._host))
+        host, sizes = self._host, state_sizes(self._host.store)
+        report = HostReport.of(host.status(), flows, host.feeding.channels, memory_rows(host), sizes)
         return SiteMeasures(host={**self.facts(), **report.as_json()})
 
     def facts(self) -> dict[str, Any]:
