@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from meander.run.connectors.base import ConnectorError, SinkBinding, SinkKind, SourcePosition, Surroundings
+from meander.run.connectors.elsewhere import by_address
 from meander.run.connectors.json_rows import json_lines
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
@@ -62,4 +63,5 @@ KIND = SinkKind(
         ConnectorOption("url", "where to POST lines of JSON"),
         ConnectorOption("timeout", "how long to wait for an answer", "10 s"),
     ),
+    by_address,
 )

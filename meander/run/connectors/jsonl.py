@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.cut_file import CutFile
+from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.json_rows import json_lines
 from meander.run.connectors.options import ConnectorOption
 
@@ -53,5 +54,10 @@ def make(binding: SinkBinding, surroundings: Surroundings) -> JsonLinesSink:
 
 
 KIND = SinkKind(
-    make, (ConnectorOption("path", "the file; `{query}` and `{sink}` stand for their names", "`{query}-{sink}.jsonl`"),)
+    make,
+    (
+        ConnectorOption("path", "the file; `{query}` and `{sink}` stand for their names", "`{query}-{sink}.jsonl`"),
+        SHARED,
+    ),
+    if_shared,
 )
