@@ -49,6 +49,7 @@ class Core:
         self.publisher, self.clock = publisher, clock
         self.loop, self.ledger, self.sink_bindings = publisher.loop, publisher.ledger, publisher.sink_bindings
         self.adaptation, self.batches = publisher.adaptation, Batches(publisher, clock)
+        self.loop.let_go = self.batches.let_go
         self.failures: dict[str, float] = {}
         """Internal failures, with the time of the last occurrence of each."""
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
