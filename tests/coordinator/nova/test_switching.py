@@ -207,3 +207,21 @@ def test_a_text_names_the_mechanism_of_its_query_and_limits_of_its_own(world: Se
     for options, complaint in (("mechanism = 'novva'", "novva"), ("sigmma = '1'", "option of a query 'sigmma'")):
         with pytest.raises(InputError, match=complaint):
             world.apply(named("pairs2", options))
+
+
+def test_a_query_that_leaves_nova_as_soon_as_it_has_come_loses_no_pair_of_what_came_while_its_parts_were_warming(
+    world: ServiceWorld,
+) -> None:
+    rng, event = np.random.default_rng(7), added(world, "pairs0")
+    world.apply(event)
+    assert world.settle()
+    run(world, rng, 12)
+    world.apply(TO_NOVA)
+    for _ in range(40):
+        if not on_its_way(world):
+            break
+        run(world, rng, 1)
+    assert not on_its_way(world)
+    world.apply(AWAY)
+    run(world, rng)
+    finished(world, event)

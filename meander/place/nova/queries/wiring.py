@@ -28,7 +28,7 @@ from typing import Any
 
 from meander.model.errors import InputError
 from meander.model.expressions.functions import call
-from meander.model.expressions.tree import FALSE, TRUE, Column, Expression, Named
+from meander.model.expressions.tree import FALSE, TRUE, Column, Expression, Literal, Named
 from meander.model.global_plan import OperatorState, RunningQuery
 from meander.model.ids import NodeId, OperatorId
 from meander.model.operators import Filter, Map, Operator, Sink, Source, Union, output_schema
@@ -43,6 +43,9 @@ from meander.place.nova.queries.split import EVERYTHING, SLOTS, Slots, predicate
 
 LEFT, RIGHT = 0, 1
 ANYWHERE = NodeId(-1)
+WARMING = Literal(None, BOOLEAN)
+"""The mark of tuples that come while a part is warming: another one than that of tuples that come when it has retired,
+as a retired part makes pairs of one of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +325,7 @@ class Wiring:
         return self._marked(running, self._united(tops, None), None)
 
     def _marked(self, running: Running, below: OperatorId, node: NodeId | None) -> OperatorId:
-        mark = TRUE if running.retired or running.warming else FALSE
+        mark = TRUE if running.retired else WARMING if running.warming else FALSE
         columns = (*_same(self.catalog.plan[below].schema), Named(self._flag, mark))
         return self.operators.operator(Map(columns), (below,), node)
 
@@ -395,12 +398,14 @@ def record_of(wiring: Wiring) -> dict[str, Any]:
 
 
 def _marked_join(shape: JoinShape, flag: str) -> Operator:
-    """The query's join over tuples with a mark: not two marked ones."""
+    """The query's join over tuples with a mark: not two that came when the part had retired, and not two that came
+    while it was warming."""
     sides = (shape.left.schema, shape.right.schema)
     left, right = (output_schema(Map((*_same(s), Named(flag, FALSE))), (s,)) for s in sides)
     names = beside(left, right).names
     marks = [Column(names[len(shape.left.schema)], BOOLEAN), Column(names[-1], BOOLEAN)]
-    condition: Expression = call("not", call("and", *marks))
+    retired = call("coalesce", call("and", *marks), FALSE)
+    condition: Expression = call("and", call("not", retired), call("not", call("is_null", call("coalesce", *marks))))
     if shape.join.condition is not None:
         condition = call("and", shape.join.condition, condition)
     return replace(shape.join, condition=condition)
