@@ -104,7 +104,8 @@ def test_standbys_take_over_from_one_that_died_and_one_that_stood_still(tmp_path
             )
             assert counts_of(third.home.results / "counts-out.jsonl") == expected_counts()
             before = counts_of(second.home.results / "counts-out.jsonl")
-            assert before == expected_counts()[: len(before)]
+            assert set(before) <= set(expected_counts())
+            assert len(set(before)) == len(before)
         finally:
             for member in members:
                 member.process.end()
