@@ -17,6 +17,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 
+from meander.lang.patterns import check_pattern
 from meander.lang.text import Phrase
 from meander.model.errors import InputError
 from meander.model.expressions.functions import call, cast, is_aggregate
@@ -62,6 +63,7 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.Mod: "%",
 }
 _NARY: dict[type[exp.Expr], str] = {exp.And: "and", exp.Or: "or", exp.DPipe: "concat"}
+_PATTERNS = frozenset({"rlike", "regexp_replace", "regexp_extract"})
 _TEMPORAL_TESTS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>", "between", "in"})
 _REMEDIES: dict[type[exp.Expr], str] = {
     exp.IntDiv: "DIV is not supported; write floor(a / b)",
@@ -174,6 +176,8 @@ class _Converter:
 
     def _call(self, function: str, *nodes: exp.Expr | None) -> Expression:
         args = [literal(None) if n is None else self.convert(n) for n in nodes]
+        if function in _PATTERNS and len(args) > 1 and isinstance(args[1], Literal) and isinstance(args[1].value, str):
+            check_pattern(args[1].value)
         target = _temporal_type(args) if function in _TEMPORAL_TESTS else None
         if target is not None:
             for i, (node, arg) in enumerate(zip(nodes, args, strict=True)):
