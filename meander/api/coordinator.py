@@ -25,7 +25,7 @@ from meander.api.server import Server
 from meander.coordinator.assembly import Assembly, assemble
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.directory.creation import create
-from meander.coordinator.directory.directory import CoordinatorDirectory, announce, held, withdraw
+from meander.coordinator.directory.directory import CoordinatorDirectory, announce, held, own_secret, withdraw
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.loop import PlacementLoop
 from meander.coordinator.membership.fleet import MemberFleet
@@ -35,17 +35,22 @@ from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.own_site import OwnSite
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.replicas.service import ReplicaService
+from meander.coordinator.security.authenticator import OWNER
+from meander.coordinator.security.private import private_directory
 from meander.coordinator.security.tokens import Tokens
 from meander.coordinator.service.changes import body_of
 from meander.coordinator.service.service import Service
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.events import ChangeEvent
+from meander.model.expressions.allowed_functions import ANY
 from meander.place.catalog import Catalog
 from meander.reconfigure.endpoint import ListenOptions
 from meander.run.connectors import check_connectors
 from meander.run.connectors.base import SinkBinding, Surroundings
+from meander.run.connectors.http_source import HttpPush
 from meander.run.delivery.latency import LatencyHistogram
 from meander.run.host import Host, HostOptions
+from meander.run.operators.user_function import allowing
 from meander.run.rebinding.options import rebinding_by
 from meander.run.reporting.join_part_memories import memories_of
 from meander.run.session import own_session, start_session
@@ -62,11 +67,9 @@ class Coordinator:
         self, home: CoordinatorDirectory, world: TopologyFile, options: CoordinatorOptions, spark: SparkSession | None
     ) -> None:
         self.home, self.world, self.options = home, world, options
-        tokens = Tokens.load(home.tokens)
-        self.token, self.reader_token = tokens.operator, tokens.reader
         self.hub = Hub(secrets.token_hex(4))
-        reader = ChangeReader(world.streams, world.sinks)
-        self.service = Service(self.hub, tokens, reader, options.samples, options.adapt)
+        reader = ChangeReader(world.streams, world.sinks, options.functions)
+        self.service = Service(self.hub, Tokens.load(home.tokens), reader, options.samples, options.adapt)
         self.server = Server(self.service, options.host, options.port, options.tls)
         self.stepped_down = threading.Event()
         """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""
@@ -84,9 +87,10 @@ class Coordinator:
 
     def start(self) -> None:
         """Listens at once; takes up what ran before and begins to run as soon as Spark is there."""
+        allowing.functions = self.options.functions
         self.membership_service.start()
         self.server.start()
-        announce(self.home, self.address)
+        announce(self.home, self.address, self.token)
         started = time.monotonic()
         if self._spark is None:
             self._spark = start_session("meander")
@@ -100,6 +104,7 @@ class Coordinator:
         parts.settle()
         parts.core.carry_on()
         sources = {name: self.options.source_of(s, parts.around) for name, s in self.world.streams.items()}
+        self.service.receivers = {name: s for name, s in sources.items() if isinstance(s, HttpPush)}
         host.feeding.begin(self.world.streams.values(), parts.around, sources)
         _settle_memory()
         parts.core.start()
@@ -130,6 +135,7 @@ class Coordinator:
     def stop(self) -> None:
         """Stops at once; tuples that were taken in go on at the next start."""
         self.service.stopping()
+        allowing.functions = ANY
         self.membership_service.stop()
         if self._replicas is not None:
             self._replicas.stop()
@@ -158,9 +164,9 @@ class Coordinator:
         listen = options.rpc_listen or f"{options.host}:0"
         authority = None if options.ca is None else options.ca.read_bytes()
         broker = (options.broker, options.broker_settings)
-        reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker)
+        reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker, options.mutual_tls)
         members = MemberFleet(self.membership_service.membership)
-        own_site = self._own_site = OwnSite(members, self.token, self.world, reached)
+        own_site = self._own_site = OwnSite(members, own_secret(self.home), self.world, reached)
         own_site.facts = self.membership_service.membership.roster.facts
         own_site.join(loop)
         replicas = self._replicas = ReplicaService(
@@ -193,8 +199,13 @@ class Coordinator:
 
     @property
     def page(self) -> str:
-        """The page's address, with the token that it needs to change things."""
-        return f"{self.address}/#token={self.token}"
+        """An address that opens the page once, within an hour."""
+        return f"{self.address}/{self.service.authenticator.link(OWNER)}"
+
+    @property
+    def token(self) -> str:
+        """The token of the directory's owner, good for this process."""
+        return self.service.authenticator.own_token
 
     @property
     def parts(self) -> Assembly:
@@ -295,6 +306,7 @@ def running(
             home.check()
         else:
             create(directory, topology)
+    private_directory(directory)
     with held(home):
         world = load(home.topology)
         check_connectors(world.streams.values(), (), Surroundings(home.results, home.host))

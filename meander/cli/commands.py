@@ -122,6 +122,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     ),
     _entry(COORDINATOR, "doctor", "doctor", "Compare the running fragments, here and at all sites, with the catalog."),
     _entry(COORDINATOR, "site", "site_members", "Run the nodes of a site, or make the tokens that let sites join."),
+    _entry(COORDINATOR, "token", "token", "Make, list and revoke tokens of users, and links to the page."),
     _entry(
         COORDINATOR,
         "certificates",

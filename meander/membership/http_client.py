@@ -19,6 +19,8 @@ from meander.model.locks import lock
 
 BASE = "/api/v1"
 TIMEOUT_S = 10.0
+Shown = tuple[Path | None, Path | None]
+"""A certificate and its key."""
 _CODES = {
     HTTPStatus.UNAUTHORIZED: Code.TOKEN,
     HTTPStatus.FORBIDDEN: Code.NOT_YOURS,
@@ -42,14 +44,22 @@ class RequestRefusedError(InputError):
 class CoordinatorClient:
     """One coordinator, from any thread."""
 
-    def __init__(self, url: str, token: str, ca: Path | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """`ca` is the certificate that signed the coordinator's; without it, those of the system count."""
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        ca: Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        shown: Shown = (None, None),
+    ) -> None:
+        """`ca` is the certificate that signed the coordinator's; without it, those of the system count. `shown` is the
+        certificate to show where it asks for one, and its key."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"{url!r} is no address of a coordinator; write one such as https://hub:8420")
         self.url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
         self._parts = parts
-        self._context = trusting(ca) if parts.scheme == "https" else None
+        self._context = trusting(ca, shown) if parts.scheme == "https" else None
         self._lock = lock("coordinator client")
         self._connection: HTTPConnection | None = None
 
@@ -115,9 +125,16 @@ class CoordinatorClient:
         raise RequestRefusedError(known, str(found["detail"]))
 
 
-def trusting(ca: Path | None) -> ssl.SSLContext:
-    """The TLS context that trusts certificates signed by this authority."""
+def trusting(ca: Path | None, shown: Shown = (None, None)) -> ssl.SSLContext:
+    """The TLS context that trusts certificates signed by this authority, and shows one with its key."""
     try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+        found = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"this is no certificate of an authority: {error}", str(ca)) from None
+    certificate, key = shown
+    if certificate is not None and key is not None:
+        try:
+            found.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"no certificate with its key: {error}", str(certificate)) from None
+    return found
