@@ -11,21 +11,20 @@ ROOT = Path(__file__).parent.parent
 PRODUCT = ROOT / "meander"
 
 _EVERYDAY = """
-action added address answer app append applied arrival assignment attempt away batch begin bound brought buffer by cache
-call callback case cause check choice clause client code comparison compression conflict console content control copy
-correction corrupt created crowd cursor curve damaged data dealer declared definition departure description details
-directory disk document drop due durability edge effort ending envelope equal error exact expected export failed failure
-fault
-field file finding forgotten format found frame free full function gathered handler head heard histogram history
-hopeless http index input installation internals item java job json key label last lets limit line linear listen literal
-little local lock matching memo memory message metadata meter move named need no not number numbered observed
-offset one opening option order outcome output outside own page pairs parquet parsed pass passed per percentile phase
-phrase plain planner pool posted problem push quality question queue ran random range received recipe refused
-registered remote remove rename repeatable request response result resumed road role round row rules scope script sealed
-section seen sending server setting shape shown side sign signal single size span spec static status steady stopped
-stuck summary surroundings surveyed swappable switch system tally target taste text thompson timetable tls token too
-total touched tree triggering tuple type unknown unreachable use user verdict view visible wanted watched weather with
-without work world written yaml
+action added address answer app append applied arrival assignment attempt away batch begin bound brought buffer by
+cache call callback case cause check choice clause client code comparison compression conflict console content
+control copy correction corrupt created crowd cursor curve damaged data dealer declared definition departure
+description details directory disk document drop due durability edge effort ending envelope equal error exact
+expected export failed failure fault field file finding forgotten format found frame free full function gathered
+handler head heard histogram history hopeless http index input installation internals item java job json key label
+last lets limit line linear listen literal little local lock matching memo memory message metadata meter move named
+need no not number numbered observed offset one opening option order outcome output outside own page pairs parquet
+parsed pass passed per percentile periodic phase phrase plain planner pool posted problem push quality question
+queue ran random range received recipe refused registered remote remove rename repeatable repeating request response
+result resumed road role round row rules scope script sealed section seen sending server setting shape shown side
+sign signal single size span spec static status steady stopped stuck summary surroundings surveyed swappable switch
+system tally target taste text thompson thread timetable tls token too total touched tree triggering tuple type
+unknown unreachable use user verdict view visible wanted watched weather with without work world written yaml
 """
 EVERYDAY = frozenset(_EVERYDAY.split())
 """Words that any program uses; what they mean here is what they mean everywhere."""

@@ -24,19 +24,10 @@ TABLES: dict[str, str] = {
 }
 """Packages with one file for each entry."""
 
-AGENT = "an order and its answer are one step each, and all steps share what is in flight"
-LARGE_CLASSES: dict[str, str] = {
-    "meander/reconfigure/agent/agent.py: Agent": AGENT,
-    "meander/reconfigure/driver/driver.py: Driver": AGENT,
-}
+LARGE_CLASSES: dict[str, str] = {}
 MANY_METHODS: dict[str, str] = {}
 MANY_IMPORTS: dict[str, str] = {
-    "meander/api/coordinator.py": "makes a coordinator's process, and is its face in Python: the face could leave",
-    "meander/coordinator/loop.py": "joins placement, deployment and what runs: each side's types meet here",
-    "meander/coordinator/service/service.py": "the facade of the service; its health could leave",
-    "meander/reconfigure/agent/agent.py": AGENT,
-    "meander/reconfigure/agent/overlap.py": AGENT,
-    "meander/reconfigure/driver/driver.py": AGENT,
+    "meander/coordinator/loop/loop.py": "joins placement, deployment and what runs: each side's types meet here",
     "meander/run/connectors/__init__.py": "the table of connectors: a module an entry",
     "meander/run/host.py": "makes each part of a host: halves of it would hide how they fit",
 }

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from lab.experiments.pacing import PacedExchange
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.nova.repartitioning import Repartitioning
 from meander.deploy.fragments import Channel
 from meander.lang import sql
@@ -255,7 +255,7 @@ class Plane:
         )
         self.ways: list[Callable[[int, int], float] | None] = [None]
         self.loop.paths = TreePaths(catalog.topology, True, {}, self.ways)
-        self.loop.driver.use_paths(self.loop.paths)
+        self.loop.driver.agent.paths = self.loop.paths
         self.repartitioning = Repartitioning(self.loop, Wiring(catalog, self.engine.log, shape))
         around = Surroundings(directory, directory / "host")
         self.recordings = {n: Recording(source_for(s, around), s, MOST_ROWS) for n, s in catalog.streams.items()}

@@ -18,7 +18,7 @@ from lab.bench.report import Figure
 from lab.experiments.tcep_world import CALM, MINUTE_MS, RUSH, DayTraffic, RoadWorld
 from lab.workloads import tcep as road
 from meander.adapt.decisions import Decision, DecisionAction, Transition
-from meander.adapt.execute import drive
+from meander.adapt.execute import begin
 from meander.adapt.history import Span
 from meander.adapt.loop import AdaptationLoop
 from meander.adapt.measures import Measures
@@ -182,7 +182,7 @@ def adaptive(
     for at_ms, hour in rounds(minutes):
         measures = world.advance(at_ms, minutes * MINUTE_MS, traffic_at(hour))
         tally.judge(asked, measures, hour)
-        tally.decisions += drive(loop, world, at_ms, measures)
+        tally.decisions += begin(loop, world, at_ms, loop.step(at_ms, measures, world.poll()))
     tally.transitions = sum(d.action is DecisionAction.ARRIVED for d in tally.decisions)
     return tally
 

@@ -24,7 +24,7 @@ from meander.adapt.per_query import PerQuery, place_again
 from meander.coordinator.adaptation.transition_costs import Cost
 from meander.coordinator.adaptation.transition_predictor import TransitionPace
 from meander.coordinator.adaptation.transitions import Transitions
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
 from meander.model.errors import InputError
 from meander.model.events import QueryAdded

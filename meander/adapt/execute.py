@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from meander.adapt.decisions import Decision, Transition, TransitionOutcome
-from meander.adapt.measures import Measures
 from meander.model.ids import QueryId
 
 if TYPE_CHECKING:
@@ -21,11 +20,6 @@ class Executor(Protocol):
 
     def poll(self) -> Mapping[QueryId, TransitionOutcome]:
         """Transitions that ended since the last call, each told once."""
-
-
-def drive(loop: AdaptationLoop, executor: Executor, now_ms: int, measures: Measures) -> list[Decision]:
-    """One round: report ended transitions, decide, start new ones."""
-    return begin(loop, executor, now_ms, loop.step(now_ms, measures, executor.poll()))
 
 
 def begin(loop: AdaptationLoop, executor: Executor, now_ms: int, decisions: list[Decision]) -> list[Decision]:

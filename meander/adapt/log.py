@@ -82,7 +82,11 @@ def told(found: Mapping[str, Any], *, details: bool = False) -> str:
     marks = "".join(
         f" [{mark}]" for key, mark in (("exploring", "trying out"), ("dry_run", "dry run")) if found.get(key)
     )
-    lines = [f"{when}  {found['query']}  {found['trigger']}: {what}{marks}; {found['reason']}"]
+    before = found.get("predicted") if found["action"] == DecisionAction.SWITCH.value else None
+    ahead = (
+        f"; predicted: {before['seconds']:.2g} s, {before['bytes']:,} bytes by {before['protocol']}" if before else ""
+    )
+    lines = [f"{when}  {found['query']}  {found['trigger']}: {what}{marks}; {found['reason']}{ahead}"]
     if details:
         lines += [f"    predicted {_transition(found['predicted'])}"] if found.get("predicted") else []
         lines += [f"    took {_transition(found['took'])}"] if found.get("took") else []

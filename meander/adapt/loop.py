@@ -160,7 +160,8 @@ class AdaptationLoop:
             self.knowledge.quarantines.pop((transition.target, query), None)
             cost = f"in {told(outcome.took or {'seconds': outcome.seconds, 'bytes': outcome.bytes})}"
             remark = f"; {outcome.reason}" if outcome.reason else ""
-            action, reason = DecisionAction.ARRIVED, f"{transition.moves} operators moved {cost}{remark}"
+            by = f" by {transition.protocol}" if transition.protocol else ""
+            action, reason = DecisionAction.ARRIVED, f"{transition.moves} operators moved{by} {cost}{remark}"
         else:
             retry_ms = self.policy.of(query).retry_ms
             self.knowledge.quarantine(transition.target, query, now_ms, retry_ms, outcome.reason)

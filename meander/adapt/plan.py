@@ -195,9 +195,8 @@ class _Plan:
         if again is not None and again.moves and self.case.trigger is not Trigger.PERIODIC:
             now, then = self._shortfall(read), self._shortfall(self._corrected(again))
             if now > 0 and then <= now * (1 - self.settings.margin):
-                return self._switch(
-                    option.mechanism, again, "placing it again with the same mechanism comes closer", False
-                )
+                why = "placing it again with the same mechanism comes closer"
+                return self._weighed(option.mechanism, again, why, min(1.0, now - then))
         return self._keep(f"{option.mechanism} is still the choice: {choice.reason}")
 
     def _judge(self, choice: Choice, option: Option, question: Question) -> Decision:
@@ -207,18 +206,22 @@ class _Plan:
         if not choice.exploring and gain < self.settings.margin:
             margin = self.settings.margin
             return self._keep(f"{choice.mechanism} would win {gain:.0%} of the demands, less than {margin:.0%}")
-        cost = self.foresee(self.settings.protocol, option.forecast.nodes)
-        if cost is not None:
-            longest_s = (self.settings.margin if choice.exploring else gain) * self.settings.payback_ms / 1000
-            if cost.cost_s > longest_s:
-                within_s = self.settings.payback_ms / 1000
-                return self._keep(
-                    f"{choice.mechanism} would win {gain:.0%} of the demands, but its transition ({cost.told}) "
-                    f"disturbs for {cost.cost_s:.2g} s, which it does not make up for in {within_s:g} s"
-                )
-        return self._switch(
-            choice.mechanism, option.forecast, f"{choice.reason}; {self._hopes(option)}", choice.exploring, cost
-        )
+        worthy = self.settings.margin if choice.exploring else gain
+        why = f"{choice.reason}; {self._hopes(option)}"
+        return self._weighed(choice.mechanism, option.forecast, why, worthy, choice.exploring)
+
+    def _weighed(self, target: str, forecast: Forecast, why: str, gain: float, exploring: bool = False) -> Decision:
+        """The switch, if it makes up for what its transition disturbs."""
+        cost = self.foresee(self.settings.protocol, forecast.nodes)
+        within_s = self.settings.payback_ms / 1000
+        if cost is not None and cost.cost_s > gain * within_s:
+            wins = "trying out {} counts as much as {:.0%}" if exploring else "{} would win {:.0%}"
+            why = (
+                f"{wins.format(target, gain)} of the demands, but its transition ({cost.told}) disturbs for "
+                f"{cost.cost_s:.2g} s, which it does not make up for in {within_s:g} s"
+            )
+            return self._decision(DecisionAction.KEEP, why, cost=cost)
+        return self._switch(target, forecast, why, exploring, cost)
 
     def _worth(self, question: Question) -> dict[str, float]:
         return dict(zip([c.mechanism for c in question.candidates], expected(question), strict=True))

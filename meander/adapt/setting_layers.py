@@ -6,6 +6,7 @@ win: the default, the settings file, what was set at run time; then the same two
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -21,6 +22,8 @@ from meander.place.mechanisms import MECHANISMS
 from meander.place.nova.queries.partitioned_queries import NOVA
 
 DEFAULTS = AdaptationSettings()
+LONGEST_MS = 365 * 86_400_000
+MOST_COUNT, MOST_LEVELS, MOST_SHOWN = 1_000_000, 20, 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class AdaptationSetting:
     about: str
     one_query: bool = True
     """Whether it can differ from query to query."""
+    choices: tuple[str, ...] = ()
+    """The values that there are, where they can be listed."""
 
     @property
     def default(self) -> Any:
@@ -52,8 +57,10 @@ class AdaptationSetting:
         """The field's value; an error names the setting and the values that are allowed."""
         try:
             return self.read(value)
-        except (InputError, ValueError, TypeError):
-            raise InputError(f"{self.name} must be {self.allowed}, not {value!r}") from None
+        except (InputError, ValueError, TypeError, OverflowError, OSError):  # zones are files
+            shown = repr(value)
+            shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."
+            raise InputError(f"{self.name} must be {self.allowed}, not {shown}") from None
 
 
 def duration_text(ms: int) -> str:
@@ -67,28 +74,42 @@ def duration_text(ms: int) -> str:
     return f"{ms // 60_000}min" if ms % 60_000 == 0 else f"{ms // 1_000}s"
 
 
-def _one_of(names: Iterable[str]) -> Callable[[Any], str]:
-    known = tuple(names)
+def _choice(name: str, known: Iterable[str], about: str) -> AdaptationSetting:
+    choices = tuple(known)
 
     def read(value: Any) -> str:
-        if value not in known:
+        if value not in choices:
             raise ValueError
         return str(value)
 
-    return read
+    return AdaptationSetting(name, name, read, f"one of {', '.join(choices)}", about, choices=choices)
 
 
-def _flag(value: Any) -> bool:
+def _flag(name: str, about: str) -> AdaptationSetting:
     known = {True: True, False: False, "true": True, "false": False}
-    if isinstance(value, bool | str) and value in known:
-        return known[value]
-    raise ValueError
+
+    def read(value: Any) -> bool:
+        if isinstance(value, bool | str) and value in known:
+            return known[value]
+        raise ValueError
+
+    return AdaptationSetting(name, name, read, "true or false", about, choices=("true", "false"))
+
+
+def _duration(value: Any) -> int:
+    found = duration_ms(value)
+    if found > LONGEST_MS:
+        raise ValueError
+    return found
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool):
         raise ValueError
-    return float(value)
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError
+    return found
 
 
 def _share(most: float, *, below: bool = False) -> Callable[[Any], float]:
@@ -103,7 +124,7 @@ def _share(most: float, *, below: bool = False) -> Callable[[Any], float]:
 
 def _count(value: Any) -> int:
     found = _number(value)
-    if found < 1 or found != int(found):
+    if not 1 <= found <= MOST_COUNT or found != int(found):
         raise ValueError
     return int(found)
 
@@ -118,7 +139,7 @@ def _list(value: Any) -> list[Any]:
 
 def _names(value: Any) -> tuple[str, ...]:
     known = {m.name for m in MECHANISMS}
-    found = tuple(dict.fromkeys(_list(value)))
+    found = () if value == "all" else tuple(dict.fromkeys(_list(value)))
     if not known.issuperset(found):
         raise ValueError
     return found
@@ -126,7 +147,8 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def _levels(value: Any) -> tuple[float, ...]:
     found = tuple(map(_number, _list(value)))
-    if any(level <= 0 for level in found) or list(found) != sorted(set(found)):
+    rising = list(found) == sorted(set(found))
+    if len(found) > MOST_LEVELS or any(level <= 0 for level in found) or not rising:
         raise ValueError
     return found
 
@@ -139,27 +161,20 @@ def _zone(value: Any) -> str:
     return str(value)
 
 
-_SELECTORS, _PROTOCOLS = [s.name for s in SELECTORS], [p.name for p in TRANSITIONS]
 _MECHANISMS = [m.name for m in MECHANISMS]
-_DURATION, _LEVELS = "a duration such as 30s or 5min", "increasing numbers above 0, such as 1, 10"
+_COUNT = f"a whole number from 1 to {MOST_COUNT:,}"
+_DURATION = "a duration such as 30s or 5min, at most 365d"
+_LEVELS = f"up to {MOST_LEVELS} increasing numbers above 0, such as 1, 10"
 
 SETTINGS: tuple[AdaptationSetting, ...] = (
-    AdaptationSetting("act", "act", _flag, "true or false", "switch mechanisms; false: decide and log only"),
-    AdaptationSetting(
+    _flag("act", "switch mechanisms; false: decide and log only"),
+    _choice(
         "first",
-        "first",
-        _one_of([BY_DEMANDS, NOVA, *_MECHANISMS]),
-        f"{BY_DEMANDS}, {NOVA} or one of {', '.join(_MECHANISMS)}",
+        (BY_DEMANDS, NOVA, *_MECHANISMS),
         "mechanism that a query begins with; by_demands: chosen from its demands, bottom_up without any; nova: where a "
         "join can be placed by it, otherwise by_demands",
     ),
-    AdaptationSetting(
-        "selector",
-        "selector",
-        _one_of(_SELECTORS),
-        f"one of {', '.join(_SELECTORS)}",
-        "how a mechanism is chosen from what is believed about each",
-    ),
+    _choice("selector", (s.name for s in SELECTORS), "how a mechanism is chosen from what is believed about each"),
     AdaptationSetting(
         "exploration",
         "exploration",
@@ -167,34 +182,22 @@ SETTINGS: tuple[AdaptationSetting, ...] = (
         "a number from 0 to 0.5",
         "share of periodic looks at which linear_ranking draws another mechanism; 0: nothing is ever tried out",
     ),
-    AdaptationSetting(
-        "try_early",
-        "try_early",
-        _flag,
-        "true or false",
-        "try out other mechanisms before the query has given its first result",
-    ),
+    _flag("try_early", "try out other mechanisms before the query has given its first result"),
     AdaptationSetting(
         "mechanisms",
         "mechanisms",
         _names,
-        f"a list of mechanisms (empty for all) from {', '.join(_MECHANISMS)}",
-        "mechanisms that may be chosen; empty: all",
+        f"all, or a list from {', '.join(_MECHANISMS)}",
+        "mechanisms that may be chosen; an empty list means all",
     ),
-    AdaptationSetting(
-        "protocol",
-        "protocol",
-        _one_of(_PROTOCOLS),
-        f"one of {', '.join(_PROTOCOLS)}",
-        "how operators move in automatic transitions",
-    ),
-    AdaptationSetting("stay", "stay_ms", duration_ms, _DURATION, "a mechanism stays at least so long"),
-    AdaptationSetting("period", "period_ms", duration_ms, _DURATION, "a look at the query when nothing happens"),
+    _choice("protocol", (p.name for p in TRANSITIONS), "how operators move in automatic transitions"),
+    AdaptationSetting("stay", "stay_ms", _duration, _DURATION, "a mechanism stays at least so long"),
+    AdaptationSetting("period", "period_ms", _duration, _DURATION, "a look at the query when nothing happens"),
     AdaptationSetting(
         "violated_rounds",
         "violated_rounds",
         _count,
-        "a whole number, at least 1",
+        _COUNT,
         "rounds (of 1 s) in a row with a missed demand before something is done",
     ),
     AdaptationSetting(
@@ -207,20 +210,20 @@ SETTINGS: tuple[AdaptationSetting, ...] = (
     AdaptationSetting(
         "payback",
         "payback_ms",
-        duration_ms,
+        _duration,
         _DURATION,
         "a switch must be expected to make up for what its transition disturbs within so long",
     ),
     AdaptationSetting(
-        "retry", "retry_ms", duration_ms, _DURATION, "next try after a violation that nothing could be done about"
+        "retry", "retry_ms", _duration, _DURATION, "next try after a violation that nothing could be done about"
     ),
     AdaptationSetting(
-        "longest_retry", "longest_retry_ms", duration_ms, _DURATION, "tries are spaced twice as long, up to this"
+        "longest_retry", "longest_retry_ms", _duration, _DURATION, "tries are spaced twice as long, up to this"
     ),
     AdaptationSetting(
         "quarantine",
         "quarantine_ms",
-        duration_ms,
+        _duration,
         _DURATION,
         "a mechanism that broke is not asked for so long; twice as long each time",
         False,
@@ -241,7 +244,7 @@ SETTINGS: tuple[AdaptationSetting, ...] = (
         "plans_per_round",
         "plans_per_round",
         _count,
-        "a whole number, at least 1",
+        _COUNT,
         "queries that are looked at in one round at most",
         False,
     ),

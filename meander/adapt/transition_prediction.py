@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,11 +28,24 @@ class PredictedMove:
     window_s: float | None
     """How long the old one would answer what had begun; None where that cannot be told."""
 
+    @property
+    def why(self) -> str:
+        """The figures that speak for its way, in words."""
+        if self.way == AT_ONCE:
+            return "it has no state"
+        state = f"its state of {self.state_bytes:,} bytes"
+        if self.window_s is None:
+            return f"{state} travels for {self.transfer_s:.2g} s; it cannot begin anew"
+        if self.way == WITH_STATE:
+            return f"{state} travels for {self.transfer_s:.2g} s; its windows would need {self.window_s:.2g} s to end"
+        return f"its windows need {self.window_s:.2g} s to end; {state} would travel for {self.transfer_s:.2g} s"
+
     def as_json(self) -> dict[str, Any]:
         return {
             "operator": int(self.operator),
             "kind": self.kind,
             "way": self.way,
+            "why": self.why,
             "state_bytes": self.state_bytes,
             "mbps": self.mbps,
             "transfer_s": _rounded(self.transfer_s),
@@ -77,7 +91,9 @@ class TransitionPrediction:
         """In words."""
         parts = [f"{self.seconds:.2g} s", f"{self.bytes:,} bytes"]
         parts += [f"{self.overlap_s:.2g} s at both places"] if self.overlap_s else []
-        return ", ".join(parts)
+        ways = Counter(o.way for o in self.operators)
+        how = f" ({', '.join(f'{count} {way}' for way, count in ways.items())})" if ways else ""
+        return f"{', '.join(parts)} by {self.protocol}{how}"
 
 
 def told(took: Mapping[str, Any]) -> str:

@@ -9,10 +9,6 @@ A directory that was used before goes on where it was, however the process befor
 
 from __future__ import annotations
 
-import gc
-import logging
-import secrets
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,177 +17,25 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from meander.api.server import Server
-from meander.coordinator.assembly import Assembly, assemble
-from meander.coordinator.change_reader import ChangeReader
+from meander.api.process import CoordinatorProcess
+from meander.coordinator.assembly import Assembly
 from meander.coordinator.directory.creation import create
-from meander.coordinator.directory.directory import CoordinatorDirectory, announce, held, own_secret, withdraw
-from meander.coordinator.ledger.history import EventHistory
-from meander.coordinator.loop import PlacementLoop
-from meander.coordinator.membership.fleet import MemberFleet
-from meander.coordinator.membership.records import MemberState
-from meander.coordinator.membership.service import MembershipService
+from meander.coordinator.directory.directory import CoordinatorDirectory, held
 from meander.coordinator.options import CoordinatorOptions
-from meander.coordinator.own_site import OwnSite
-from meander.coordinator.read_model.hub import Hub
-from meander.coordinator.replicas.service import ReplicaService
 from meander.coordinator.security.authenticator import OWNER
 from meander.coordinator.security.private import private_directory
-from meander.coordinator.security.tokens import Tokens
 from meander.coordinator.service.changes import body_of
-from meander.coordinator.service.service import Service
-from meander.lang.topology.reader import TopologyFile, load
+from meander.lang.topology.reader import load
 from meander.model.events import ChangeEvent
-from meander.model.expressions.allowed_functions import ANY
 from meander.place.catalog import Catalog
-from meander.reconfigure.endpoint import ListenOptions
 from meander.run.connectors import check_connectors
 from meander.run.connectors.base import SinkBinding, Surroundings
-from meander.run.connectors.http_source import HttpPush
 from meander.run.delivery.latency import LatencyHistogram
-from meander.run.host import Host, HostOptions
-from meander.run.operators.user_function import allowing
-from meander.run.rebinding.options import rebinding_by
-from meander.run.reporting.join_part_memories import memories_of
-from meander.run.session import own_session, start_session
-
-_log = logging.getLogger(__name__)
-WARM_UP_S = 60.0
-"""The time that slots may take for their first step."""
+from meander.run.operators.user_function import only
 
 
-class Coordinator:
-    """Use `running`."""
-
-    def __init__(
-        self, home: CoordinatorDirectory, world: TopologyFile, options: CoordinatorOptions, spark: SparkSession | None
-    ) -> None:
-        self.home, self.world, self.options = home, world, options
-        self.hub = Hub(secrets.token_hex(4))
-        reader = ChangeReader(world.streams, world.sinks, options.functions)
-        self.service = Service(self.hub, Tokens.load(home.tokens), reader, options.samples, options.adapt)
-        self.server = Server(self.service, options.host, options.port, options.tls)
-        self.stepped_down = threading.Event()
-        """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""
-        self.membership_service = MembershipService(
-            home.ledger, reader, self._step_down, options.heartbeat_ms, options.session_timeout_ms
-        )
-        self.service.has_sites(self.membership_service.membership, self.membership_service.auditor)
-        self._spark, self._own_spark = None if spark is None else own_session(spark), spark is None
-        self._parts: Assembly | None = None
-        self._host: Host | None = None
-        self._own_site: OwnSite | None = None
-        self._replicas: ReplicaService | None = None
-
-    # ---------------------------------------------------------------- life
-
-    def start(self) -> None:
-        """Listens at once; takes up what ran before and begins to run as soon as Spark is there."""
-        allowing.functions = self.options.functions
-        self.membership_service.start()
-        self.server.start()
-        announce(self.home, self.address, self.token)
-        started = time.monotonic()
-        if self._spark is None:
-            self._spark = start_session("meander")
-        parts = self._assemble()
-        reports = parts.measuring.sites = self.membership_service.membership.roster.reports
-        parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
-        host = parts.host
-        host.start()
-        host.warm_up()
-        host.deliver((), parts.around)
-        parts.settle()
-        parts.core.carry_on()
-        sources = {name: self.options.source_of(s, parts.around) for name, s in self.world.streams.items()}
-        self.service.receivers = {name: s for name, s in sources.items() if isinstance(s, HttpPush)}
-        host.feeding.begin(self.world.streams.values(), parts.around, sources)
-        _settle_memory()
-        parts.core.start()
-        parts.measuring.start()
-        self.service.ready(parts.core, EventHistory(self.home.ledger))
-        if self._replicas is not None:
-            self._replicas.ready(parts.core)
-        self.membership_service.ready(parts.core)
-        _log.info("running after %.1f s at %s", time.monotonic() - started, self.address)
-
-    def _assemble(self) -> Assembly:
-        assert self._spark is not None
-        options, world = self.options, self.world
-        self.home.results.mkdir(exist_ok=True)
-        host_options = HostOptions(
-            self.home.host,
-            options.slots,
-            rebinding=rebinding_by(options.rebinding, options.slots),
-            idle_timeout_ms=world.resilience.idle_timeout_ms,
-        ).surviving(options.durability)
-        self._host = Host.open(host_options, self._spark)
-        around = Surroundings(self.home.results, self.home.host, host_options.durable)
-        self._parts = assemble(
-            self._host, world, self.home.ledger, around, self.hub, options, self.membership_service.epoch, self._join
-        )
-        return self._parts
-
-    def stop(self) -> None:
-        """Stops at once; tuples that were taken in go on at the next start."""
-        self.service.stopping()
-        allowing.functions = ANY
-        self.membership_service.stop()
-        if self._replicas is not None:
-            self._replicas.stop()
-        if self._parts is not None:
-            self._parts.measuring.stop()
-            self._parts.core.stop()
-        if self._own_site is not None:
-            self._own_site.close()
-        if self._host is not None:
-            self._host.stop()
-        self.hub.close()
-        self.server.stop()
-        if self._parts is not None:
-            self._parts.close()
-        self.service.close()
-        self.membership_service.close()
-        gc.unfreeze()
-        withdraw(self.home)
-        if self._own_spark and self._spark is not None:
-            self._spark.stop()
-
-    def _join(self, loop: PlacementLoop) -> None:
-        """Lets sites take part in the loop's changes."""
-        options, tls = self.options, self.options.tls
-        pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
-        listen = options.rpc_listen or f"{options.host}:0"
-        authority = None if options.ca is None else options.ca.read_bytes()
-        broker = (options.broker, options.broker_settings)
-        reached = ListenOptions(listen, options.rpc_address, pair, authority, *broker, options.mutual_tls)
-        members = MemberFleet(self.membership_service.membership)
-        own_site = self._own_site = OwnSite(members, own_secret(self.home), self.world, reached)
-        own_site.facts = self.membership_service.membership.roster.facts
-        own_site.join(loop)
-        replicas = self._replicas = ReplicaService(
-            loop.driver, self.membership_service.membership, members, own_site, self.world.resilience
-        )
-        self.service.has_replicas(replicas)
-        present = self.membership_service.membership.roster.present
-        self.service.inventories = lambda: own_site.inventories(present())
-        self.service.resume_elsewhere = lambda name, operators: own_site.resume(present(), name, operators)
-
-        def heard(site: str, state: MemberState) -> None:
-            members.changed()
-            if state is MemberState.HERE:
-                own_site.joined(site)
-                replicas.joined(site)
-
-        self.membership_service.membership.watchers.append(heard)
-
-    def _step_down(self, reason: str) -> None:
-        """Stops: another coordinator acts, and this one is to be ended by its user."""
-        if self._parts is not None:
-            self._parts.core.halt()
-        self.stepped_down.set()
-
-    # ---------------------------------------------------------------- asking
+class Coordinator(CoordinatorProcess):
+    """The process and its face in Python. Use `running`."""
 
     @property
     def address(self) -> str:
@@ -201,11 +45,6 @@ class Coordinator:
     def page(self) -> str:
         """An address that opens the page once, within an hour."""
         return f"{self.address}/{self.service.authenticator.link(OWNER)}"
-
-    @property
-    def token(self) -> str:
-        """The token of the directory's owner, good for this process."""
-        return self.service.authenticator.own_token
 
     @property
     def parts(self) -> Assembly:
@@ -281,15 +120,6 @@ class Coordinator:
         return drained
 
 
-def _settle_memory() -> None:
-    """Takes the objects made so far out of garbage collection.
-
-    Most of them are code, and stay; going through all of them stops every thread for 0.3 s, requests included.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 @contextmanager
 def running(
     directory: Path,
@@ -307,7 +137,7 @@ def running(
         else:
             create(directory, topology)
     private_directory(directory)
-    with held(home):
+    with held(home), only(chosen.functions):
         world = load(home.topology)
         check_connectors(world.streams.values(), (), Surroundings(home.results, home.host))
         coordinator = Coordinator(home, world, chosen, spark)

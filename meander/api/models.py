@@ -300,6 +300,7 @@ class PredictedMove(BaseModel):
     operator: int
     kind: str
     way: Literal["with state", "beside", "at once"]
+    why: str
     state_bytes: int
     mbps: float | None = Field(description="Bandwidth on the route of its state; null where it is not limited.")
     transfer_s: float = Field(description="How long its state would travel.")
@@ -428,6 +429,8 @@ class Decision(BaseModel):
     from_: str = Field(alias="from")
     to: str | None
     reason: str
+    predicted: dict[str, Any] = Field({}, description="What a transition was predicted to take, by operator too.")
+    took: dict[str, Any] = Field({}, description="What it took, with what was predicted.")
 
 
 class AdaptationSetting(BaseModel):
@@ -436,6 +439,7 @@ class AdaptationSetting(BaseModel):
     source: str = Field(description="Where the value comes from, such as `default` or `set at run time`.")
     default: SettingValue
     allowed: str
+    choices: list[str] = Field(description="The values that there are; empty where they cannot be listed.")
     about: str
     one_query: bool = Field(description="Whether it can differ from query to query.")
 

@@ -32,7 +32,7 @@ def metrics(service: ServiceOf) -> Response:
 @router.get("/doctor", responses={200: {"model": models.Examination}}, response_class=Response)
 def doctor(service: ServiceOf) -> Response:
     """Compare the running fragments, here and at all sites, with the catalog; lists the differences."""
-    return shown(service.doctor())
+    return shown(service.hosts.doctor())
 
 
 @router.post(
@@ -43,7 +43,7 @@ def doctor(service: ServiceOf) -> Response:
 )
 def resume(service: ServiceOf, body: models.ResumeRequest) -> Response:
     """Try failed parts that are paused again: streams, sink bindings and fragments, here and at all sites."""
-    return shown(service.resume(body.name))
+    return shown(service.hosts.resume(body.name))
 
 
 metrics_router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)

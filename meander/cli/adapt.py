@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from meander.adapt.decisions import DecisionAction
 from meander.adapt.log import read, told
@@ -14,6 +16,8 @@ from meander.cli.client import HERE, Directory, Json, Token, Url, at, connect
 from meander.cli.client import show as show_json
 from meander.model.errors import InputError, unknown
 
+EMPTY = {"mechanisms": "all"}
+"""The meaning of lists that are empty, where it is not that there is nothing."""
 group = typer.Typer(no_args_is_help=True, help="What the adaptation loop decided and why, and its settings.")
 
 
@@ -100,6 +104,28 @@ def reset(
     _tell(answer, as_json)
 
 
+@group.command()
+def mechanisms(directory: Directory = HERE, url: Url = None, token: Token = None, as_json: Json = False) -> None:
+    """Show the mechanisms, the queries that each places, and the bytes that it has exchanged."""
+    client = connect(directory, url, token)
+    found, queries = client.get("/mechanisms"), client.get("/queries")
+    if as_json:
+        show_json(found)
+        return
+    parts = ("placement", "cost_space", "control", "state")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("mechanism", no_wrap=True)
+    for part in parts:
+        table.add_column(part.replace("_", " "), justify="right", no_wrap=True)
+    table.add_column("places now")
+    for each in found:
+        sent = (f"{each['exchanged_bytes'].get(part, 0):,}" for part in parts)
+        placed = ", ".join(q["id"] for q in queries if q["mechanism"] == each["name"])
+        table.add_row(each["name"], *sent, placed)
+    Console(highlight=False).print(table)
+    typer.echo("bytes since the coordinator started; what queries share is divided among them")
+
+
 def settings_of(words: list[str]) -> dict[str, str]:
     """Settings as people type them.
 
@@ -125,7 +151,7 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         show_json(found)
         return
-    rows = [(s["name"], _shown(s["value"]), s["source"], s["about"]) for s in found["settings"]]
+    rows = [(s["name"], _shown(s["value"], s["name"]), s["source"], s["about"]) for s in found["settings"]]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         typer.echo("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]))
@@ -133,11 +159,9 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"queries with settings of their own: {', '.join(found['queries_with_own'])}")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, name: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return (
-        ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value)
-        if isinstance(value, list)
-        else str(value)
-    )
+    if not isinstance(value, list):
+        return str(value)
+    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value) or EMPTY.get(name, "none")

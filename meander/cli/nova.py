@@ -92,9 +92,9 @@ def place(
     as_json: Json = False,
 ) -> None:
     """Place joins: the node of each part, the latencies of tuples, and the load of nodes."""
+    from meander.place.nova import judge as judging
     from meander.place.nova.improvement.bandwidth import respect_links
     from meander.place.nova.place import place as place_joins
-    from meander.place.nova.quality import judge as judging
 
     wanted = Wanted(joins, sink, level, seed, unlimited, least_free, bandwidth, by is LatencyModel.MEASURED, repair)
     world = _world(latency, topology, repair)
@@ -162,8 +162,8 @@ def compare(
     """Place the same joins by Nova and by every baseline, and judge all alike."""
     from meander.place.nova.baselines import BASELINES
     from meander.place.nova.baselines.base import judge_outcome
+    from meander.place.nova.judge import judge
     from meander.place.nova.place import place as place_joins
-    from meander.place.nova.quality.judge import judge
     from meander.place.nova.settings import NovaSettings
 
     wanted = Wanted(joins, sink, level, seed, unlimited, measured=by is LatencyModel.MEASURED, repair=repair)
@@ -212,8 +212,8 @@ def reoptimise(
 ) -> None:
     """Place joins by coordinates, apply random changes, and show the cost of each and the quality of the result."""
     from meander.local.join_events import replay
+    from meander.place.nova.judge import judge
     from meander.place.nova.place import place as place_joins
-    from meander.place.nova.quality.judge import judge
     from meander.place.nova.running.fresh import problem_of
 
     wanted = Wanted(joins, sink, level, seed, measured=False, repair=repair)

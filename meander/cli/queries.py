@@ -205,13 +205,11 @@ def switch(
 
 def _predicted(found: dict[str, Any]) -> None:
     moves = Table(box=None, pad_edge=False)
-    for heading in ("operator", "moves", "state", "route", "travels", "windows"):
-        moves.add_column(heading, justify="left" if heading in ("operator", "moves") else "right")
+    for heading in ("operator", "moves", "route", "why"):
+        moves.add_column(heading)
     for o in found["predicted"]["operators"]:
         route = "unlimited" if o["mbps"] is None else f"{o['mbps']:g} Mbit/s"
-        window = "-" if o["window_s"] is None else f"{o['window_s']:.2g} s"
-        size, travels = f"{o['state_bytes']:,} bytes", f"{o['transfer_s']:.2g} s"
-        moves.add_row(f"{o['operator']} {o['kind']}", o["way"], size, route, travels, window)
+        moves.add_row(f"{o['operator']} {o['kind']}", o["way"], route, o["why"])
     protocols = Table(box=None, pad_edge=False)
     for heading in ("protocol", "all of it", "bytes", "at both places", "stands still"):
         protocols.add_column(heading, justify="left" if heading == "protocol" else "right")

@@ -15,7 +15,7 @@ from meander.coordinator.core.batches import ObservedEngine
 from meander.coordinator.core.core import Core
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.recovery import rebuild
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.mobility.prediction import MOVES, prediction_of
 from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.read_model.hub import Hub

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from meander.coordinator.loop.validation import expected_at, faults_of
 from meander.reconfigure.validate import validate
 from meander.run.reporting.inventory import Inventory
 
@@ -59,11 +60,11 @@ def examine(core: Core, elsewhere: Inventories) -> Examination:
     """Compares once, on the core's own thread."""
     loop = core.loop
     delivering = [binding.channel for binding in core.sink_bindings.known.values()]
-    found = [_finding(fault) for fault in loop.validate(delivering)]
+    found = [_finding(fault) for fault in faults_of(loop, delivering)]
     site_of = loop.driver.site_of
     for site, inventory in elsewhere.items():
         if isinstance(inventory, Inventory):
-            wanted = loop.expected(lambda f, site=site: site_of(f) == site, delivering)  # type: ignore[misc]
+            wanted = expected_at(loop, lambda f, site=site: site_of(f) == site, delivering)  # type: ignore[misc]
             found += [Finding(f"site {site}", fault) for fault in validate(wanted, inventory)]
     deployment = loop.deployer.deployment
     return Examination(

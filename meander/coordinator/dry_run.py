@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.deploy.fragments import Deployment, DeploymentChange, Placed, redeploy
 from meander.model.events import ChangeEvent
 from meander.place.applicator import Applicator

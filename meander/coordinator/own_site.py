@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from meander.coordinator.loop import PlacementLoop
-from meander.coordinator.quarantine import Remote
+from meander.coordinator.loop.loop import PlacementLoop
+from meander.coordinator.loop.quarantine import Remote
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import to_plain
@@ -124,6 +124,6 @@ class OwnSite:
             return "its answer is not understood; update the site or the coordinator"
 
     def joined(self, site: str) -> None:
-        """A site is there, for the first time or again: it is greeted."""
+        """A site is there, for the first time or again: a handshake follows."""
         if self.outbox is not None:
             self.outbox.forget(site)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from meander.coordinator.ledger.ledger import Ledger
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.newest_results import Tail, TailedSink
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, OperatorId, QueryId

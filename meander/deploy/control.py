@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from meander.deploy.contexts import Reconfiguration
-from meander.deploy.records import channel_to_json, fragment_to_json
+from meander.deploy.records import CHANNEL, FRAGMENT
 
 CONFIRMATION = 16
 """Bytes of a confirmation: number of the reconfiguration 8, fragment 8."""
@@ -28,7 +28,7 @@ def control_of(reconfiguration: Reconfiguration) -> tuple[int, int]:
     for context in reconfiguration.contexts:
         fragment = both[context.fragment]
         around = [c for c in change.channels_after.values() if fragment.id in (c.sender, c.receiver)]
-        sizes.append(_size([context.action.value, fragment_to_json(fragment), *map(channel_to_json, around)]))
+        sizes.append(_size([context.action.value, FRAGMENT.encode(fragment), *map(CHANNEL.encode, around)]))
         sizes.append(CONFIRMATION)
     if reconfiguration.protocol.overlaps:
         inside, after = change.fragments_before, change.fragments_after

@@ -6,46 +6,25 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meander.deploy.fragments import Channel, ChannelKey, Deployment, DeploymentChange, Fragment
-from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
-from meander.model.topology.path_cache import Path
+from meander.deploy.typed_json import codec_of
 
-
-def fragment_to_json(fragment: Fragment) -> list[Any]:
-    return [fragment.id, fragment.version, fragment.node, list(fragment.operators), list(fragment.outputs)]
-
-
-def fragment_from_json(row: list[Any]) -> Fragment:
-    number, version, node, operators, outputs = row
-    return Fragment(
-        FragmentId(number), version, NodeId(node), tuple(map(OperatorId, operators)), tuple(map(OperatorId, outputs))
-    )
-
-
-def channel_to_json(channel: Channel) -> list[Any]:
-    path = None if channel.path is None else [channel.path.nodes, channel.path.arcs, channel.path.latency_ms]
-    return [channel.id, channel.upstream, channel.sender, channel.receiver, path, channel.is_cut]
-
-
-def channel_from_json(row: list[Any]) -> Channel:
-    number, upstream, sender, receiver, path, is_cut = row
-    way = None if path is None else Path(tuple(map(NodeId, path[0])), tuple(path[1]), path[2])
-    return Channel(ChannelId(number), OperatorId(upstream), FragmentId(sender), FragmentId(receiver), way, is_cut)
+FRAGMENT, CHANNEL = codec_of(Fragment), codec_of(Channel)
 
 
 def change_to_json(change: DeploymentChange) -> dict[str, Any]:
     return {
         "fragments": [
-            [fragment_to_json(f) for f in side.values()] for side in (change.fragments_before, change.fragments_after)
+            [FRAGMENT.encode(f) for f in side.values()] for side in (change.fragments_before, change.fragments_after)
         ],
         "channels": [
-            [channel_to_json(c) for c in side.values()] for side in (change.channels_before, change.channels_after)
+            [CHANNEL.encode(c) for c in side.values()] for side in (change.channels_before, change.channels_after)
         ],
     }
 
 
 def change_from_json(data: Mapping[str, Any]) -> DeploymentChange:
-    before, after = ({f.id: f for f in map(fragment_from_json, side)} for side in data["fragments"])
-    old, new = (_keyed(map(channel_from_json, side)) for side in data["channels"])
+    before, after = ({f.id: f for f in map(FRAGMENT.decode, side)} for side in data["fragments"])
+    old, new = (_keyed(map(CHANNEL.decode, side)) for side in data["channels"])
     return DeploymentChange(before, after, old, new)
 
 

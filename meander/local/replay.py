@@ -13,7 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from meander.coordinator.adaptation.adaptation import Adaptation, per_query
-from meander.coordinator.loop import Applied, PlacementLoop
+from meander.coordinator.loop.applied import Applied
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.deploy.protocols import protocol
 from meander.local.placement_replay import Setting, batches_of
 from meander.local.recorded_run import RecordedRun
@@ -22,7 +23,6 @@ from meander.local.replay_report import ReplayReport, changed
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded, QueryRemoved
-from meander.model.ids import QueryId
 from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import mechanism
@@ -239,11 +239,8 @@ class _Run:
     def _check(self) -> tuple[dict[str, Comparison], str | None]:
         if not self.options.check:
             return {}, "not asked for"
-        touched: set[QueryId] = set()
-        for event in self.setting.events:
-            if isinstance(event, QueryAdded):
-                touched.add(event.query.id)
-            elif isinstance(event, QueryRemoved):
-                touched.add(event.query)
+        events = self.setting.events
+        touched = {e.query.id for e in events if isinstance(e, QueryAdded)}
+        touched |= {e.query for e in events if isinstance(e, QueryRemoved)}
         whole = [o for o in self.recorded.sink_bindings.values() if o.query not in touched]
         return self.recorded.check(self.spark, self.loop.catalog, whole)

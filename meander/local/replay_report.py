@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meander.adapt.decisions import Decision
-from meander.coordinator.loop import Applied
+from meander.coordinator.loop.applied import Applied
 from meander.run.delivery.latency import Percentiles
 from meander.run.host import HostStatus
 from meander.run.oracle.comparison import Comparison

@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from meander.deploy.fragments import Channel, DeploymentChange
 from meander.deploy.markers import Marker
-from meander.deploy.records import change_from_json, change_to_json, channel_from_json, channel_to_json
+from meander.deploy.records import CHANNEL, change_from_json, change_to_json
 from meander.run.store.encoding import schema_from, schema_text
 
 LOCAL = {"local": True}
 """Marks fields that never leave the process."""
 _OWN: Mapping[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     DeploymentChange: (change_to_json, change_from_json),
-    Channel: (channel_to_json, channel_from_json),
+    Channel: (CHANNEL.encode, CHANNEL.decode),
     Marker: (Marker.to_json, Marker.from_json),
     pa.Schema: (schema_text, schema_from),
 }

@@ -10,9 +10,9 @@ from typing import Any
 from meander.membership.addresses import is_everywhere
 from meander.membership.fence import Fence
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.peers import PeerDirectory
-from meander.reconfigure.agent.replication import Replication
-from meander.reconfigure.agent.request_handler import AgentRequestHandler, Order
+from meander.reconfigure.agent.serving.peers import PeerDirectory
+from meander.reconfigure.agent.serving.replication import Replication
+from meander.reconfigure.agent.serving.request_handler import AgentRequestHandler, Order
 from meander.run.channels.flight.client import ClientTls
 from meander.run.channels.flight.server import FlightServer, Serve
 from meander.run.channels.kafka.broker import Broker
@@ -61,7 +61,7 @@ class AgentEndpoint:
         if options.broker:
             broker = Broker(agent.host.spark, options.broker, options.broker_settings)
             kafka = KafkaExchange(broker, name, key, self.peers.contact)
-        agent.connect(self.peers.client_for, kafka)
+        agent.remote_channels.connect(self.peers.client_for, kafka)
         self.replication = Replication(agent.host.store)
         agent.host.troubles.append(self.replication.problems)
         self._server: FlightServer | None = None

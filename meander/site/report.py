@@ -7,7 +7,7 @@ from typing import Any
 
 from meander.membership.protocol import SiteMeasures
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.agent.serving.replication import Replication
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.reporting.backlog import Backlog, read_counters
 from meander.run.reporting.host_report import HostReport
@@ -33,7 +33,7 @@ class SiteReport:
 
     def facts(self) -> dict[str, Any]:
         """The facts about this process."""
-        status, pulling = self._host.status(), self._agent.pulling
+        status, pulling = self._host.status(), self._agent.remote_channels.pulling
         assert pulling is not None
         delivery = status.delivery
         return {

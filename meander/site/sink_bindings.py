@@ -1,4 +1,4 @@
-"""Results that leave at a site: an outlet for every sink whose fragment runs here, until its last result is out."""
+"""Results leaving at a site: a sink binding for every sink whose fragment runs here, until the last result is out."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class SiteSinkBindings:
         for channel, record in host.store.records(SinkBindingRecord).items():
             if channel in self._delivering or channel not in known or record.sink not in sinks:
                 continue
-            outlet = SinkBinding(record.query, sinks[record.sink], channel)
+            binding = SinkBinding(record.query, sinks[record.sink], channel)
             try:
-                delivery.add(outlet)
-                self._delivering[channel] = outlet.name
+                delivery.add(binding)
+                self._delivering[channel] = binding.name
             except InputError as error:
                 if channel not in self.problems:
                     _log.warning("results of %s cannot be delivered: %s", record.query, error)

@@ -131,7 +131,7 @@ class Site(MembershipListener):
         report = self._report = SiteReport(agent, endpoint.replication, replicas)
         fence = Fence(options.directory / "fence.json")
         take_up(host)
-        agent.recover()  # before any slot runs: what had stopped at a marker must not read on
+        agent.recovery.recover()  # before any slot runs: what had stopped at a marker must not read on
         host.start()
         host.deliver((), around)
         streams.restore()
@@ -143,7 +143,7 @@ class Site(MembershipListener):
             orders=replicas.orders,
             serve_kept=replicas.serve,
         )
-        agent.refresh()
+        agent.remote_channels.refresh()
         replicas.recover()
         threading.Thread(target=self._tick, args=(streams,), name="site", daemon=True).start()
         nodes, ours = tuple(options.nodes), version("meander")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from meander.adapt.decisions import Decision, DecisionAction, Transition, TransitionOutcome
-from meander.adapt.execute import drive
+from meander.adapt.execute import begin
 from meander.adapt.knowledge import Knowledge
 from meander.adapt.loop import AdaptationLoop
 from meander.adapt.measures import EnvironmentMeasures, MeasuredChannel, Measures, QueryMeasures
@@ -148,7 +148,9 @@ class Play:
         fresh: list[Decision] = []
         for _ in range(rounds):
             self.now_ms += ROUND_MS
-            fresh += drive(self.loop, self.world, self.now_ms, self.world.measures(self.now_ms))
+            measures = self.world.measures(self.now_ms)
+            decided = self.loop.step(self.now_ms, measures, self.world.poll())
+            fresh += begin(self.loop, self.world, self.now_ms, decided)
         self.decisions += fresh
         return fresh
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meander.adapt.decisions import DecisionAction
+from meander.adapt.log import entry, told
 from meander.adapt.loop import AdaptationLoop
 from meander.adapt.selection.ranking import LinearRanking
-from meander.adapt.setting_layers import DEFAULTS, SETTINGS, AdaptationPolicy
+from meander.adapt.setting_layers import DEFAULTS, SETTINGS, AdaptationPolicy, checked
+from meander.adapt.transition_prediction import TransitionPrediction
 from meander.lang.demands import parse_demands
 from meander.model.errors import InputError
 from meander.model.ids import QueryId
@@ -45,13 +52,22 @@ def test_later_layers_win_and_one_query_wins_over_all() -> None:
     [
         ({"margin": 1}, "margin must be a number from 0 to less than 1, not 1"),
         ({"exploration": "much"}, "exploration must be a number from 0 to 0.5, not 'much'"),
-        ({"stay": 5}, "stay must be a duration such as 30s or 5min, not 5"),
+        ({"stay": 5}, "stay must be a duration such as 30s or 5min, at most 365d, not 5"),
         ({"selector": "best"}, "selector must be one of linear_ranking, thompson, requirement, not 'best'"),
-        ({"mechanisms": "ilp, best"}, "mechanisms must be a list of mechanisms (empty for all) from bottom_up, "),
-        ({"churn_levels": [3, 2]}, "churn_levels must be increasing numbers above 0, such as 1, 10, not [3, 2]"),
+        ({"mechanisms": "ilp, best"}, "mechanisms must be all, or a list from bottom_up, "),
+        ({"churn_levels": [3, 2]}, "churn_levels must be up to 20 increasing numbers above 0, such as 1, 10, not"),
         ({"act": "maybe"}, "act must be true or false, not 'maybe'"),
-        ({"violated_rounds": 0}, "violated_rounds must be a whole number, at least 1, not 0"),
+        ({"violated_rounds": 0}, "violated_rounds must be a whole number from 1 to 1,000,000, not 0"),
         ({"zone": "Mars/Olympus"}, "zone must be a time zone such as UTC or Europe/Berlin, not 'Mars/Olympus'"),
+        ({"churn_levels": "nan"}, "churn_levels must be up to 20 increasing numbers above 0, such as 1, 10, not 'nan'"),
+        ({"workload_levels": [1, 10**400]}, "workload_levels must be up to 20 increasing numbers above 0"),
+        ({"mobility_levels": list(range(1, 9_999))}, "mobility_levels must be up to 20 increasing numbers above 0"),
+        ({"plans_per_round": "inf"}, "plans_per_round must be a whole number from 1 to 1,000,000, not 'inf'"),
+        ({"violated_rounds": 1e308}, "violated_rounds must be a whole number from 1 to 1,000,000, not 1e+308"),
+        ({"margin": 10**400}, "margin must be a number from 0 to less than 1, not 1000"),
+        ({"stay": "1e30 s"}, "stay must be a duration such as 30s or 5min, at most 365d, not '1e30 s'"),
+        ({"zone": "Europe"}, "zone must be a time zone such as UTC or Europe/Berlin, not 'Europe'"),
+        ({"zone": "../../etc/passwd"}, "zone must be a time zone such as UTC or Europe/Berlin, not '../"),
         ({"stays": "5s"}, "no adaptation setting 'stays'; did you mean 'stay'?"),
     ],
 )
@@ -63,6 +79,45 @@ def test_a_bad_value_is_refused_by_name_with_what_is_allowed_and_changes_nothing
         policy.change("", {"period": "1min", **values})
     assert str(refused.value).startswith(message.split(";")[0])
     assert policy.of() == DEFAULTS
+
+
+def test_an_error_does_not_repeat_all_of_a_huge_value() -> None:
+    for setting in SETTINGS:
+        with pytest.raises(InputError) as refused:
+            setting.checked(["x" * 10_000])
+        assert len(str(refused.value)) < 400
+
+
+@given(value=st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=4))
+def test_any_value_is_kept_as_json_or_refused(value: Any) -> None:
+    for setting in SETTINGS:
+        try:
+            kept = checked({setting.name: value})
+        except InputError:
+            continue
+        assert checked(json.loads(json.dumps(kept, allow_nan=False))) == kept
+
+
+def test_every_choice_that_is_listed_is_allowed_and_no_other_is() -> None:
+    for setting in SETTINGS:
+        for choice in setting.choices:
+            setting.checked(choice)
+            assert choice in setting.allowed
+    assert checked({"mechanisms": "all"}) == {"mechanisms": []}
+
+
+CONCEPTS = Path(__file__).parents[2] / "docs" / "concepts" / "adaptation.md"
+USUAL = re.compile(r"`(\w+)` \((?:usually )?([\d.]+) ?(%|s|min)?\)")
+
+
+def test_the_page_about_adaptation_names_the_values_that_apply() -> None:
+    shown = USUAL.findall(CONCEPTS.read_text(encoding="utf-8"))
+    for name, number, unit in shown:
+        setting = next(s for s in SETTINGS if s.name == name)
+        value = float(number) / 100 if unit == "%" else f"{number}{unit}" if unit else number
+        assert setting.checked(value) == getattr(DEFAULTS, setting.field), f"{name} ({number} {unit})"
+    named = {name for name, _, _ in shown}
+    assert named == {"violated_rounds", "period", "stay", "margin", "payback", "exploration", "quarantine"}
 
 
 def test_what_holds_for_all_queries_is_not_set_for_one() -> None:
@@ -112,6 +167,24 @@ def test_only_allowed_mechanisms_are_asked(monkeypatch: pytest.MonkeyPatch) -> N
     loop.watch(Q, parse_demands(FAST), "bottom_up", 0)
     Play(world, loop).run(60)
     assert [(t.target, t.protocol) for t in world.started] == [("relaxation", "sms_concurrent")]
+
+
+@pytest.mark.parametrize("payback", ["1s", "5min"])
+def test_a_switch_has_to_make_up_for_what_its_transition_disturbs(payback: str) -> None:
+    policy = AdaptationPolicy(SLOW)
+    policy.change("", {"payback": payback, "protocol": "at_once"})
+    play = play_with(policy)
+    play.loop.planner.foresee = lambda protocol, nodes: TransitionPrediction(protocol, 9.0, 5_000, stop_s=8.0)
+    play.run(20)
+    if payback == "5min":
+        switch = play.made(DecisionAction.SWITCH)[0]
+        assert switch.predicted["stop_s"] == 8.0
+        assert told(entry(switch)).endswith("; predicted: 9 s, 5,000 bytes by at_once")
+    else:
+        assert not play.world.started
+        kept = next(d for d in play.made(DecisionAction.KEEP) if "disturbs for 8 s" in d.reason)
+        assert kept.reason.startswith("fast would win 9")
+        assert kept.predicted["seconds"] == 9.0
 
 
 def test_a_longer_stay_of_one_query_makes_it_wait() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,13 @@ def test_decisions_and_measures_are_shown(typed: Any) -> None:
     assert "set for this query" in typed("adapt", "set", "steady", "stay=1min", "margin=0.3")
     assert "queries with settings of their own: steady" in typed("adapt", "show")
     assert "taken back: margin" in typed("adapt", "reset", "steady", "margin")
+    assert re.search(r"mechanisms +all +default", typed("adapt", "show"))
+    typed("adapt", "set", "stay=2min", "churn_levels=nan", code=1)
+    assert re.search(r"stay +5s +default", typed("adapt", "show"))
+    exchanged = {m["name"]: m["exchanged_bytes"] for m in json.loads(typed("adapt", "mechanisms", "--json"))}
+    placing = next(q["mechanism"] for q in json.loads(typed("list", "--json")) if q["id"] == "steady")
+    assert exchanged[placing]["placement"] > 0
+    assert re.search(rf"{placing} .*{exchanged[placing]['placement']:,}.*steady", typed("adapt", "mechanisms"))
     assert json.loads(typed("adapt", "reset", "steady", "--json"))["reset"] == ["stay"]
     assert "tuples_in" in typed("top", "--for", "1ms", "--json")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lab.experiments.local_dry_run import LocalDryRun
 from lab.workloads.isqd import DeviceShape, generated
 from meander.deploy.protocols import PROTOCOLS
-from meander.local.dry_run import LocalDryRun
 from meander.local.replay import replay_live
 from meander.local.replay_options import ReplayOptions
 from meander.model.operators import WindowJoin

@@ -111,6 +111,7 @@ def test_the_page_on_threads_names_every_lock_in_order_and_every_thread() -> Non
         name
         for text in CODE.values()
         for name in re.findall(r'Thread\([^)]*name=f?"([a-z ]+)', text)
+        + (re.findall(r'super\(\).__init__\("([a-z ]+)"', text) if "PeriodicThread" in text else [])
         + re.findall(r'ThreadPoolExecutor\([^"\n]*, "([a-z ]+)"', text)
     }
     missing = [name for name in sorted(names) if f"`{name.strip()}" not in page]

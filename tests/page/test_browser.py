@@ -130,11 +130,33 @@ def test_a_query_switches_to_another_mechanism(page: Page) -> None:
     other = "top_down" if before != "top_down" else "bottom_up"
     page.select_option("select[aria-label='Mechanism']", other)
     page.wait_for_selector(f".query-view p:text-matches('^{before} is in use')")
+    page.wait_for_selector(".predicted p:has-text('a switch would move')")
+    page.select_option("select[aria-label='Protocol']", "restart")
+    page.wait_for_selector(".predicted p:has-text('by restart in')")
     page.click(".query-view button:text-is('Switch')")
     page.wait_for_selector(".query-view p:text-matches('^in use')")
     page.wait_for_function("m => document.querySelector('select[aria-label=Mechanism]')?.value === m", arg=other)
     page.click("#tab-decisions")
     page.wait_for_selector(f".decisions li:has-text('slow_trains') .tags:has-text('{before}'):has-text('{other}')")
+    page.click(".decisions li:has-text('arrived') summary:has-text('by restart')")
+    page.wait_for_selector(".decisions li details .figures th:text-is('took')")
+    page.click("summary:text-is('What mechanisms exchange')")
+    page.wait_for_selector(
+        f"[aria-label='What mechanisms exchange'] tr:has(th:text-is('{other}')) td:not(:text-is('0 B'))"
+    )
+
+
+def test_settings_of_all_queries_are_changed_and_taken_back(page: Page) -> None:
+    page.click("#tab-decisions")
+    page.click("summary:text-is('Settings of all queries')")
+    page.select_option("select[aria-label='selector']", "thompson")
+    page.wait_for_selector(".settings tr:has(th:text-is('selector')) td:text-is('set at run time')")
+    page.fill("input[aria-label='margin']", "7")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".notice.bad:has-text('margin must be a number from 0 to less than 1')")
+    page.wait_for_function("() => document.querySelector('input[aria-label=margin]')?.value === '0.1'")
+    page.click("button:text-is('As in the settings file')")
+    page.wait_for_selector(".settings tr:has(th:text-is('selector')) td:text-is('default')")
 
 
 def test_a_killed_nodes_operators_appear_elsewhere_and_it_can_come_back(page: Page) -> None:

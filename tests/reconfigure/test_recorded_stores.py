@@ -15,7 +15,7 @@ from meander.model.events import NodeRemoved, PlacementChanged
 from meander.model.ids import OperatorId
 from meander.model.operators import WindowAggregate, WindowJoin
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.serving.peers import PeerDirectory
 from meander.reconfigure.messages import Abort
 from meander.reconfigure.serialised_fragment import take_up
 from meander.run.execution.prepared import PreparedRunner
@@ -105,10 +105,10 @@ def test_a_site_takes_up_its_part_of_a_change_and_takes_it_back_when_its_store_h
     host = Host(HostOptions(tmp_path, 1), spark, runner, clock=VirtualClock())
     contacts = PeerDirectory(host.store, "east")
     agent = Agent(host)
-    agent.connect(contacts.client_for)
+    agent.remote_channels.connect(contacts.client_for)
     try:
         take_up(host)
-        agent.recover()
+        agent.recovery.recover()
         parts = host.store.records(PartRecord)
         assert set(parts) == set(agent.changes)
         assert all(agent.changes[n].is_marked == part.is_marked for n, part in parts.items())

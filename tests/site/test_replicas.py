@@ -135,3 +135,33 @@ def test_a_site_that_is_lost_without_a_replica_can_be_given_up_and_its_query_goe
     alone.sites["west"].start()
     alone.wait_here("west", "east")
     assert (alone.ask("/sites/west") or {}).get("replicas") is None
+
+
+@pytest.fixture(scope="module")
+def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet with upstream backup: those that send to a site keep its bases."""
+    directory = tmp_path_factory.mktemp("backed_up")
+    sites = {"west": ["e0"], "east": ["s0", "s1", "e1"]}
+    world = WORLD.replace("replicas: 1\nreplication: async", "replicas: 0")
+    with fleet(directory, write_world(directory, ["replayed"], world), sites) as found:
+        yield found
+
+
+@pytest.mark.chaos
+def test_without_replicas_a_lost_site_is_rebuilt_from_its_base_and_what_its_senders_have_kept(backed_up: Fleet) -> None:
+    machines = backed_up
+    machines.submit(counts_query("replayed", "out"), "replayed")
+    write_rows(machines.directory, "replayed", 0, 120)
+    machines.wait_for("home", "replayed", "out", 1)
+    assert machines.operator("replayed", "window aggregate")["node"] == "e0"
+    until(lambda: in_sync(machines, "west") == ["east"], machines.logs)
+    write_rows(machines.directory, "replayed", 120, 180)
+    machines.wait_for("home", "replayed", "out", 20)
+    write_rows(machines.directory, "replayed", 180, 240)
+    die_with_its_disk(machines, "west")
+    machines.wait_moved("replayed", "window aggregate", "cloud")
+    write_rows(machines.directory, "replayed", 240, ROWS)
+    end_rows(machines.directory, "replayed")
+    wanted = expected_counts()
+    machines.wait_for("home", "replayed", "out", len(wanted))
+    assert machines.results("home", "replayed", "out") == wanted

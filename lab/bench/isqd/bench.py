@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.bench.report import Figure, Report
+from lab.experiments.local_dry_run import LocalDryRun
 from lab.workloads.isqd import DeviceShape, generated, scenarios
-from meander.local.dry_run import LocalDryRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

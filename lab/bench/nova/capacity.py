@@ -14,14 +14,14 @@ from functools import partial
 import numpy as np
 
 from lab.baselines.nova_packing import refused_at_least_cost
+from lab.bench.nova.exact import solve
 from lab.bench.report import Figure
 from lab.workloads.nova import DataSet, clusters, instance
 from lab.workloads.nova_capacity import LOADS, loaded, planted
+from meander.place.nova.judge import judge
 from meander.place.nova.partition_count import SIGMA
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
-from meander.place.nova.quality.exact import solve
-from meander.place.nova.quality.judge import judge
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.settings import NovaSettings, Overload
 

@@ -10,8 +10,8 @@ import numpy as np
 from lab.bench.report import Figure
 from lab.workloads.nova import clusters, instance
 from meander.local.join_events import replay
+from meander.place.nova.judge import judge
 from meander.place.nova.place import place
-from meander.place.nova.quality.judge import judge
 from meander.place.nova.running.fresh import problem_of
 
 Progress = Callable[[str], None]

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.bench.nova.exact import cost_of, solve
 from lab.bench.report import Figure
 from lab.workloads.nova import DataSet, clusters, crossed, instance
 from meander.place.nova.baselines import BASELINES
 from meander.place.nova.baselines.base import judge_outcome
 from meander.place.nova.improvement.improve import improve
+from meander.place.nova.judge import Quality, judge
 from meander.place.nova.partition_count import SIGMA
 from meander.place.nova.place import place
 from meander.place.nova.probe import probe
 from meander.place.nova.problem import NO_MATRIX, JoinProblem
-from meander.place.nova.quality.exact import cost_of, solve
-from meander.place.nova.quality.judge import Quality, judge
 from meander.place.nova.settings import NovaSettings, Overload
 
 Floats = NDArray[np.float64]

@@ -14,8 +14,8 @@ from lab.bench.report import Figure
 from lab.workloads.nova import LEVELS, clusters, instance
 from meander.local.process_memory import peak_resident_mb
 from meander.place.costspace.large import embed_many
+from meander.place.nova.judge import judge
 from meander.place.nova.place import place
-from meander.place.nova.quality.judge import judge
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

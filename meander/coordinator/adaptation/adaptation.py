@@ -16,7 +16,7 @@ from meander.adapt.setting_layers import AdaptationPolicy
 from meander.coordinator.adaptation.first_mechanisms import FirstMechanisms
 from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import Transitions
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, DemandChanged, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId

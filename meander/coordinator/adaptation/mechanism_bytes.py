@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from meander.adapt.per_query import PerQuery
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.model.ids import OperatorId, QueryId
 from meander.place.nova.queries.partitioned_queries import NOVA
 from meander.reconfigure.outcome import ReconfigurationOutcome

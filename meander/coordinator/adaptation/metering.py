@@ -9,7 +9,7 @@ import numpy as np
 
 from meander.adapt.measures import EnvironmentMeasures, Measures, QueryMeasures, channels_of
 from meander.coordinator.adaptation.mechanism_bytes import ExchangedBytes
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.query_channels import query_channels
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.model.ids import ChannelId, NodeId, QueryId

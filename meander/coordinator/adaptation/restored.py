@@ -12,7 +12,7 @@ from meander.adapt.setting_layers import AdaptationPolicy
 from meander.adapt.settings import BY_DEMANDS
 from meander.coordinator.adaptation.adaptation import Adaptation, per_query
 from meander.coordinator.ledger.ledger import Ledger
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.place.nova.queries.partitioned_queries import NOVA
 
 _log = logging.getLogger(__name__)

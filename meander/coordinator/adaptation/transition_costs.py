@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meander.adapt.transition_prediction import AT_ONCE, BESIDE, WITH_STATE, TransitionPrediction
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.model.ids import OperatorId
 from meander.place.engine import BatchReport
 from meander.reconfigure.outcome import ReconfigurationOutcome
@@ -141,7 +141,7 @@ class Cost:
                     )
 
     def add(self, other: Cost) -> None:
-        """Takes over what another course of the same transition took."""
+        """Takes over what another run of the same transition took."""
         for name in ("placement_s", "migration_s", "waiting_s", "windows_s", "placement_messages", "placement_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("control_messages", "control_bytes", "state_bytes", "overlap_bytes", "contexts"):

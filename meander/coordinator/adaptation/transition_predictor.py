@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from meander.adapt.transition_prediction import AT_ONCE, BESIDE, WITH_STATE, PredictedMove, TransitionPrediction
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.deploy.protocols.sms import limits, split
 from meander.deploy.protocols.transitions import Itinerary, TransitionProtocol, mixed, transition_protocol
 from meander.model.ids import FragmentId, NodeId, OperatorId

@@ -19,7 +19,8 @@ from meander.adapt.transition_prediction import TransitionPrediction
 from meander.coordinator.adaptation.transition_costs import Cost, overlap_bytes
 from meander.coordinator.adaptation.transition_predictor import Ends, TransitionPredictor
 from meander.coordinator.adaptation.transition_records import TransitionProgress, progress_of, record_of
-from meander.coordinator.loop import Applied, PlacementLoop
+from meander.coordinator.loop.applied import Applied
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.deploy.protocols.transitions import (
     TRANSITIONS,
     Itinerary,

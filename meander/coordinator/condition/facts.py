@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from meander.coordinator.condition.condition import QueryFacts, Stuck
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.query_channels import query_channels
 from meander.model.demands import Demand
 from meander.model.ids import ChannelId, FragmentId, OperatorId

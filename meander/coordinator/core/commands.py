@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from meander.coordinator.change_reader import Changes
-from meander.coordinator.loop import Applied
+from meander.coordinator.loop.applied import Applied
 
 if TYPE_CHECKING:
     from meander.coordinator.core.core import Core

@@ -21,6 +21,7 @@ from meander.coordinator.core.admission import admitted
 from meander.coordinator.core.batches import Batches, query_steps
 from meander.coordinator.core.commands import Answer, Command, CoreTask
 from meander.coordinator.epochs import SteppedDownError
+from meander.coordinator.loop.validation import faults_of
 from meander.coordinator.mobility.prediction import MobilityPrediction
 from meander.coordinator.problems import ServiceRefusedError, conflict
 from meander.coordinator.read_model.measuring import Measured
@@ -254,7 +255,7 @@ class Core:
         self._validates_at = time.monotonic() + (time.monotonic() - started) / VALIDATING
 
     def _check(self) -> None:
-        for fault in self.loop.validate([binding.channel for binding in self.sink_bindings.known.values()]):
+        for fault in faults_of(self.loop, [binding.channel for binding in self.sink_bindings.known.values()]):
             self.failed("validation", RuntimeError(fault))
 
     def _polled(self) -> list[ReconfigurationOutcome]:

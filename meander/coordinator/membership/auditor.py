@@ -3,37 +3,29 @@ it."""
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import deque
 
 from meander.coordinator.membership.audit_log import AuditEntry
 from meander.coordinator.membership.store import MembershipStore
 from meander.model.locks import lock
+from meander.run.periodic import PeriodicThread
 
-_log = logging.getLogger(__name__)
 EVERY_S = 0.2
 MOST_WAITING = 10_000
 
 
-class Auditor:
+class Auditor(PeriodicThread):
     """Entries from any thread; a thread of its own writes them."""
 
     def __init__(self, store: MembershipStore) -> None:
+        super().__init__("audit", EVERY_S, self.flush)
         self._store = store
         self._waiting: deque[AuditEntry] = deque()
         self._dropped = 0
-        self._ending = threading.Event()
         self._writing = lock("audit")
-        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
-        self._ending.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().stop()
         self.flush()
 
     def note(self, entry: AuditEntry) -> None:
@@ -55,10 +47,3 @@ class Auditor:
             if found:
                 with self._store.transaction():
                     self._store.audit.note(*found)
-
-    def _run(self) -> None:
-        while not self._ending.wait(EVERY_S):
-            try:
-                self.flush()
-            except Exception:
-                _log.exception("the audit log could not be written")

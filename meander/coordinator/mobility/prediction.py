@@ -22,7 +22,7 @@ from typing import Any
 from meander.adapt.mobility.predictor import Attachment, ExpectedMove, Predictor, line_of
 from meander.adapt.mobility.settings import PredictionSettings
 from meander.coordinator.dry_run import try_events
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.mobility.attachments import attachment_of, mobile_nodes, move, touched
 from meander.deploy.contexts import Reconfiguration, parts, reconfiguration
 from meander.model.errors import InputError

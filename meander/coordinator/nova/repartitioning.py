@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from meander.coordinator.loop import Applied, PlacementLoop
-from meander.coordinator.retired_parts import RetiredParts
+from meander.coordinator.loop.applied import Applied
+from meander.coordinator.loop.loop import PlacementLoop
+from meander.coordinator.loop.retired_parts import RetiredParts
 from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
 from meander.place.nova.queries.wiring import JoinPart, Wiring

@@ -1,4 +1,4 @@
-"""The courses of reconfigurations, as people see them: the start of each, its moves, the time of its phases."""
+"""The history of reconfigurations, as people see it: the start of each, its moves, the time of its phases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.deploy.contexts import Reconfiguration
 from meander.model.ids import OperatorId
 from meander.model.topology.graph import Topology

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,10 +13,10 @@ from meander.run.channels.base import ChannelCounters
 from meander.run.channels.flight.proof import HOME
 from meander.run.delivery.latency import LatencyHistogram, Percentiles
 from meander.run.host import Host, HostStatus
+from meander.run.periodic import PeriodicThread
 from meander.run.reporting.backlog import Backlog, ChannelFlow, read_counters
 from meander.run.reporting.host_report import HostReport, merged_flows
 
-_log = logging.getLogger(__name__)
 EVERY_S = 1.0
 SPAN = 10
 """Latency and rates are those of so many readings."""
@@ -56,32 +54,16 @@ class _Earlier:
     latencies: Mapping[str, LatencyHistogram]
 
 
-class Measuring:
+class Measuring(PeriodicThread):
     """Reads the host and publishes the measures."""
 
     def __init__(self, host: Host, tell: Callable[[Measured], None], every_s: float = EVERY_S) -> None:
-        self.host, self.tell, self.every_s = host, tell, every_s
+        super().__init__("measuring", every_s, lambda: self.tell(self.measure()))
+        self.host, self.tell = host, tell
         self.sites: Callable[[], Mapping[str, HostReport]] = dict
         """The last reports of the hosts of sites."""
         self._backlog = Backlog()
         self._earlier: deque[_Earlier] = deque(maxlen=SPAN)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="measuring", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self.every_s):
-            try:
-                self.tell(self.measure())
-            except Exception:
-                _log.exception("measuring failed; it is tried again")
 
     def measure(self) -> Measured:
         """The measures now, compared with some seconds ago."""

@@ -15,7 +15,7 @@ from meander.coordinator.condition.condition import (
     without_numbers,
 )
 from meander.coordinator.ledger.ledger import Ledger
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.read_model.change_history import ChangeHistory
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.measuring import Measured

@@ -11,7 +11,7 @@ from meander.coordinator.adaptation.adaptation import Adaptation
 from meander.coordinator.condition.condition import STALLED_MS, Condition, Status, query_condition, span
 from meander.coordinator.condition.facts import NO_REPORTS, facts_of
 from meander.coordinator.condition.progress import EventTimeProgress, SourceWatermarks, source_watermarks
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.read_model.measuring import Measured
 from meander.coordinator.read_model.read_model import ReadModel
 from meander.coordinator.sink_bindings import SinkBindings

@@ -13,7 +13,7 @@ from typing import Any
 
 from meander.coordinator.ledger.away_links import AwayLinks
 from meander.coordinator.ledger.departed import merged
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.read_model.measuring import Measured
 from meander.model.ids import FragmentId, NodeId, OperatorId, QueryId
 from meander.model.operators import describe, kind_of

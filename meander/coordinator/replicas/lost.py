@@ -9,8 +9,8 @@ from meander.deploy.contexts import reconfiguration
 from meander.deploy.fragments import DeploymentChange
 from meander.model.ids import ChannelId
 from meander.model.operators import STATEFUL, Sink, Source, describe
+from meander.reconfigure.driver.deployment_records import recorded
 from meander.reconfigure.driver.driver import Driver
-from meander.reconfigure.driver.remote_records import recorded
 from meander.reconfigure.part import Part
 from meander.run.channels.flight.proof import HOME
 from meander.run.fragments.retained_bindings import with_former

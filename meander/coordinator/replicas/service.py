@@ -118,7 +118,7 @@ class ReplicaService:
 
     def runs(self, site: str) -> bool:
         outbox = self._own.outbox
-        return site in list(self._driver.sites.values()) or (outbox is not None and outbox.is_owed(site))
+        return site in list(self._driver.sites.values()) or (outbox is not None and outbox.has_messages(site))
 
     def moved(self, site: str) -> None:
         self._own.joined(site)

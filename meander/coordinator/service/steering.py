@@ -38,6 +38,7 @@ def _shown(core: Core, query: str) -> dict[str, Any]:
                 "source": each.source,
                 "default": each.setting.default,
                 "allowed": each.setting.allowed,
+                "choices": each.setting.choices,
                 "about": each.setting.about,
                 "one_query": each.setting.one_query,
             }

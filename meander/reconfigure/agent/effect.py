@@ -9,7 +9,7 @@ from meander.deploy.fragments import Channel
 from meander.deploy.freezing import Fork
 from meander.model.ids import ChannelId, FragmentId
 from meander.reconfigure.agent.in_flight import InFlightChange, drained_although_cut
-from meander.reconfigure.agent.upstream_backup import has_state
+from meander.reconfigure.agent.state.upstream_backup import has_state
 from meander.reconfigure.messages import Positions
 from meander.reconfigure.part import Part
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec

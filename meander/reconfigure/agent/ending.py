@@ -1,7 +1,8 @@
-"""The end of changes on a host: they take effect or are taken back, in the store and in the routing table."""
+"""The end of changes on a host: they take effect or are aborted, in the store and in the routing table."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from meander.deploy.fragments import Channel
@@ -9,7 +10,7 @@ from meander.reconfigure.agent.effect import begun, effect, undo
 from meander.reconfigure.agent.failover import Failover
 from meander.reconfigure.agent.freezer import pauses_after
 from meander.reconfigure.agent.in_flight import InFlightChange
-from meander.reconfigure.agent.overlap import around
+from meander.reconfigure.agent.split_times import around
 from meander.reconfigure.agent.wiring import with_channels, without_channels
 from meander.reconfigure.messages import Positions
 from meander.run.failures import reason_of
@@ -18,6 +19,8 @@ from meander.run.store.commit import REFUSED, Commit
 from meander.run.store.journal import JournalError
 from meander.run.store.records.reconfigurations import OverlapRecord
 from meander.run.store.records.record import Change, forget_all
+
+_log = logging.getLogger(__name__)
 
 
 class ImpossibleEffectError(Exception):
@@ -31,7 +34,35 @@ class ChangeEnding:
         """`backed_up` says whether senders keep what fragments consume."""
         self.host, self.failover, self._delay_ms, self._backed_up = host, failover, delay_ms, backed_up
 
-    def take_effect(
+    def effect(
+        self,
+        under_way: Mapping[int, InFlightChange],
+        positions: Mapping[int, Positions],
+        records: Mapping[int, list[Change]],
+    ) -> dict[int, str]:
+        """Changes happen, all in one commit with the records of each; those that are not under way have happened.
+
+        If one of them is impossible, the others happen one by one. Gives the impossible ones with the reason.
+        """
+        changes = [under_way[n] for n in positions if n in under_way]
+        told = [record for each in records.values() for record in each]
+        try:
+            if changes:
+                self._take_effect(changes, positions, told)
+            elif told:
+                self.host.store.commit(Commit(records=tuple(told)))
+        except ImpossibleEffectError as error:
+            if len(positions) == 1:
+                _log.exception("change %d cannot take effect", changes[0].number)
+                return {changes[0].number: str(error)}
+            refused: dict[int, str] = {}
+            for number, at in positions.items():
+                mine = {number: records[number]} if number in records else {}
+                refused |= self.effect(under_way, {number: at}, mine)
+            return refused
+        return {}
+
+    def _take_effect(
         self, changes: Sequence[InFlightChange], positions: Mapping[int, Positions], records: Sequence[Change]
     ) -> None:
         """The changes happen, all together; `positions` say where their fragments have stopped, on all hosts."""
@@ -93,7 +124,7 @@ class ChangeEnding:
         except REFUSED as error:
             raise ImpossibleEffectError(reason_of(error)) from error
 
-    def take_back(self, changes: Sequence[InFlightChange]) -> None:
+    def abort(self, changes: Sequence[InFlightChange]) -> None:
         """Old fragments go on from where they stopped; nothing is left of changes for which nothing had begun."""
         host, routing = self.host, self.host.routing
         for change in changes:

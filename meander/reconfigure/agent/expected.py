@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
 
 from meander.reconfigure.agent.in_flight import InFlightChange
-from meander.reconfigure.agent.moving import StateMover
+from meander.reconfigure.agent.preparation import PartPreparation
+from meander.reconfigure.agent.state.mover import StateMover
 from meander.reconfigure.messages import Done, KeepAhead, PartStatus, PartStatuses, PrepareAhead
-from meander.reconfigure.part import Part
 from meander.run.failures import reason_of
-from meander.run.host import Host
 
 _log = logging.getLogger(__name__)
 FORGOTTEN_MS = 30_000.0
@@ -26,14 +24,12 @@ FORGOTTEN_MS = 30_000.0
 class ExpectedChanges:
     """Those of one host, by number. Guarded by the agent's lock."""
 
-    def __init__(
-        self, host: Host, mover: StateMover, begun: Callable[[Part], InFlightChange], clock_ms: Callable[[], float]
-    ) -> None:
+    def __init__(self, preparation: PartPreparation, mover: StateMover, clock_ms: Callable[[], float]) -> None:
         self.changes: dict[int, InFlightChange] = {}
-        self._host, self._mover, self._begun, self._clock_ms = host, mover, begun, clock_ms
+        self._preparation, self._mover, self._clock_ms = preparation, mover, clock_ms
         self._asked_ms = clock_ms()
 
-    def prepare(self, message: PrepareAhead, preparer: Executor) -> Done:
+    def prepare(self, message: PrepareAhead) -> Done:
         """Begins to prepare; what cannot be is refused, and costs nothing."""
         refused: dict[int, str] = {}
         self._asked_ms = self._clock_ms()
@@ -41,10 +37,9 @@ class ExpectedChanges:
             if part.number in self.changes:
                 continue
             try:
-                change = self._begun(part)
+                change = self._preparation.bind(part)
                 self._send(change, message.most_bytes)
-                if not self._host.plans.are_ready(change.installation.fragments):
-                    change.preparing = preparer.submit(self._host.plans.prepare, change.installation.fragments)
+                self._preparation.make_plans(change)
             except Exception as error:  # the change itself will say what is wrong, if it comes
                 refused[part.number] = reason_of(error)
             else:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from meander.deploy.fragments import Deployment, Fragment
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId, NodeId
-from meander.reconfigure.agent.upstream_backup import UpstreamBackup
+from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
 from meander.run.failures import Cause
 from meander.run.fragments.routing import Pause

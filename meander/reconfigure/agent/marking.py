@@ -37,6 +37,22 @@ def mark(changes: Sequence[InFlightChange], host: Host, failover: Failover) -> d
     return {}
 
 
+def arm(changes: Sequence[InFlightChange], host: Host) -> None:
+    """Markers of other hosts may come from now on: fragments that run wait for them, also after a crash.
+
+    A port that is cut counts as having met the marker, so those that have to be emptied are open from here on.
+    """
+    if not changes:
+        return
+    known = set(host.store.exchange.channels())
+    with host.between_steps({f for c in changes for f in c.old}):
+        rewire = tuple(r for c in changes for r in to_be_drained(c.part, known))
+        host.store.commit(Commit(rewire=rewire, records=tuple(c.record for c in changes)))
+        for change in changes:
+            host.routing.wait_for(change.part.marker)
+            change.is_armed = True
+
+
 def _mark(changes: Sequence[InFlightChange], host: Host, failover: Failover) -> None:
     routing, known = host.routing, set(host.store.exchange.channels())
     appends: list[ChannelAppend] = []

@@ -8,8 +8,9 @@ from meander.deploy import freezing
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.freezer import freeze
 from meander.reconfigure.agent.in_flight import InFlightChange
-from meander.reconfigure.agent.moving import StateMover
 from meander.reconfigure.agent.overlap import Overlaps
+from meander.reconfigure.agent.split_times import entered, seen
+from meander.reconfigure.agent.state.mover import StateMover
 from meander.reconfigure.messages import PartStatus, Positions
 from meander.run.channels.base import NO_WATERMARK
 from meander.run.failures import reason_of
@@ -56,7 +57,8 @@ def _status(change: InFlightChange, host: Host, mover: StateMover, overlaps: Ove
     moved = {h.operator: move.bytes + change.sent_ahead.get(h, 0) for h, move in change.moves.items()}
     positions = _positions(change, host) if drained else Positions()
     if part.overlaps and drained:
-        positions = Positions(floors=positions.floors, seen=overlaps.seen(change), entered=overlaps.entered(change))
+        store = host.store
+        positions = Positions(floors=positions.floors, seen=seen(change, store), entered=entered(change, store))
     return PartStatus(problem, False, prepared, drained, False, arrived, waits_for, moved, positions)
 
 

@@ -62,7 +62,8 @@ class ExpectedReconfigurations:
             parts = self.driver.participants.parts_expected(expected, deployment, plan)
             for site, part in parts.items():
                 told.setdefault(site, []).append(number)
-                self._open[f"{site} {number}"] = self.driver.transport.ask(site, PrepareAhead((part,), most_bytes))
+                message = PrepareAhead((part,), most_bytes)
+                self._open[f"{site} {number}"] = self.driver.requests.transport.ask(site, message)
             self._statuses[number] = AheadStatus(tuple(parts))
             numbers.append(number)
         self._sites |= told.keys()
@@ -86,7 +87,7 @@ class ExpectedReconfigurations:
         for site in list(self._sites):
             mine = tuple(n for n, status in self._statuses.items() if site in status.sites)
             if site not in self._open:
-                self._open[site] = self.driver.transport.ask(site, KeepAhead(mine))
+                self._open[site] = self.driver.requests.transport.ask(site, KeepAhead(mine))
             if not mine:
                 self._sites.discard(site)
 

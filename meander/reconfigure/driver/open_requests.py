@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 
 from meander.model.errors import InputError
+from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.driver.outbox import Outbox
 from meander.reconfigure.driver.progress import Phase, Progress, message_of
-from meander.reconfigure.driver.transport import Transport
+from meander.reconfigure.driver.transport import InProcess, Network, Transport
 from meander.reconfigure.messages import Answer, Message, Prepare
 from meander.run.channels.flight.client import AwayError
 from meander.run.store.journal import JournalError
@@ -16,8 +18,11 @@ from meander.run.store.journal import JournalError
 class OpenRequests:
     """Reconfigurations that want the same of a host share a message."""
 
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
+    def __init__(self, agent: Agent, outbox: Outbox | None = None, pool: Executor | None = None) -> None:
+        """Without an outbox and threads for it, there is the own host alone."""
+        self.transport: Transport = InProcess(agent)
+        if outbox is not None and pool is not None:
+            self.transport = Network(agent, outbox, pool)
         self._open: dict[tuple[str, type[Message]], tuple[Future[Answer], list[Progress]]] = {}
 
     def send(self, found: Iterable[Progress], turn: int, under_way: tuple[int, ...], *, beginning: bool) -> bool:
@@ -33,7 +38,7 @@ class OpenRequests:
                     continue
                 if beginning and progress.phase not in (Phase.PREPARE, Phase.MARK):
                     continue
-                if kind is Prepare and self.transport.is_owed(site):
+                if kind is Prepare and self.transport.has_messages(site):
                     continue
                 wanted.setdefault((site, kind), []).append(progress)
         for (site, kind), group in wanted.items():

@@ -1,7 +1,7 @@
 """The outbox: messages that sites must get, told until they are heard, and the directory of peers.
 
 They are effects of changes that are decided, aborts, and new routes. A site that this coordinator has not spoken to yet
-is greeted first, and told to abort what nobody knows of any more.
+shakes hands first, and is told to abort what nobody knows of any more.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ AGAIN_S, LONGEST_S = 0.2, 5.0
 
 
 class Outbox:
-    """Tells sites what they are owed, from a pool's threads."""
+    """Sends sites what waits for them, from a pool's threads."""
 
     def __init__(
         self,
-        switchboard: ClientPool,
+        clients: ClientPool,
         world: Mapping[str, Any],
         under_way: Callable[[], Iterable[int]],
         own: Callable[[Mapping[str, Any]], None],
@@ -54,7 +54,7 @@ class Outbox:
         `own` is told who is where, for the coordinator's own host. `concerned` are the sites that run or relay
         something: others are spoken to when there is something for them to do.
         """
-        self.switchboard, self._world = switchboard, world
+        self.clients, self._world = clients, world
         self._under_way, self._own, self._concerned = under_way, own, concerned
         self._seen: dict[str, tuple[str, str]] = {}
         self._peers_of: dict[str, Any] = {}
@@ -64,16 +64,16 @@ class Outbox:
         self._routes: dict[str, dict[ChannelId, tuple[Channel, Route]]] = {}
         self._turns = itertools.count(1)
         self._peers: dict[str, Any] = {}
-        self._greeted: set[str] = set()
+        self._shaken_hands: set[str] = set()
         self._joined: dict[str, int] = {}
         """How often each site has joined: what one was told that has been there before counts for nothing."""
         self._tasks: dict[str, Future[None]] = {}
         self._due: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
         self.facts: dict[str, dict[str, Any]] = {}
-        """The facts that each site gave about itself at its greeting."""
+        """The facts that each site gave about itself at its handshake."""
 
-    # ---------------------------------------------------------------- owing
+    # ---------------------------------------------------------------- what waits
 
     def add_effect(self, site: str, number: int, positions: Positions) -> None:
         with self._lock:
@@ -90,7 +90,7 @@ class Outbox:
             self._routes.setdefault(site, {}).update((c.id, (c, route)) for c, route in channels)
             self._due.pop(site, None)
 
-    def is_owed(self, site: str) -> bool:
+    def has_messages(self, site: str) -> bool:
         """Whether a site has to hear of the end of something before it can begin something new."""
         with self._lock:
             return bool(self._effects.get(site) or self._aborts.get(site) or self._routes.get(site))
@@ -98,23 +98,23 @@ class Outbox:
     def has_effect(self, number: int) -> bool:
         """Whether some site has not said yet that a change has happened there."""
         with self._lock:
-            return any(number in owed for owed in self._effects.values())
+            return any(number in waiting for waiting in self._effects.values())
 
     # ---------------------------------------------------------------- telling
 
     def tick(self, pool: Executor) -> None:
         """Begins to tell what is due."""
         now = time.monotonic()
-        fleet = self.switchboard.fleet
+        fleet = self.clients.fleet
         addresses, brokers = dict(fleet.addresses()), fleet.brokers()
         seen = {site: (address, brokers.get(site, "")) for site, address in addresses.items()}
         seen |= dict.fromkeys(fleet.revoked(), ("", ""))
         if seen != self._seen:
             self._seen, self._peers_of = seen, {}
-            self._own(self.switchboard.peers_of(HOME))
+            self._own(self.clients.peers_of(HOME))
         concerned = self._concerned()
         for site in addresses:
-            if site not in concerned and not self.is_owed(site):
+            if site not in concerned and not self.has_messages(site):
                 continue
             task = self._tasks.get(site)
             if (task is not None and not task.done()) or self._due.get(site, 0.0) > now or not self._is_due(site):
@@ -124,41 +124,41 @@ class Outbox:
     def _is_due(self, site: str) -> bool:
         told = self._told(site)
         with self._lock:
-            owed = self._effects.get(site) or self._aborts.get(site) or self._routes.get(site)
-            return bool(owed) or site not in self._greeted or self._peers.get(site) != told
+            waiting = self._effects.get(site) or self._aborts.get(site) or self._routes.get(site)
+            return bool(waiting) or site not in self._shaken_hands or self._peers.get(site) != told
 
     def _told(self, site: str) -> Any:
         known = self._peers_of  # another one when addresses have changed: what is found now belongs to this one
         found = known.get(site)
         if found is None:
-            found = known[site] = self.switchboard.peers_of(site)
+            found = known[site] = self.clients.peers_of(site)
         return found
 
     def ask(self, site: str, message: Message) -> Answer:
         """A site's answer to a message; what it needs to know of others to prepare something, it is told before."""
         if isinstance(message, Prepare):
-            self._introduce(site)
+            self._tell_peers(site)
         return self._order(site, message)
 
     def _order(self, site: str, message: Message) -> Answer:
-        answer: Answer = decode(answer_to(message), self.switchboard.order(site, message.ACTION, encode(message)))
+        answer: Answer = decode(answer_to(message), self.clients.order(site, message.ACTION, encode(message)))
         return answer
 
-    def _introduce(self, site: str) -> None:
+    def _tell_peers(self, site: str) -> None:
         """Sees to it that a site knows streams, sinks and the others; raises when it cannot be told."""
         told, joined = self._told(site), self._joined.get(site)
         if self._peers.get(site) != told:
-            self.switchboard.order(site, "peers", {"peers": told})
-            self.switchboard.order(site, "world", self._world)
+            self.clients.order(site, "peers", {"peers": told})
+            self.clients.order(site, "world", self._world)
             with self._lock:
                 if self._joined.get(site) == joined:
                     self._peers[site] = told
 
     def forget(self, site: str) -> None:
-        """A site has joined anew: it is greeted again."""
+        """A site has joined anew: there is another handshake."""
         with self._lock:
             self._joined[site] = self._joined.get(site, 0) + 1
-            self._greeted.discard(site)
+            self._shaken_hands.discard(site)
             self._peers.pop(site, None)
             self._due.pop(site, None)
 
@@ -178,12 +178,12 @@ class Outbox:
 
     def _tell_all(self, site: str) -> None:
         joined = self._joined.get(site)
-        self._introduce(site)
+        self._tell_peers(site)
         with self._lock:
             effects, aborts = dict(self._effects.get(site, {})), set(self._aborts.get(site, ()))
             routes = dict(self._routes.get(site, {}))
-        if site not in self._greeted:
-            answer = self.switchboard.order(site, "hello", {})
+        if site not in self._shaken_hands:
+            answer = self.clients.order(site, "hello", {})
             self.facts[site] = answer
             known = {*effects, *self._under_way()}
             aborts |= {int(n) for n in answer["changes"] if int(n) not in known}
@@ -197,14 +197,14 @@ class Outbox:
             with self._lock:
                 self._aborts.setdefault(site, set()).difference_update(aborts)
         if routes:
-            turn = self.switchboard.fleet.epoch.number, next(self._turns)
+            turn = self.clients.fleet.epoch.number, next(self._turns)
             self._order(site, Reroute(tuple(routes.values()), turn))
             with self._lock:
                 left = self._routes.get(site, {})
                 self._routes[site] = {c: w for c, w in left.items() if routes.get(c) != w}
         with self._lock:
             if self._joined.get(site) == joined:
-                self._greeted.add(site)
+                self._shaken_hands.add(site)
 
 
 def _refused(site: str, answer: Answer) -> set[int]:

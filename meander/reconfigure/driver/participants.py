@@ -9,7 +9,7 @@ from typing import Any
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.fragments import Channel, Deployment, DeploymentChange, Fragment
 from meander.model.global_plan import GlobalPlan
-from meander.model.ids import FragmentId, NodeId, OperatorId
+from meander.model.ids import FragmentId, OperatorId
 from meander.model.topology.graph import Topology
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.driver.parts import SiteMap, cut
@@ -37,9 +37,10 @@ class Participants:
         """Sites that something passes through, or once did."""
         self.map = SiteMap(topology, lambda node: HOME)
 
-    def belong(self, site_of: Callable[[NodeId], str]) -> None:
-        """From now on nodes are those of sites."""
-        self.map = SiteMap(self.map.topology, site_of)
+    def belong(self, owner: Callable[[str], str | None]) -> None:
+        """From now on nodes are those of sites, by name; those that no site owns are the coordinator's."""
+        topology = self.map.topology
+        self.map = SiteMap(topology, lambda node: owner(topology.name(node)) or HOME)
 
     def site_of(self, fragment: FragmentId) -> str:
         return self.sites.get(fragment, HOME)

@@ -17,7 +17,7 @@ class Transport(Protocol):
     def ask(self, site: str, message: Message) -> Future[Answer]:
         """The answer, when it comes."""
 
-    def is_owed(self, site: str) -> bool:
+    def has_messages(self, site: str) -> bool:
         """Whether a host has to hear of the end of something before it can begin something new."""
 
 
@@ -36,7 +36,7 @@ class InProcess:
             found.set_exception(error)
         return found
 
-    def is_owed(self, site: str) -> bool:
+    def has_messages(self, site: str) -> bool:
         return False
 
 
@@ -51,5 +51,5 @@ class Network:
             return self._own.ask(site, message)
         return self._pool.submit(self._outbox.ask, site, message)
 
-    def is_owed(self, site: str) -> bool:
-        return site != HOME and self._outbox.is_owed(site)
+    def has_messages(self, site: str) -> bool:
+        return site != HOME and self._outbox.has_messages(site)

@@ -47,11 +47,11 @@ class StandIn:
             endpoint = self._endpoint = AgentEndpoint(site, key, agent, network.beside())
             endpoint.replication.leave_out(keeper)
             take_up(host)
-            agent.recover()
+            agent.recovery.recover()
             host.start()
             asked = {"positions": lambda told: positions_of(host.store, told["channels"])}
             endpoint.open(Fence(directory / "fence.json"), facts=self._facts, orders=asked)
-            agent.refresh()
+            agent.remote_channels.refresh()
         except BaseException:
             self.stop()
             raise

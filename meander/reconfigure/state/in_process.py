@@ -14,7 +14,7 @@ from collections.abc import Callable
 from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
 from meander.reconfigure.state.hops import Forwarding, Timetable
-from meander.reconfigure.state.job import Job, MoveState
+from meander.reconfigure.state.job import Job, MoveState, TimedMove
 from meander.reconfigure.state.manifest import Manifest
 from meander.reconfigure.state.sink import StateSink
 from meander.reconfigure.state.source import open_source
@@ -29,7 +29,7 @@ def monotonic_ms() -> float:
     return time.perf_counter() * 1000
 
 
-class Migration:
+class Migration(TimedMove):
     """Implements `StateMove` with chunks."""
 
     def __init__(
@@ -42,41 +42,24 @@ class Migration:
         on_end: Callable[[Migration], None] | None = None,
     ) -> None:
         """`on_end` is called once, from the thread that did the last piece of work."""
+        super().__init__(clock_ms)
         self.job, self.forwarding, self.background = job, forwarding, background
         self.bytes = 0
         self.chunks = 0
-        self.error: str | None = None
-        self._clock_ms, self._on_end = clock_ms, on_end
+        self._on_end = on_end
         after = None if job.after is None else job.after.digest
         self._sink = StateSink(job.target, job.into, job.transfer, job.keys, after)
         self._export: Export | None = None
         self._timetable: Timetable | None = None
         self._under_way: deque[tuple[float, bytes]] = deque()
-        self._state = MoveState.WAITING
-        self._started_ms = self._ended_ms = 0.0
         self._lock = reentrant_lock("state move")
         self._wake, self._ended = threading.Event(), threading.Event()
-
-    @property
-    def state(self) -> MoveState:
-        return self._state
-
-    @property
-    def done(self) -> bool:
-        return self._state is MoveState.DONE
 
     @property
     def progress(self) -> float:
         if self._export is None:
             return 0.0
         return 1.0 if self.done else self.chunks / len(self._export)
-
-    @property
-    def seconds(self) -> float:
-        if self._state is MoveState.WAITING:
-            return 0.0
-        end = self._ended_ms if self._state.ended else self._clock_ms()
-        return (end - self._started_ms) / 1000
 
     @property
     def manifest(self) -> Manifest | None:

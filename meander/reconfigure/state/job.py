@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -88,3 +88,28 @@ class StateMove(Protocol):
     @property
     def error(self) -> str | None:
         """Why it failed."""
+
+
+class TimedMove:
+    """The part of a move that all strategies have: its state, and its time by a clock that is given."""
+
+    def __init__(self, clock_ms: Callable[[], float]) -> None:
+        self._clock_ms = clock_ms
+        self._state = MoveState.WAITING
+        self._started_ms = self._ended_ms = 0.0
+        self.error: str | None = None
+
+    @property
+    def state(self) -> MoveState:
+        return self._state
+
+    @property
+    def done(self) -> bool:
+        return self._state is MoveState.DONE
+
+    @property
+    def seconds(self) -> float:
+        if self._state is MoveState.WAITING:
+            return 0.0
+        end = self._ended_ms if self._state.ended else self._clock_ms()
+        return (end - self._started_ms) / 1000

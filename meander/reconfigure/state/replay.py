@@ -22,7 +22,7 @@ from meander.model.ids import ChannelId, FragmentId
 from meander.model.locks import lock
 from meander.reconfigure.state.hops import Hop, Timetable
 from meander.reconfigure.state.in_process import monotonic_ms
-from meander.reconfigure.state.job import Job, MoveState
+from meander.reconfigure.state.job import Job, MoveState, TimedMove
 from meander.reconfigure.state.strategy import StateStrategy
 from meander.reconfigure.state.transfer import cancel_transfer
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, ChannelSpec
@@ -96,17 +96,15 @@ class _Batch:
     """Whether watermarks follow, as far as they were."""
 
 
-class StateReplay:
+class StateReplay(TimedMove):
     """Implements `StateMove` with tuples. A poll runs the steps of the buffers that have arrived."""
 
     def __init__(
         self, job: Job, given: ReplayInput, *, clock_ms: Callable[[], float] = monotonic_ms, background: bool = True
     ) -> None:
         self.bytes = self.tuples = self.steps = 0
-        self.error: str | None = None
-        self._job, self._given, self._clock_ms, self._background = job, given, clock_ms, background
-        self._state = MoveState.WAITING
-        self._started_ms = self._ended_ms = 0.0
+        super().__init__(clock_ms)
+        self._job, self._given, self._background = job, given, background
         self._batches: list[_Batch] = []
         self._taken = self._base_bytes = 0
         self._is_clean = True
@@ -124,22 +122,8 @@ class StateReplay:
         self._ended = threading.Event()
 
     @property
-    def state(self) -> MoveState:
-        return self._state
-
-    @property
-    def done(self) -> bool:
-        return self._state is MoveState.DONE
-
-    @property
     def progress(self) -> float:
         return 1.0 if self.done else self._taken / max(1, len(self._batches))
-
-    @property
-    def seconds(self) -> float:
-        if self._state is MoveState.WAITING:
-            return 0.0
-        return ((self._ended_ms if self._state.ended else self._clock_ms()) - self._started_ms) / 1000
 
     def start(self) -> None:
         """Sends the tuples on their way; whatever state is at the target gives way to what they build."""
@@ -190,7 +174,7 @@ class StateReplay:
         with self._lock:
             try:
                 return self._poll()
-            except Exception as problem:  # nobody else would hear of it: the change is taken back then
+            except Exception as problem:  # nobody else would hear of it: the change is aborted then
                 _log.exception("transfer %r could not be replayed", self._job.transfer)
                 self.error = str(problem)
                 self._end(MoveState.FAILED)
@@ -286,7 +270,7 @@ class StateReplay:
         self._state, self._ended_ms = state, self._clock_ms()
         try:
             self._clean()
-        except JournalError as problem:  # whoever takes the change back tries again
+        except JournalError as problem:  # whoever aborts the change tries again
             _log.warning("transfer %r left its channels for now: %s", self._job.transfer, problem)
         self._ended.set()
 

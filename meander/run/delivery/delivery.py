@@ -78,7 +78,7 @@ class Delivery:
         for binding in sink_bindings:
             self.add(binding)
 
-    # Outlets
+    # Sink bindings
 
     def add(self, binding: SinkBinding, sink: SinkConnector | None = None) -> SinkConnector:
         """Begins to deliver a sink binding, behind the rows acknowledged under its name. Gives its sink."""

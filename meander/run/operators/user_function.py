@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,6 +31,16 @@ class Allowing:
 
 
 allowing = Allowing()
+
+
+@contextmanager
+def only(functions: AllowedFunctions) -> Iterator[None]:
+    """Within this block, the process imports these functions and no others."""
+    before, allowing.functions = allowing.functions, functions
+    try:
+        yield
+    finally:
+        allowing.functions = before
 
 
 def apply(

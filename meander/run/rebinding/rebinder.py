@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,6 +11,7 @@ import numpy as np
 from meander.model.ids import FragmentId
 from meander.run.fragments.rebind_requests import Requests
 from meander.run.fragments.routing import Routing
+from meander.run.periodic import PeriodicThread
 from meander.run.rebinding.options import Installing, RebindingOptions
 from meander.run.rebinding.policies import policy
 from meander.run.rebinding.shared_queue import SharedQueue
@@ -20,15 +19,14 @@ from meander.run.step.measures import StepMeasures
 from meander.run.step.step_lock import StepLock
 from meander.run.store.store import Store
 
-_log = logging.getLogger(__name__)
 
-
-class Rebinder:
+class Rebinder(PeriodicThread):
     """`look` does it once; `start` does it every period until `stop`."""
 
     def __init__(
         self, options: RebindingOptions, store: Store, routing: Routing, step_locks: Sequence[StepLock]
     ) -> None:
+        super().__init__("rebinder", options.period_s, self.look)
         self.options, self.store, self.routing, self.step_locks = options, store, routing, step_locks
         self.policy = policy(options.policy)
         self.measures = StepMeasures(options.window)
@@ -38,8 +36,6 @@ class Rebinder:
         self.seconds = 0.0
         """Time spent on looking and deciding."""
         self._rng = np.random.default_rng(options.seed)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rebinder", daemon=True)
 
     def look(self) -> dict[FragmentId, int]:
         """Decides, and installs the decisions. Gives the fragments that are to change slots."""
@@ -66,18 +62,3 @@ class Rebinder:
                 known = self.routing.fragments
                 self.routing.rebind({f: slot for f, slot in moves.items() if f in known})
         self.store.wake_readers()
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self.options.period_s):
-            try:
-                self.look()
-            except Exception:
-                _log.exception("rebinding is skipped this time")

@@ -11,7 +11,6 @@ import json
 import logging
 import math
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from meander.model.errors import InputError
 from meander.model.locks import lock
+from meander.run.periodic import PeriodicThread
 from meander.run.process import is_running
 
 if TYPE_CHECKING:
@@ -44,33 +44,27 @@ class RunPhase(StrEnum):
     ENDED = "ended"
 
 
-class StatusFile:
+class StatusFile(PeriodicThread):
     """Writes the answer of `ask`, now and then and at the end, into a directory. The host's owner sets `phase`."""
 
     def __init__(self, directory: Path, ask: Callable[[], HostStatus], interval_s: float = 1.0) -> None:
-        self.path, self.ask, self.interval_s = directory / NAME, ask, interval_s
+        super().__init__("status", interval_s, self.write)
+        self.path, self.ask = directory / NAME, ask
         self.phase = RunPhase.RUNNING
         self._started = time.time()
         self._writing = lock("status file")
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="status", daemon=True)
 
     def __enter__(self) -> StatusFile:
         self.write()
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stopping.set()
-        self._thread.join()
+        self.stop()
         self.phase = RunPhase.ENDED
         self.write()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self.interval_s):
-            self.write()
 
     def write(self) -> None:
         with self._writing:

@@ -10,7 +10,7 @@ import pytest
 
 from meander.adapt.per_query import PerQuery, place_again
 from meander.coordinator.adaptation.mechanism_bytes import CONTROL, COST_SPACE, PLACEMENT, STATE, ExchangedBytes
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.lang import sql
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, QueryAdded
 from meander.model.ids import QueryId

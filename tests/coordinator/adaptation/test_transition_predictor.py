@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from meander.adapt.transition_prediction import AT_ONCE, BESIDE, WITH_STATE
 from meander.coordinator.adaptation.transition_predictor import Ends, TransitionPredictor
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.deploy.fragments import Deployment, Placed, redeploy
 from meander.deploy.protocols.transitions import TRANSITIONS, transition_protocol
 from meander.lang import sql

@@ -14,7 +14,7 @@ from meander.adapt.per_query import PerQuery
 from meander.adapt.transition_prediction import AT_ONCE, BESIDE, WITH_STATE, TransitionPrediction
 from meander.coordinator.adaptation.transition_predictor import Ends, SlowRoute, TransitionPace, TransitionPredictor
 from meander.coordinator.adaptation.transitions import PROTOCOLS, Transitions
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.deploy.protocols.transitions import Itinerary, TransitionProtocol
 from meander.model.errors import InputError
 from meander.model.ids import NodeId, OperatorId, QueryId

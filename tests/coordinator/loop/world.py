@@ -21,7 +21,8 @@ from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.core.admission import check
 from meander.coordinator.core.batches import query_steps
 from meander.coordinator.core.commands import Command, CommandBatch, CommandKind, Response
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
+from meander.coordinator.loop.validation import faults_of
 from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.read_model.hub import Hub
 from meander.lang.event_file import dump_events
@@ -246,7 +247,7 @@ class LoopWorld:
 
     def validate(self) -> list[str]:
         """What the product itself finds wrong. Results of stopped queries wait until somebody has them."""
-        return self.loop.validate(c for c in self.host.store.exchange.channels() if self._is_result(c))
+        return faults_of(self.loop, (c for c in self.host.store.exchange.channels() if self._is_result(c)))
 
     def _is_result(self, channel: ChannelId) -> bool:
         return channel >= OUTSIDE and self.host.store.exchange.spec(channel).receiver is None

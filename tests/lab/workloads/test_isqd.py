@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from lab.experiments.local_dry_run import LocalDryRun
 from lab.workloads.isqd import CLOUD, DATA, TOPOLOGIES, DeviceShape, generated, published, scenarios
-from meander.local.dry_run import LocalDryRun
 from meander.local.placement_replay import batches_of
 from meander.model.errors import InputError
 from meander.model.operators import Map, Source, WindowJoin

@@ -6,8 +6,8 @@ import pytest
 from meander.model.errors import InputError
 from meander.place.nova.baselines import BASELINES, baseline
 from meander.place.nova.baselines.base import judge_outcome, loads
+from meander.place.nova.judge import judge
 from meander.place.nova.place import place
-from meander.place.nova.quality.judge import judge
 from meander.place.nova.settings import NovaSettings
 from tests.place.nova.problems import paired, shared
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from meander.model.errors import InputError
 from meander.place.nova.improvement.improve import improve
+from meander.place.nova.judge import judge
 from meander.place.nova.place import place
-from meander.place.nova.quality.judge import judge
 from meander.place.nova.settings import NovaSettings, Overload
 from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, shared

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from meander.model.errors import InputError
+from meander.place.nova.judge import judge
 from meander.place.nova.place import place
 from meander.place.nova.probe import MOST_NODES, probe
 from meander.place.nova.problem import JoinProblem
-from meander.place.nova.quality.judge import judge
 from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, shared
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.coordinator import loop
+from meander.coordinator.loop import loop
 from meander.model.errors import InputError
 from meander.model.events import LinkAdded, LinkRemoved, NodeRemoved, PlacementChanged
 from meander.model.operators import STATEFUL, WindowAggregate
 from meander.model.topology.elements import Link
 from meander.reconfigure.agent.failover import GONE
-from meander.reconfigure.agent.upstream_backup import UpstreamBackup
+from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.stage_plans import StagePlans

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from meander.coordinator.loop import PlacementLoop
+from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.own_site import OwnSite
 from meander.membership.fence import Fence
 from meander.membership.protocol import Epoch
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.peers import PeerDirectory
-from meander.reconfigure.agent.replication import Replication
-from meander.reconfigure.agent.request_handler import AgentRequestHandler
+from meander.reconfigure.agent.serving.peers import PeerDirectory
+from meander.reconfigure.agent.serving.replication import Replication
+from meander.reconfigure.agent.serving.request_handler import AgentRequestHandler
 from meander.reconfigure.endpoint import ListenOptions
 from meander.reconfigure.serialised_fragment import take_up
 from meander.reconfigure.state.precopy import AHEAD
@@ -112,13 +112,13 @@ class Machine:
         self.agent = Agent(host)
         if self.sends_ahead:
             self.agent.mover.precopies.least_bytes = 0.0
-        self.agent.connect(self.contacts.client_for, kafka)
+        self.agent.remote_channels.connect(self.contacts.client_for, kafka)
         fence = Fence(self.directory / "fence.json")
         desk = AgentRequestHandler(self.name, self.agent, self.contacts, Replication(host.store), fence)
         take_up(host)
-        self.agent.recover()
+        self.agent.recovery.recover()
         self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0")
-        self.agent.refresh()
+        self.agent.remote_channels.refresh()
         self.is_up = True
         return f"grpc://127.0.0.1:{self.door.port}"
 
@@ -278,7 +278,7 @@ class SpreadPlane(MovingPlane):
                     ]
                     lines.append(f"  channel {channel}: {view.head} to {view.tail} cut {view.is_cut} {ends}")
         for name, machine in self.machines.items():
-            pulling = machine.agent.pulling
+            pulling = machine.agent.remote_channels.pulling
             assert pulling is not None
             lines.append(f"{name} pulls: {pulling.problems} {pulling.refused}")
         return "\n".join(lines)

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from meander.coordinator import loop
 from meander.coordinator.condition.condition import RUNNING, query_condition
 from meander.coordinator.condition.facts import facts_of
+from meander.coordinator.loop import loop
 from meander.deploy.protocols.sms import SMS
 from meander.membership.protocol import PROTOCOL
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
@@ -29,6 +29,7 @@ from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJ
 from meander.model.plain import to_plain
 from meander.model.topology.elements import Link
 from meander.reconfigure.agent.agent import Agent
+from meander.reconfigure.agent.recovery import ChangeRecovery
 from meander.reconfigure.driver.progress import Phase, Progress
 from meander.reconfigure.messages import Abort, Done, Prepare, Reroute
 from meander.reconfigure.outcome import ReconfigurationOutcome
@@ -159,7 +160,7 @@ def test_what_waits_for_a_reader_without_a_way_goes_along_when_its_sender_moves(
 def test_a_change_is_under_way_at_every_moment_until_it_is_in_effect_everywhere(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A site that is greeted meanwhile is told to take back what is not."""
+    """A site that joins meanwhile is told to abort what is not."""
     seen: list[bool] = []
     outcome = Progress.outcome
 
@@ -445,7 +446,7 @@ def test_a_site_knows_what_had_stopped_before_it_runs_anything(
 ) -> None:
     """A slot that ran earlier would read past the marker at which its fragments had stopped."""
     order: list[str] = []
-    for kind, name in ((Agent, "recover"), (Host, "start")):
+    for kind, name in ((ChangeRecovery, "recover"), (Host, "start")):
         monkeypatch.setattr(kind, name, _noting(order, name, getattr(kind, name)))
     options = SiteOptions("west", tmp_path, "http://127.0.0.1:1", "token", ({"name": "e0"},))
     site = Site(options, spark)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
-from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.agent.serving.replication import Replication
 from meander.reconfigure.replicas.pull import ReplicaPull
 from meander.run.channels.base import ChannelAppend
 from meander.run.channels.flight.client import AwayError, FlightClient

@@ -25,6 +25,10 @@ export function ms(value: number | null | undefined): string {
   return `${trim(value / 60_000)} min`;
 }
 
+export function seconds(value: number): string {
+  return ms(1000 * value);
+}
+
 export function ago(thenMs: number, nowMs: number): string {
   const seconds = Math.max(0, Math.round((nowMs - thenMs) / 1000));
   if (seconds < 2) return "now";

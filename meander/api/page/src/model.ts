@@ -142,6 +142,24 @@ export interface Decision {
   from?: string | null;
   to?: string | null;
   reason: string;
+  predicted?: Transition;
+  took?: Transition & { predicted?: Transition };
+}
+
+/** What a transition is predicted to take, or took. */
+export interface Transition {
+  protocol: string;
+  seconds: number;
+  bytes: number;
+  overlap_s: number;
+  operators?: TransitionMove[];
+}
+
+export interface TransitionMove {
+  operator: number;
+  kind: string;
+  way: string;
+  why: string;
 }
 
 export interface Metrics {
@@ -170,6 +188,7 @@ export interface Mechanism {
   optimises: string[] | string;
   needs?: string[] | string;
   summary?: string;
+  exchanged_bytes?: Record<string, number>;
 }
 
 export interface Stream {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.place.nova.judge import Quality, TupleLatencies, verdict
 from meander.place.nova.problem import JoinProblem
-from meander.place.nova.quality.judge import Quality, TupleLatencies, verdict
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from meander.place.nova.baselines.base import BaselineResult
 from meander.place.nova.baselines.spanning import meeting, path_up, spanning_parents
+from meander.place.nova.judge import TupleLatencies
 from meander.place.nova.problem import JoinProblem
-from meander.place.nova.quality.judge import TupleLatencies
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import DamagedError
 from meander.run.channels.kafka.broker import Broker, BrokerMessage, OffsetSpan
 from meander.run.channels.kafka.records import TopicLink
-from meander.run.channels.kafka.repeating_thread import Rounds
+from meander.run.channels.kafka.repeating_thread import RepeatingThread
 from meander.run.store.commit import Commit
 from meander.run.store.records.record import forget_all
 from meander.run.store.records.transport import TopicOffsetRecord
@@ -36,7 +36,7 @@ class TopicListener:
         self._reached: dict[str, tuple[str, int]] = {}
         self._trimmed, self._pause_s = 0.0, POLL_S
         self._trim: dict[str, int] = {}
-        self.rounds = Rounds("listening to the broker", self.listen, self._rest)
+        self.rounds = RepeatingThread("listening to the broker", self.listen, self._rest)
 
     @property
     def senders(self) -> list[str]:

@@ -21,7 +21,7 @@ from meander.run.channels.flight.ranges import ChannelRange, to_batch
 from meander.run.channels.flight.server import PullRequest
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.records import TopicLink
-from meander.run.channels.kafka.repeating_thread import Rounds
+from meander.run.channels.kafka.repeating_thread import RepeatingThread
 from meander.run.store.commit import Commit
 from meander.run.store.records.record import forget
 from meander.run.store.records.transport import ReaderRecord, TopicRecord
@@ -63,7 +63,7 @@ class TopicPublisher:
         self._tidied, self._seen = 0.0, 0
         self.records = 0
         """The number of channel records that were published, repeated ones included."""
-        self.rounds = Rounds("publishing to the broker", self.publish, self._rest)
+        self.rounds = RepeatingThread("publishing to the broker", self.publish, self._rest)
 
     def ask(self, reader: str, asked: PullRequest) -> None:
         """A reader wants channels. One that has read all that was written and lacks some of it gets that again."""

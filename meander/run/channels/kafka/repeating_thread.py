@@ -13,7 +13,7 @@ from meander.run.store.journal import JournalError
 _log = logging.getLogger(__name__)
 
 
-class Rounds:
+class RepeatingThread:
     """Rounds until `stop`; after one that did nothing it rests, after one that failed it waits a little longer."""
 
     def __init__(self, name: str, once: Callable[[], bool], rest: Callable[[], None]) -> None:

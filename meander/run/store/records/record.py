@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_type_hints
 
+from meander.deploy.typed_json import Codec, codec_of, fields_of
 from meander.run.store.journal import JournalError
-from meander.run.store.records.plain import Codec, codec_of, fields_of
 
 K = TypeVar("K")
 K_contra = TypeVar("K_contra", contravariant=True)

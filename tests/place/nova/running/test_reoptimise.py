@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from meander.model.errors import InputError
+from meander.place.nova.judge import judge
 from meander.place.nova.place import place
-from meander.place.nova.quality.judge import judge
 from meander.place.nova.running.fresh import problem_of
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.running.reoptimise import Reoptimiser

@@ -369,7 +369,7 @@ def test_a_query_over_a_broker_gives_the_oracles_output_while_it_moves_and_a_sit
         plane.finish()
         assert {name: c for name, c in plane.compare().items() if not c.equal} == {}
         plane.check_deployment()
-        west = plane.machines["west"].agent.kafka
+        west = plane.machines["west"].agent.remote_channels.kafka
         assert west is not None
         assert west.publishing is not None
         assert west.publishing.records > 0

@@ -3,20 +3,24 @@
 import { queryColour } from "../colours";
 import { changeDemands } from "../dialogs/demands";
 import { fill, h, icon, say } from "../dom";
-import { cell, count, ms } from "../format";
-import type { Query } from "../model";
+import { bytes, cell, count, ms, plural, seconds } from "../format";
+import type { Query, Transition } from "../model";
 import { attempt, notice } from "../notices";
 import type { Store } from "../store";
 import { drawDag } from "./dag";
+import { moves } from "./decisions";
 import { demandChip } from "./queries";
 import { SettingsView } from "./settings";
 
 const EVERY_MS = 2000;
 const SHOWN_ROWS = 8;
 
+const USUAL = "as set";
+
 interface Predicted {
-  transition: { moves: number; protocol: string };
-  predicted: { seconds: number; bytes: number; overlap_s: number };
+  transition: { moves: number };
+  predicted: Transition;
+  protocols: Transition[];
 }
 
 export class QueryView {
@@ -32,7 +36,9 @@ export class QueryView {
     mechanism: h("select", { "aria-label": "Mechanism" }),
     about: h("p", { class: "muted" }),
     chosen: h("p", { class: "muted" }),
-    predicted: h("p", { class: "muted" }),
+    protocol: h("select", { "aria-label": "Protocol" }),
+    by: h("label", { class: "choice muted", hidden: true }, "by protocol"),
+    predicted: h("div", { class: "predicted" }),
     plan: h("div", {}),
     results: h("div", { class: "results" }),
     text: h("pre", { class: "sql" }),
@@ -51,12 +57,14 @@ export class QueryView {
       this.explain();
       void this.predict();
     });
+    parts.by.append(parts.protocol);
+    parts.protocol.addEventListener("change", () => void this.predict());
     this.element.append(
       h("div", { class: "query-bar" }, back, stop),
       h("header", {}, h("span", { class: "dot" }), h("div", { class: "grow" }, parts.title, parts.status)),
       parts.numbers,
       h("section", {}, h("div", { class: "section-head" }, h("h3", {}, "Demands"), demand), parts.demands),
-      h("section", {}, h("div", { class: "section-head" }, h("h3", {}, "Placement mechanism"), parts.mechanism, change), parts.about, parts.predicted, parts.chosen),
+      h("section", {}, h("div", { class: "section-head" }, h("h3", {}, "Placement mechanism"), parts.mechanism, change), parts.about, parts.by, parts.predicted, parts.chosen),
       h("section", {}, h("details", {}, h("summary", {}, "Adaptation settings"), this.settings.element)),
       h("section", {}, h("h3", {}, "Operators and where they run"), parts.plan),
       h("section", {}, h("h3", {}, "Newest results"), parts.results),
@@ -93,7 +101,7 @@ export class QueryView {
     void this.fetchPlan();
     void this.fetchResults();
     void this.settings.open(id);
-    say(this.parts.predicted, "");
+    this.forgetPrediction();
     this.timer = window.setInterval(() => void this.fetchResults(), EVERY_MS);
     this.parts.title.focus({ preventScroll: true });
   }
@@ -130,22 +138,39 @@ export class QueryView {
     say(this.parts.about, [running === name ? "in use" : `${running} is in use`, known?.summary, optimises && `optimises ${optimises}`].filter(Boolean).join(" · "));
   }
 
-  /** What a switch to the selected mechanism would take. */
+  /** What a switch to the selected mechanism would take, by the selected protocol and by all others. */
   private async predict(): Promise<void> {
-    const { id } = this;
-    const mechanism = this.parts.mechanism.value;
-    say(this.parts.predicted, "");
-    if (!id || mechanism === this.query?.mechanism) return;
+    const { id, parts } = this;
+    const mechanism = parts.mechanism.value;
+    if (!id || mechanism === this.query?.mechanism) return this.forgetPrediction();
+    const chosen = this.protocol;
     try {
       const path = `/queries/${encodeURIComponent(id)}/switch?dry_run=true`;
-      const { transition, predicted } = await this.store.api.post<Predicted>(path, { mechanism });
-      if (id !== this.id || mechanism !== this.parts.mechanism.value) return;
-      const overlap = predicted.overlap_s ? `, ${predicted.overlap_s.toFixed(1)} s of it at both places` : "";
-      const took = `${predicted.seconds.toFixed(1)} s and ${count(predicted.bytes)} bytes${overlap}`;
-      say(this.parts.predicted, `a switch would move ${transition.moves} operators (${transition.protocol}) in ${took}`);
+      const { transition, predicted, protocols } = await this.store.api.post<Predicted>(path, { mechanism, ...chosen });
+      if (id !== this.id || mechanism !== parts.mechanism.value || chosen.protocol !== this.protocol.protocol) return;
+      if (parts.by.hidden) {
+        fill(parts.protocol, ...[USUAL, ...protocols.map((p) => p.protocol)].map((name) => h("option", { value: name }, name)));
+        parts.by.hidden = false;
+      }
+      fill(
+        parts.predicted,
+        h("p", { class: "muted" }, `a switch would move ${plural(transition.moves, "operator")} by ${predicted.protocol} in ${took(predicted)}`),
+        moves(predicted.operators ?? []),
+        h("ul", { class: "moves" }, ...protocols.filter((p) => p.protocol !== predicted.protocol).map((p) => h("li", {}, `${p.protocol}: ${took(p)}`))),
+      );
     } catch {
-      // in a transition, or refused: switching says why
+      this.forgetPrediction(); // in a transition, or refused: switching says why
     }
+  }
+
+  private get protocol(): { protocol?: string } {
+    const { by, protocol } = this.parts;
+    return by.hidden || protocol.value === USUAL ? {} : { protocol: protocol.value };
+  }
+
+  private forgetPrediction(): void {
+    fill(this.parts.predicted);
+    this.parts.by.hidden = true;
   }
 
   private async fetchPlan(): Promise<void> {
@@ -179,7 +204,8 @@ export class QueryView {
     const { id } = this;
     const mechanism = this.parts.mechanism.value;
     if (!id) return;
-    if (await attempt(() => this.store.api.post(`/queries/${encodeURIComponent(id)}/switch`, { mechanism }))) {
+    if (await attempt(() => this.store.api.post(`/queries/${encodeURIComponent(id)}/switch`, { mechanism, ...this.protocol }))) {
+      this.forgetPrediction();
       notice(`${id} switches to ${mechanism}; it keeps running meanwhile`);
     }
   }
@@ -194,6 +220,11 @@ export class QueryView {
       run: () => void attempt(() => this.store.api.post("/queries", { text, name: id })),
     });
   }
+}
+
+function took(transition: Transition): string {
+  const overlap = transition.overlap_s ? `, ${seconds(transition.overlap_s)} of it at both places` : "";
+  return `${seconds(transition.seconds)} with ${bytes(transition.bytes)}${overlap}`;
 }
 
 function table(rows: Record<string, unknown>[], total: number): HTMLElement {

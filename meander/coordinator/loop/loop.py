@@ -8,72 +8,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
-from meander.coordinator.failover import copies_of, running_on
-from meander.coordinator.quarantine import OperatorQuarantine
-from meander.coordinator.retired_parts import RetiredParts
-from meander.coordinator.retries import RetryPace
+from meander.coordinator.loop.applied import Applied, touched
+from meander.coordinator.loop.failover import copies_of, running_on
+from meander.coordinator.loop.quarantine import OperatorQuarantine
+from meander.coordinator.loop.retired_parts import RetiredParts
+from meander.coordinator.loop.retries import RetryPace
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.deployer import Deployer
 from meander.deploy.fragments import Channel, ChannelKey, Placed
 from meander.deploy.protocols import ISQD, Protocol
 from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
-from meander.model.ids import ChannelId, FragmentId, NodeId, OperatorId
+from meander.model.ids import ChannelId, NodeId, OperatorId
 from meander.model.operators import Sink
 from meander.place.catalog import Catalog
 from meander.place.difference import Difference
 from meander.place.engine import BatchReport, Engine
 from meander.place.sharing import forget
-from meander.place.validate import validate as validate_catalog
 from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.outcome import ReconfigurationOutcome
 from meander.reconfigure.paths import Paths
-from meander.reconfigure.validate import Expected, expected
-from meander.reconfigure.validate import validate as validate_host
 from meander.run.connectors.base import SinkBinding
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE
-from meander.run.reporting.inventory import take_inventory
 from meander.run.store.journal import JournalError
 
 WAIT_S = 0.02
 AGAIN_S = 1.0
-
-
-@dataclass(slots=True, eq=False)
-class Applied:
-    """A batch of events on its way: placed at once, in effect when nothing of it is open."""
-
-    report: BatchReport
-    started: float
-    """The time at which it was taken up, by the loop's clock."""
-    placement_s: float
-    operators: frozenset[OperatorId] = frozenset()
-    """Operators that it moved, or whose routes it changed."""
-    rerouted: int = 0
-    open: set[int] = field(default_factory=set)
-    """Reconfigurations in flight that belong to it."""
-    waits: bool = True
-    """Whether some of it waits for reconfigurations in flight."""
-    outcomes: list[ReconfigurationOutcome] = field(default_factory=list)
-    ended: float | None = None
-    """The time at which all of it was in effect."""
-
-    def continued(self, report: BatchReport) -> None:
-        """Another batch of the engine belongs to it: operators that it placed were placed again."""
-        moves = {move.operator: move for move in self.report.moves}
-        for move in report.moves:
-            before = moves.get(move.operator)
-            moves[move.operator] = move if before is None else replace(move, source=before.source)
-        self.report.moves = [m for m in moves.values() if m.source != m.target]
-        self.report.unplaced = {**self.report.unplaced, **report.unplaced}
-        self.operators |= _touched(report)
-
-
-def _touched(report: BatchReport) -> frozenset[OperatorId]:
-    difference = report.difference
-    return frozenset([*difference.operators, *(o for edge in difference.rerouted for o in edge)])
 
 
 class PlacementLoop:
@@ -161,7 +122,7 @@ class PlacementLoop:
         started = self.clock()
         copies = copies_of(self.catalog.topology, self.deployer.deployment, events, self.replicas)
         report = self.engine.run(events)
-        applied = Applied(report, started, self.clock() - started, _touched(report))
+        applied = Applied(report, started, self.clock() - started, touched(report))
         self.retired.note(self.engine.parted.retired, lambda: applied.ended is not None)
         try:
             self._note_failures(events, copies)
@@ -184,11 +145,11 @@ class PlacementLoop:
         for node in {topology.known_id(name) for name in changed}:
             try:
                 if topology.is_alive(node):
-                    self.driver.node_back(node, running_on(self.deployer.deployment, node))
+                    self.driver.agent.failover.node_back(node, running_on(self.deployer.deployment, node))
                 else:
                     self._supersede(node)
                     self._release(node)
-                    self.driver.node_gone(node, running_on(self.deployer.deployment, node))
+                    self.driver.agent.failover.node_gone(node, running_on(self.deployer.deployment, node))
             except JournalError as error:
                 problem = error
         if problem is not None:
@@ -224,7 +185,7 @@ class PlacementLoop:
     ) -> Applied:
         """As `follow`, and `begin_expected` has to come; with `join` changes that have begun already belong to it."""
         moved = frozenset(operators)
-        applied = Applied(report, started, self.clock() - started, moved | _touched(report))
+        applied = Applied(report, started, self.clock() - started, moved | touched(report))
         if join:
             under_way = self.deployer.under_way.items()
             applied.open = {n for n, r in under_way if not applied.operators.isdisjoint(r.change.operators)}
@@ -317,7 +278,7 @@ class PlacementLoop:
         self._begun = [r for r in self._begun if r.number != number]
         change = self.deployer.under_way[number].change
         self.deployer.failed(number, reason)
-        self.driver.let_go_on(change)
+        self.driver.aborted.let_go_on(change)
 
     @property
     def _held_back(self) -> dict[int, Reconfiguration]:
@@ -340,23 +301,6 @@ class PlacementLoop:
             if not found:
                 self.host.store.wait(seen, WAIT_S)
         return outcomes
-
-    def validate(self, delivering: Iterable[ChannelId] = ()) -> list[str]:
-        """Yields differences between this host and the catalog; empty when they agree.
-
-        Changes in flight are left out. `delivering` are results of stopped queries that are still being delivered.
-        """
-        found = [f"catalog: {fault}" for fault in validate_catalog(self.catalog)]
-        found += [f"deployment: {fault}" for fault in self.deployer.validate()]
-        here = self.expected(self.driver.runs_here, delivering)
-        inventory = take_inventory(self.host.store, self.host.routing)
-        return found + [f"host: {fault}" for fault in validate_host(here, inventory)]
-
-    def expected(self, runs_here: Callable[[FragmentId], bool], delivering: Iterable[ChannelId] = ()) -> Expected:
-        """The expected inventory of a host that runs these fragments."""
-        deployment, under_way = self.deployer.deployment, self.deployer.under_way.values()
-        here = [f for f in deployment.fragments if runs_here(f)]
-        return expected(self.catalog.plan, deployment, here, [r.change for r in under_way], delivering)
 
     def sink_bindings(self) -> list[SinkBinding]:
         """The sink bindings of all queries."""

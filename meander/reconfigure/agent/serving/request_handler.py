@@ -9,10 +9,10 @@ from meander.membership.fence import Fence, FencedError
 from meander.membership.protocol import FIRST_PROTOCOL, PROTOCOL, Epoch
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId, OperatorId
-from meander.reconfigure.agent.access import Access
 from meander.reconfigure.agent.agent import Agent
-from meander.reconfigure.agent.peers import PeerDirectory
-from meander.reconfigure.agent.replication import Replication
+from meander.reconfigure.agent.serving.access import Access
+from meander.reconfigure.agent.serving.peers import PeerDirectory
+from meander.reconfigure.agent.serving.replication import Replication
 from meander.reconfigure.codec import decode, encode
 from meander.reconfigure.messages import MESSAGES, Effect
 from meander.run.channels.flight.client import FlightClient
@@ -67,7 +67,7 @@ class AgentRequestHandler:
         return self.access.may_pull(reader, via, channel)
 
     def publish(self, reader: str, asked: PullRequest) -> bool:
-        kafka = self.agent.kafka
+        kafka = self.agent.remote_channels.kafka
         return kafka is not None and kafka.publish(reader, asked)
 
     def is_given_away(self, channel: ChannelId) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from meander.deploy.contexts import Handover
 from meander.model.errors import InputError
 from meander.reconfigure.agent.in_flight import InFlightChange
-from meander.reconfigure.agent.precopies import Precopies
-from meander.reconfigure.agent.rebuilding import kept_input
-from meander.reconfigure.agent.upstream_backup import UpstreamBackup
+from meander.reconfigure.agent.state.precopies import Precopies
+from meander.reconfigure.agent.state.rebuilding import kept_input
+from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
 from meander.reconfigure.state import Job, MoveState, StateMove, StateStrategy, state_strategy
 from meander.reconfigure.state.migration_query import MIGRATION_QUERY
@@ -83,6 +83,13 @@ class StateMover:
                 move.start()
                 change.moves[handover] = move
         return self._failure(change)
+
+    def stop(self, changes: Iterable[InFlightChange]) -> None:
+        """Ends all that is on its way."""
+        self.precopies.stop()
+        for move in (m for change in changes for m in change.moves.values()):
+            if isinstance(move, StatePull):
+                move.cancel()
 
     def _failure(self, change: InFlightChange) -> str | None:
         for move in change.moves.values():

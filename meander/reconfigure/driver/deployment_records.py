@@ -1,15 +1,17 @@
-"""The records of the coordinator's own host about fragments and channels that are at sites."""
+"""The records of the coordinator's own host about what is deployed, at sites too, and which numbers are next."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from meander.deploy.fragments import Deployment, DeploymentChange
+from meander.deploy.fragments import Channel, Deployment, DeploymentChange
 from meander.deploy.records import deployment_from
 from meander.model.ids import FragmentId
+from meander.run.store.commit import Commit
 from meander.run.store.records.deployment import (
     ChannelRecord,
     FragmentRecord,
+    NumbersRecord,
     RemoteChannelRecord,
     RemoteFragmentRecord,
 )
@@ -33,3 +35,21 @@ def recorded(store: Store) -> Deployment:
     channels = [r.channel for r in store.records(ChannelRecord).values()]
     channels += [r.channel for r in store.records(RemoteChannelRecord).values()]
     return deployment_from(fragments, channels)
+
+
+def remember_numbers(store: Store, deployment: Deployment, reconfiguration: int) -> None:
+    """Remembers the next numbers of fragments, channels and reconfigurations, before any of them is given."""
+    numbers = NumbersRecord(deployment.next_fragment, deployment.next_channel, reconfiguration)
+    store.commit(Commit(records=(numbers,)))
+
+
+def numbers(store: Store) -> NumbersRecord:
+    """The next numbers."""
+    return store.record(NumbersRecord) or NumbersRecord(1, 1, 1)
+
+
+def remember_remote(store: Store, channels: Iterable[Channel], records: Iterable[Change] = ()) -> None:
+    """Remembers channels between sites as they are now."""
+    found = (*records, *map(RemoteChannelRecord, channels))
+    if found:
+        store.commit(Commit(records=found))

@@ -1,4 +1,4 @@
-"""Plain JSON values of typed ones, by their annotations: the one place where records are written and read.
+"""Plain JSON values of typed ones, by their annotations: records of stores, deployments, and changes in messages.
 
 Numbers, texts and truths stay what they are, tuples and dataclasses become lists, mappings become objects, or lists of
 pairs if their keys are no texts. What is read must have the annotated type. A deployment of thousands of fragments is
@@ -40,7 +40,7 @@ def codec_of(annotation: Any) -> Codec:
     >>> codec_of(int).decode("1")
     Traceback (most recent call last):
         ...
-    meander.run.store.records.plain.NotPlainError: '1' is not int
+    meander.deploy.typed_json.NotPlainError: '1' is not int
     """
     if isinstance(annotation, NewType):
         return codec_of(annotation.__supertype__)
@@ -99,8 +99,8 @@ def _shown(value: Any) -> str:
     return repr(value)[:80]
 
 
-def _items(value: Any) -> list[Any]:
-    if not isinstance(value, list):
+def _items(value: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
         raise NotPlainError(f"{_shown(value)} is not a list")
     return value
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meander.reconfigure.agent.peers import PeerDirectory
+from meander.reconfigure.agent.serving.peers import PeerDirectory
 from meander.run.channels.flight.client import AwayError
 from meander.run.store.store import Store
 

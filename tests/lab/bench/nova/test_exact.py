@@ -9,11 +9,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from lab.bench.nova.exact import cost_of, solve
 from meander.place.nova.improvement.improve import improve
 from meander.place.nova.partition_count import parts
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
-from meander.place.nova.quality.exact import cost_of, solve
 from meander.place.nova.settings import NovaSettings, Overload
 from tests.place.nova.joins_check import violations
 from tests.place.nova.problems import paired, tiny

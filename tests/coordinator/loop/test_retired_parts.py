@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from meander.coordinator.retired_parts import RetiredParts
+from meander.coordinator.loop.retired_parts import RetiredParts
 from meander.model.ids import FragmentId, NodeId, OperatorId
 from meander.place.nova.queries.wiring import JoinPart, Running
 from meander.run.reporting.join_part_memories import EVER, NEVER, MemorySpan

@@ -13,7 +13,7 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId, NodeId
 from meander.reconfigure.agent.effect import BUFFERS
 from meander.reconfigure.agent.in_flight import REBUILT, InFlightChange
-from meander.reconfigure.agent.upstream_backup import UpstreamBackup
+from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
 from meander.reconfigure.paths import Paths
 from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch
 from meander.reconfigure.validate import ASIDE

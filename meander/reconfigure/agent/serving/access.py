@@ -28,8 +28,8 @@ class Access:
         """By change, place, and whether it was sent while the operator ran."""
         self._sent: dict[tuple[OperatorId, str], dict[int, Manifest]] = {}
         """Manifests of states that sites were sent ahead, by operator, site and export."""
-        if agent.kafka is not None and agent.pulling is not None:
-            agent.kafka.start(agent.pulling, self.may_pull)
+        if agent.remote_channels.kafka is not None and agent.remote_channels.pulling is not None:
+            agent.remote_channels.kafka.start(agent.remote_channels.pulling, self.may_pull)
 
     def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:
         """Whether a site reads a channel from here, or is about to take its log over, and may ask through `via`."""

@@ -1,0 +1,1 @@
+"""The loop of placing, deploying and reconfiguring, and what becomes of failures in it."""

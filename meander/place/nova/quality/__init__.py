@@ -1,1 +1,0 @@
-"""The quality of a placement: latency, validity, and the optimum of small cases."""
