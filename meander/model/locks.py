@@ -48,6 +48,7 @@ ORDER: tuple[str, ...] = (
     "step lock turn",
     "rebind requests",
     "bindings",
+    "resident state",
     "tiered plans",
     "prepared plans",
     "plan compiler",

@@ -133,7 +133,7 @@ class Host:
             self.stepper,
             lambda: self.spark,
             options.linger_ms,
-            self.plans.evict_unused,
+            self._evict_unused,
             options.label,
         )
         self.slots = self.pool.all
@@ -250,6 +250,10 @@ class Host:
             self.delivery.stop()
         self.plans.close()
         self.store.close()
+
+    def _evict_unused(self) -> None:
+        self.plans.evict_unused()
+        self.stepper.resident.evict_unused()
 
     # ---------------------------------------------------------------- slots
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lab.bench.latency.cases import AGGREGATE, JOIN, MAP, Case
 from lab.bench.report import Figure, Report
 
@@ -30,9 +32,13 @@ GOALS_MS: dict[str, dict[int, tuple[float, float]]] = {
 }
 """Of the median and the 95th percentile."""
 GOALS_CORES = {200: 0.2, 2_000: 0.3, 20_000: 0.6}
+HOP_MS = 5.0
+"""A hop between two sites on one machine, at most."""
 LEVEL = 1.5
 """Latency with the largest state to that with the smallest, at most."""
 SMALLEST = 30_000
+HOP_ROWS, HOP_PAUSE_S = 20, 0.005
+"""Of a batch that hops, and behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class LatencyExtent:
     warm_s: float = 1.5
     seconds: float = 4.0
     peer_warm_s: float = 5.0
+    hop_batches: int = 200
 
 
 QUICK = LatencyExtent()
@@ -59,6 +66,7 @@ NOTES = (
     "a join meets about two partners for each tuple; of its past, three spans are given first",
     "processors are of all processes, with Java, Python workers, sources and sinks of the bench in them",
     "Spark's queries get rows every 5 ms in memory; a row's clock stops when it leaves the plan, before the sink",
+    "a hop is from a commit in one store to that of its copy in another, over the transport of sites, with one reader",
     "real-time mode refuses joins of streams, and gives an aggregate's updates, not results of closed windows",
 )
 
@@ -82,6 +90,7 @@ def run(quick: bool, progress: Progress) -> Report:
 def measure(spark: SparkSession, directory: Path, extent: LatencyExtent, progress: Progress) -> list[Figure]:
     """Every figure: the product's side, joins that remember, then Spark's own queries."""
     from lab.baselines.real_time import PeerQuery, Trigger, applies
+    from lab.bench.latency.hop import hop_ms
     from lab.bench.latency.service_host import Measured, ServiceHost
 
     cases = [Case(kind, rate) for rate in extent.rates_tps for kind in GOALS_MS]
@@ -93,6 +102,10 @@ def measure(spark: SparkSession, directory: Path, extent: LatencyExtent, progres
         host.stop()
     figures = [figure for case in cases for figure in _figures(case, found[case])]
     figures += _remembering(memories, found)
+    progress("a hop between two sites")
+    hops = hop_ms(directory / "hop", extent.hop_batches, HOP_ROWS, HOP_PAUSE_S)[extent.hop_batches // 10 :]
+    figures.append(Figure.of("a hop between two sites: p50", "ms", [float(np.quantile(hops, 0.5))], HOP_MS))
+    figures.append(Figure.of("a hop between two sites: p95", "ms", [float(np.quantile(hops, 0.95))]))
     for case in (Case(kind, rate) for rate in extent.peer_rates_tps for kind in GOALS_MS):
         for trigger in Trigger:
             if applies(case, trigger):

@@ -8,13 +8,13 @@ A tuple counts when its time + span + lateness (for windows: a window's end + la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from meander.model.expressions.tree import Expression
+from meander.model.expressions.tree import Call, Column, Expression
 from meander.model.schema import Schema
 from meander.run.expressions import spark_sql, type_text
 from meander.run.frames import BUCKET, FRAGMENT, HIDDEN, NEWEST, TAG, TS, WM, Longs, arrow_type, positions
@@ -82,10 +82,26 @@ class Pairs:
 
     @property
     def cut_by(self) -> Cut | None:
-        if not self.keys:
-            return None
-        left, right = self.keys[0]
+        return self._cut(*self.keys[0]) if self.keys else None
+
+    @property
+    def matched_by(self) -> tuple[Cut, ...]:
+        """All keys that the tuples of a pair have in common, those that the condition asks for as well."""
+        return tuple(self._cut(*pair) for pair in dict.fromkeys((*self.keys, *self._equal(self.condition))))
+
+    def _cut(self, left: str, right: str) -> Cut:
         return Cut((left, f"c{self.right.index(right)}"), (f"s{left}", f"s{right}"))
+
+    def _equal(self, condition: Expression | None) -> Iterator[tuple[str, str]]:
+        """Columns of the left and the right tuple without whose equality a condition is not true."""
+        match condition:
+            case Call("and", parts):
+                for part in parts:
+                    yield from self._equal(part)
+            case Call("=", (Column(one), Column(other))):
+                for left, right in ((one, other), (other, one)):
+                    if left in self.left and right in self.right:
+                        yield left, right
 
     def step(self, inputs: Sequence[DataFrame], states: Sequence[DataFrame], post: Post) -> DataFrame:
         left, right = (

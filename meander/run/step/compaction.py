@@ -44,7 +44,8 @@ class CompactionOptions:
     joined_pieces: int = 64
     """Other rows are laid together from so many pieces on, once the new ones are as many as those laid together."""
     most_pieces: int = 1024
-    """... or from so many pieces on in any case."""
+    """... or from so many pieces on in any case, and as many again for each `large_rows` laid together before."""
+    large_rows: int = 50_000
     most_rows: int = 200_000
     """Rows that a pass reads at most, unless a single partition has more."""
     interval_s: float = 1.0
@@ -123,7 +124,7 @@ class Compaction:
                 continue
             number = crowd.key.operator % STATES_PER_STAGE
             merges = stage.states[number].mergeable
-            if not self._is_crowded(crowd, merges):
+            if not self.is_crowded(crowd, merges):
                 continue
             if rows and rows + crowd.rows > self.options.most_rows:
                 break
@@ -139,11 +140,13 @@ class Compaction:
         number, table = divmod(key.operator, STATES_PER_STAGE)
         return stages[number] if number < len(stages) and table < len(stages[number].states) else None
 
-    def _is_crowded(self, crowd: Crowd, merges: bool) -> bool:
+    def is_crowded(self, crowd: Crowd, merges: bool) -> bool:
+        """Whether a partition is to become one piece, by the operator's own plan if it merges."""
         if merges:
             return crowd.pieces >= self.options.merged_pieces
         grown = crowd.pieces >= self.options.joined_pieces and crowd.rows >= 2 * crowd.first_rows
-        return grown or crowd.pieces >= self.options.most_pieces
+        most = self.options.most_pieces * (1 + crowd.first_rows // self.options.large_rows)
+        return grown or crowd.pieces >= most
 
     def _run(self, task: _Task, epoch: int) -> int:
         def merge(table: pa.Table, owners: Int64s) -> tuple[pa.Table, Int64s]:

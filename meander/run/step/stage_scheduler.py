@@ -19,11 +19,13 @@ from meander.run.fragments.routing import Group
 from meander.run.fragments.stage_nodes import StageEdge, rows_of
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, BEGIN, BUCKET, END, FRAGMENT, HIDDEN, TS
-from meander.run.operators.state import StepProgress
+from meander.run.operators.state import Ranges, StateTable, StepProgress
+from meander.run.resident.resident import ResidentState
 from meander.run.step.late_tuples import emit_late
 from meander.run.step.work import GroupBatch, StepReport, Work
 from meander.run.store.commit import StateAppend, StateDrop
 from meander.run.store.state import StateTables
+from meander.run.store.store import Store
 
 STATES_PER_STAGE = 16
 """State tables are numbered stage * 16 + table inside a fragment."""
@@ -49,9 +51,11 @@ class StageScheduler:
         emit: Callable[[GroupBatch], None],
         work: Work,
         report: StepReport,
+        resident: ResidentState | None = None,
     ) -> None:
+        """Without resident state all state that a step may need is read."""
         self.state, self.runner, self.read, self.emit = state, runner, read, emit
-        self.work, self.report = work, report
+        self.work, self.report, self.resident = work, report, resident
         self.done: list[GroupBatch] = []
         self._waiting: dict[int, Group] = {}
         self._running: dict[int, _Running] = {}
@@ -141,25 +145,39 @@ class StageScheduler:
             key = stage.number * STATES_PER_STAGE + number
             first, last = stateful.needed(number, move)
             wanted = np.flatnonzero(first <= last)
-            fragments = map(FragmentId, batch.numbers[wanted].tolist())
-            reading = self.state.read(fragments, key, first[wanted], last[wanted] + 1)
-            if reading.table is None:
-                found.append(spec.frame_schema.empty_table())
-            else:
-                fragment = reading.fragments[reading.owners].astype(np.int32)
-                columns = {FRAGMENT: pa.array(fragment, pa.int32())}
-                if spec.watermark:
-                    after = (move.after)[np.searchsorted(batch.numbers, fragment)]
-                    columns[AFTER] = pa.array(after, pa.int64())
-                rest = {name: reading.table.column(name) for name in spec.names}
-                found.append(pa.table({**columns, **rest}, schema=spec.frame_schema))
-            if spec.consumed and len(reading.fragments):
-                self.work.drops.append(StateDrop.of(key, reading.fragments, reading.buckets))
+            fragments = [FragmentId(f) for f in batch.numbers[wanted].tolist()]
+            ranges = first[wanted], last[wanted] + 1
+            rows = None
+            if self.resident is not None and not spec.consumed:
+                rows = self.resident.read(stage, number, key, tables, fragments, *ranges)
+            found.append(self._read_whole(batch, spec, key, fragments, ranges, move) if rows is None else rows)
             expired = stateful.expired(number, move.after)
             old = np.flatnonzero((expired > BEGIN) & (move.after > move.before))
             if len(old):
                 self.work.drops.append(StateDrop.of(key, batch.numbers[old], expired[old], below=True))
         return found
+
+    def _read_whole(
+        self,
+        batch: GroupBatch,
+        spec: StateTable,
+        key: int,
+        fragments: Sequence[FragmentId],
+        ranges: Ranges,
+        move: StepProgress,
+    ) -> pa.Table:
+        """All rows in the ranges; those that are consumed are dropped."""
+        reading = self.state.read(fragments, key, *ranges)
+        if spec.consumed and len(reading.fragments):
+            self.work.drops.append(StateDrop.of(key, reading.fragments, reading.buckets))
+        if reading.table is None:
+            return spec.frame_schema.empty_table()
+        fragment = reading.fragments[reading.owners].astype(np.int32)
+        columns = {FRAGMENT: pa.array(fragment, pa.int32())}
+        if spec.watermark:
+            columns[AFTER] = pa.array(move.after[np.searchsorted(batch.numbers, fragment)], pa.int64())
+        rest = {name: reading.table.column(name) for name in spec.names}
+        return pa.table({**columns, **rest}, schema=spec.frame_schema)
 
     @staticmethod
     def _move(batch: GroupBatch, stage: Stage, tables: Sequence[pa.Table]) -> StepProgress:
@@ -171,6 +189,11 @@ class StageScheduler:
             np.maximum.at(newest, rows, times)
         before, after = batch.passed(batch.template.feeding[stage.number])
         return StepProgress(before - stage.lag_ms, after - stage.lag_ms, oldest, newest)
+
+
+def resident_state(store: Store) -> ResidentState:
+    """The resident state of a store, in as much memory as its newest batches have."""
+    return ResidentState(store.state, store.directory / "resident", store.options.memory_budget_bytes)
 
 
 def _state_append(rows: pa.Table, key: int) -> StateAppend:

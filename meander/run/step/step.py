@@ -30,7 +30,7 @@ from meander.run.step.idle_timeout import IdleTimeout
 from meander.run.step.input import LEAST_ROWS, GroupReader
 from meander.run.step.measures import StepMeasures
 from meander.run.step.retries import Retries
-from meander.run.step.stage_scheduler import StageScheduler
+from meander.run.step.stage_scheduler import StageScheduler, resident_state
 from meander.run.step.work import StepReport, Work
 from meander.run.store.commit import REFUSED, Writer, slot_writer
 from meander.run.store.journal import JournalError
@@ -64,6 +64,7 @@ class Stepper:
         self.idle_timeout = IdleTimeout(store, idle_timeout_ms)
         self.reader = GroupReader(store, routing, self.idle_timeout, self.setbacks, most_rows)
         self.requests = Requests(routing)
+        self.resident = resident_state(store)
         self.measures: StepMeasures | None = None
         """The consumer of step times, if there is one."""
         self.bindings: Bindings | None = None
@@ -165,6 +166,7 @@ class Stepper:
             lambda batch: emit(batch, trial, self.store.exchange, downstream, counted),
             trial,
             counted,
+            self.resident,
         )
         try:
             front.run(groups)

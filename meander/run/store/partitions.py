@@ -45,12 +45,13 @@ class PartitionKey(NamedTuple):
 class OperatorPartitions:
     """The partitions of one operator of one fragment; buckets are kept sorted, so that ranges are cheap."""
 
-    __slots__ = ("buckets", "pieces", "schema")
+    __slots__ = ("buckets", "pieces", "rows", "schema")
 
     def __init__(self, schema: int) -> None:
         self.schema = schema
         self.buckets: list[int] = []
         self.pieces: dict[int, array[int]] = {}
+        self.rows: dict[int, int] = {}
 
     def between(self, start: int | None, stop: int | None) -> list[int]:
         """Buckets from `start` up to, not including, `stop`."""
@@ -147,6 +148,7 @@ class Partitions:
             insort(table.buckets, bucket)
         else:
             numbers.frombytes(pieces)
+        table.rows[bucket] = table.rows.get(bucket, 0) + rows
         state.rows += rows
         state.bytes += size
         self.bytes += size
@@ -175,6 +177,7 @@ class Partitions:
             for each in known[:last] if below else (bucket,):
                 found = table.pieces.pop(each, None)
                 if found is not None:
+                    del table.rows[each]
                     del known[bisect_left(known, each)]
                     self._uncount(state, found, payloads)
                     gone.extend(found)
@@ -236,8 +239,10 @@ class Partitions:
     def merge(self, key: PartitionKey, count: int, merged: Piece, size: float, payloads: Payloads) -> None:
         """Puts one piece in the place of the oldest `count`."""
         state = self.fragments[key.fragment]
-        pieces = state.operators[key.operator].pieces[key.bucket]
+        table = state.operators[key.operator]
+        pieces = table.pieces[key.bucket]
         old = pieces[: count * WIDTH]
+        table.rows[key.bucket] += merged.rows - sum(old[2::WIDTH])
         self._uncount(state, old, payloads)
         _let_go(old, payloads)
         pieces[: count * WIDTH] = array("q", merged)

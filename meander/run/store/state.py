@@ -8,6 +8,7 @@ and is given up if the partition changed meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ from meander.model.ids import FragmentId
 from meander.run.channels.base import Int64s, int64s
 from meander.run.store.commit import Commit, StateMerge
 from meander.run.store.gather import Gather, resolve
-from meander.run.store.partitions import WIDTH, PartitionKey
+from meander.run.store.partitions import WIDTH, OperatorPartitions, PartitionKey
+from meander.run.store.payloads import Payloads
 
 if TYPE_CHECKING:
     from meander.run.store.store import Store
@@ -84,6 +86,29 @@ class StateTables:
         counts = np.bincount(of_pieces, rows, minlength=len(found.sizes)).astype(np.int64)
         table, owners = (None, int64s([])) if known is None else gathered.table(known)
         return StateReading(table, owners, found.fragments, found.buckets, counts)
+
+    def rows_within(self, fragments: Iterable[FragmentId], operator: int, start: Int64s, stop: Int64s) -> int:
+        """The number of rows that `read` would give."""
+        found = 0
+        with self._store.lock:
+            for fragment, low, high in zip(fragments, start.tolist(), stop.tolist(), strict=True):
+                table = self._view.find(fragment, operator)
+                if table is not None:
+                    found += sum(table.rows[bucket] for bucket in table.between(low, high))
+        return found
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while `partitions` are looked at."""
+        return self._store.lock
+
+    @property
+    def payloads(self) -> Payloads:
+        return self._store.payloads
+
+    def partitions(self, fragment: FragmentId, operator: int) -> OperatorPartitions | None:
+        """The partitions of one operator, as they are: to be read only, while the store's lock is held."""
+        return self._view.find(fragment, operator)
 
     def buckets(self, fragment: FragmentId, operator: int) -> tuple[int, ...]:
         with self._store.lock:

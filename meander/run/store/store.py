@@ -115,6 +115,10 @@ class Store:
         self._told_incarnation = 0
         """The newest one that the journal has."""
 
+    @property
+    def directory(self) -> Path:
+        return self._journal.directory
+
     @staticmethod
     def open(
         directory: Path | str,

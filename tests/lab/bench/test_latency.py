@@ -14,6 +14,7 @@ from lab.bench.latency import bench
 from lab.bench.latency.bench import LatencyExtent
 from lab.bench.latency.cases import AGGREGATE, JOIN, MAP, RAIN, Case, world
 from lab.bench.latency.cpu import cpu_s
+from lab.bench.latency.hop import hop_ms
 from lab.bench.latency.tap import Tap
 from meander.model.streams import Stream
 
@@ -71,15 +72,20 @@ def test_the_time_of_processors_grows_with_work() -> None:
     assert cpu_s() > before
 
 
+def test_a_hop_brings_every_batch(tmp_path: Path) -> None:
+    assert (hop_ms(tmp_path, 3, 5, 0.0) > 0).all()
+
+
 @pytest.mark.slow
 def test_every_part_reports_its_targets(spark: SparkSession, tmp_path: Path) -> None:
-    extent = LatencyExtent((200,), (200,), (600, 2_000), 200, warm_s=0.2, seconds=1.0, peer_warm_s=4.0)
+    extent = LatencyExtent((200,), (200,), (600, 2_000), 200, warm_s=0.2, seconds=1.0, peer_warm_s=4.0, hop_batches=20)
     figures = bench.measure(spark, tmp_path, extent, lambda text: None)
     wanted = {f.name: f.wanted for f in figures if f.goal is not None}
     assert wanted["window join at 200/s: p50"] == "<= 12"
     assert wanted["window aggregate at 200/s: p95"] == "<= 20"
     assert wanted["filter+map at 200/s: processors"] == "<= 0.2"
     assert wanted["p50 of a join of 2,000 rows, to 600"] == "<= 1.5"
+    assert wanted["a hop between two sites: p50"] == "<= 5"
     by_name = {f.name: f.measured for f in figures}
     assert by_name["window join of 2,000 rows at 200/s: rows of state"] >= 2_000
     for title in ("filter+map at 200/s, plain Spark", "filter+map at 200/s, Spark's real-time mode"):

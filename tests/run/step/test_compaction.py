@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,8 +13,12 @@ from pyspark.sql import SparkSession
 
 from meander.model.ids import FragmentId
 from meander.run.execution.prepared import PreparedRunner
+from meander.run.execution.runner import Runner
+from meander.run.fragments.routing import Routing
 from meander.run.step.compaction import Compaction, CompactionOptions
 from meander.run.store.commit import Commit
+from meander.run.store.partitions import PartitionKey
+from meander.run.store.state import Crowd
 from meander.run.store.store import Store
 from tests.run.harness import STREAMS, Plane, queries, rows_of
 from tests.run.observe import check_accounts
@@ -148,3 +152,15 @@ def test_state_of_a_fragment_that_runs_elsewhere_is_left_alone(runner: PreparedR
     plane.routing.remove(list(plane.routing.fragments))
     assert compaction(plane).tick() == 0
     assert plane.store.state.crowds(2) == crowded
+
+
+def test_a_large_partition_is_not_written_anew_for_a_few_rows(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    options = CompactionOptions(joined_pieces=4, most_pieces=6, large_rows=10)
+    compaction = Compaction(store, Routing(1), cast(Runner, None), options)
+    key = PartitionKey(FragmentId(1), 0, 0)
+    assert compaction.is_crowded(Crowd(key, pieces=6, rows=9, first_rows=5), merges=False)
+    assert not compaction.is_crowded(Crowd(key, pieces=6, rows=45, first_rows=40), merges=False)
+    assert compaction.is_crowded(Crowd(key, pieces=30, rows=70, first_rows=40), merges=False)
+    assert compaction.is_crowded(Crowd(key, pieces=4, rows=80, first_rows=40), merges=False)
+    store.close()

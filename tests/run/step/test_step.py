@@ -18,6 +18,7 @@ from meander.run.execution.rewrites.operator_at_a_time import operator_stages, s
 from meander.run.execution.rewrites.rewrite import followed
 from meander.run.execution.runner import PlainRunner, Ran, Runner, Task
 from meander.run.fragments.template import Stage
+from meander.run.resident import resident
 from meander.run.store.commit import Commit
 from meander.run.store.store import Store
 from tests.run.harness import STREAMS, Plane, VirtualClock, queries, rows_of
@@ -82,6 +83,9 @@ def test_any_cut_and_any_crash_gives_the_oracles_output(
 ) -> None:
     if seed % 2:
         monkeypatch.setattr(partitioning, "LEAST_PARTITION_ROWS", 5)
+    if seed > 2:
+        monkeypatch.setattr(resident, "LEAST_ROWS", 0)
+        monkeypatch.setattr(resident, "FEW", 0)
     rng = np.random.default_rng(seed)
     others: dict[int, Runner] = {1: PlainRunner(spark), 2: ByOperator(runner), 5: ByOperator(runner)}
     plane = Plane(tmp_path, others.get(seed, runner), queries(QUERIES), slots=slots, disorder_ms=300)
