@@ -7,10 +7,10 @@ timestamp or a date is read as one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 
 from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.spark import Spark
@@ -18,9 +18,12 @@ from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 
 from meander.lang.patterns import check_pattern
+from meander.lang.temporal import EXTRACTED, MICROS, interval_of, temporal_literal
 from meander.lang.text import Phrase
-from meander.model.errors import InputError
-from meander.model.expressions.functions import call, cast, is_aggregate
+from meander.model.errors import InputError, unknown
+from meander.model.expressions.aggregates import IGNORE_NULLS
+from meander.model.expressions.functions import call, canonical_name, cast, is_aggregate
+from meander.model.expressions.scalars import CASTS
 from meander.model.expressions.tree import FALSE, TRUE, Call, Expression, Literal, literal
 from meander.model.schema import BIGINT, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, DataType, Kind
 
@@ -43,7 +46,9 @@ class _Parser(SparkParser):
 
     FUNCTIONS = {}  # noqa: RUF012
     NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
-    FUNCTION_PARSERS = {"CAST": SparkParser.FUNCTION_PARSERS["CAST"]}  # noqa: RUF012
+    FUNCTION_PARSERS = {  # noqa: RUF012
+        name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT", "POSITION")
+    }
 
 
 _BINARY: dict[type[exp.Expr], str] = {
@@ -55,24 +60,27 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
     exp.NullSafeEQ: "<=>",
     exp.Like: "like",
+    exp.ILike: "ilike",
     exp.RegexpLike: "rlike",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^",
+    exp.IntDiv: "div",
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",
     exp.Div: "/",
     exp.Mod: "%",
 }
+_BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
 _NARY: dict[type[exp.Expr], str] = {exp.And: "and", exp.Or: "or", exp.DPipe: "concat"}
-_PATTERNS = frozenset({"rlike", "regexp_replace", "regexp_extract"})
 _TEMPORAL_TESTS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>", "between", "in"})
 _REMEDIES: dict[type[exp.Expr], str] = {
-    exp.IntDiv: "DIV is not supported; write floor(a / b)",
-    exp.Interval: "INTERVAL is not supported; compare unix_millis(ts) with a number of milliseconds",
-    exp.ILike: "ILIKE is not supported; write lower(a) LIKE 'pattern'",
+    exp.Interval: "an INTERVAL can only be added to or subtracted from a timestamp, as in ts - INTERVAL 5 MINUTES",
     exp.Subquery: "a sub-query cannot stand in an expression; write it in FROM with a JOIN",
     exp.Window: "OVER is not supported; write GROUP BY with a WINDOW clause",
-    exp.Filter: "FILTER is not supported; write count(CASE WHEN condition THEN 1 END)",
-    exp.Escape: "LIKE ... ESCAPE is not supported; escape with a backslash",
+    exp.Any: "any(...) is written bool_or(...)",
+    exp.Escape: "LIKE ... ESCAPE takes two constants; escape with a backslash",
     exp.Array: "write array(1, 2) for an array",
     exp.Concat: "two strings stand side by side; write \\' for a quote inside a string, or || between them",
 }
@@ -131,6 +139,10 @@ class _Converter:
             return self._convert(node)
 
     def _convert(self, node: exp.Expr) -> Expression:
+        if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression.unnest(), exp.Interval):
+            return self._shifted(node)
+        if isinstance(node, _BITWISE):
+            self._check_order(node)
         if (function := _BINARY.get(type(node))) is not None:
             result = self._call(function, node.this, node.expression)
             return call("not", result) if node.args.get("negate") else result
@@ -155,6 +167,16 @@ class _Converter:
                 return self._call("between", node.this, node.args["low"], node.args["high"])
             case exp.In() if node.expressions:
                 return self._call("in", node.this, *node.expressions)
+            case exp.Extract():
+                return self._extract(node)
+            case exp.StrPosition():
+                return self._call("locate", node.args["substr"], node.this)
+            case exp.BitwiseNot():
+                return self._call("~", node.this)
+            case exp.Escape():
+                return self._escaped(node)
+            case exp.Filter():
+                return self._filtered(node)
             case exp.Cast():
                 return _cast(self.convert(node.this), DataType.parse(node.to.sql(dialect="spark")))
             case exp.If():
@@ -169,6 +191,12 @@ class _Converter:
             raise InputError(_REMEDIES[type(node)])
         raise InputError(f"{self.phrase.source!r} uses syntax that is not supported; see docs/reference/expressions.md")
 
+    def _check_order(self, node: exp.Binary) -> None:
+        """Refuses different bitwise operators side by side: grammars disagree about which comes first."""
+        beside = {type(n) for n in (node.this, node.expression) if isinstance(n, _BITWISE)}
+        if beside - {type(node)}:
+            raise InputError("&, | and ^ stand side by side; say with parentheses which comes first")
+
     def _column(self, node: exp.Column) -> Expression:
         if not isinstance(node.this, exp.Identifier) or node.args.get("db"):
             raise InputError(f"{node.sql(dialect='spark')!r} is not a column; write column or alias.column")
@@ -176,7 +204,7 @@ class _Converter:
 
     def _call(self, function: str, *nodes: exp.Expr | None) -> Expression:
         args = [literal(None) if n is None else self.convert(n) for n in nodes]
-        if function in _PATTERNS and len(args) > 1 and isinstance(args[1], Literal) and isinstance(args[1].value, str):
+        if _has_pattern(function) and len(args) > 1 and isinstance(args[1], Literal) and isinstance(args[1].value, str):
             check_pattern(args[1].value)
         target = _temporal_type(args) if function in _TEMPORAL_TESTS else None
         if target is not None:
@@ -189,8 +217,10 @@ class _Converter:
     def _function(self, node: exp.Anonymous) -> Expression:
         name = str(node.this).lower()
         args: list[exp.Expr] = node.expressions
-        if any(isinstance(a, exp.Distinct) for a in args):
-            raise InputError(f"{name}(DISTINCT ...) is not supported; write approx_count_distinct(column)")
+        if args and isinstance(args[0], exp.Distinct):
+            name, args = _distinct(name, args[0].expressions)
+        if name in CASTS and len(args) == 1:
+            return _cast(self.convert(args[0]), DataType.parse(name))
         if not is_aggregate(name):
             return self._call(name, *args)
         if name == "count" and len(args) == 1 and isinstance(args[0], exp.Star | exp.Literal):
@@ -210,7 +240,53 @@ class _Converter:
         finally:
             self.names, self.inside_aggregate = self.clause.names, False
 
+    def _filtered(self, node: exp.Filter) -> Expression:
+        """An aggregate over the tuples for which a condition is true: the others are nulls to it."""
+        inner, condition = node.this, node.expression.this
+        name = canonical_name(str(inner.this)) if isinstance(inner, exp.Anonymous) else ""
+        if name not in IGNORE_NULLS:
+            raise InputError("FILTER follows an aggregate that leaves nulls out, such as count, sum or max")
+        args = [a for a in inner.expressions if not isinstance(a, exp.Star)] or [exp.Literal.number(1)]
+        distinct = isinstance(args[0], exp.Distinct)
+        if distinct:
+            name, args = _distinct(name, args[0].expressions)
+        with self._aggregate(name):
+            kept = call("case", self.convert(condition), self.convert(args[0]), literal(None))
+            return call(name, kept, *map(self.convert, args[1:]))
+
+    def _shifted(self, node: exp.Add | exp.Sub) -> Expression:
+        """A timestamp, an interval later or earlier."""
+        interval = node.expression.unnest()
+        moment = self.convert(node.this)
+        amount, unit = interval_of(interval)
+        if isinstance(node, exp.Sub):
+            amount = -amount
+        if moment.type.kind is Kind.DATE and unit == "day":
+            return call("date_add", moment, literal(amount))
+        if moment.type.kind is not Kind.TIMESTAMP:
+            raise InputError(f"an INTERVAL can be added to a timestamp, not to {moment.type}")
+        micros = Literal(amount * MICROS[unit], BIGINT)
+        return call("timestamp_micros", call("+", call("unix_micros", moment), micros))
+
+    def _extract(self, node: exp.Extract) -> Expression:
+        unit = node.name.lower()
+        if unit not in EXTRACTED:
+            raise unknown("unit of EXTRACT", unit, list(EXTRACTED))
+        return self._call(EXTRACTED[unit], node.expression)
+
+    def _escaped(self, node: exp.Escape) -> Expression:
+        """LIKE with an escape sign of its own, as LIKE with a backslash."""
+        like, sign = node.this, node.expression
+        constants = isinstance(like, exp.Like | exp.ILike) and like.expression.is_string and sign.is_string
+        if not constants or len(sign.name) != 1:
+            raise InputError(_REMEDIES[exp.Escape])
+        pattern = like.expression.name.replace("\\", "\\\\") if sign.name != "\\" else like.expression.name
+        like.expression.set("this", re.sub(re.escape(sign.name) + "(.)", r"\\\1", pattern))
+        return self.convert(like)
+
     def _negative(self, operand: exp.Expr) -> Expression:
+        if operand.name == str(2**63) and _plain(operand):
+            return literal(-(2**63))
         value = self.convert(operand)
         match value:
             case Literal(int() as number, type_) if not isinstance(number, bool):
@@ -243,6 +319,18 @@ class _Converter:
 def _plain(node: exp.Expr) -> bool:
     """A number without a type suffix."""
     return isinstance(node.unnest(), exp.Literal)
+
+
+def _distinct(name: str, args: list[exp.Expr]) -> tuple[str, list[exp.Expr]]:
+    """The aggregate that an aggregate over DISTINCT values stands for."""
+    name = canonical_name(name)
+    if name == "count" and len(args) == 1:
+        return "count_distinct", args
+    if name in ("min", "max", "collect_set", "approx_count_distinct", "bool_and", "bool_or"):
+        return name, args  # each value counts once anyhow
+    if name == "count":
+        raise InputError("count(DISTINCT ...) takes one value; join several with concat_ws or hash")
+    raise InputError(f"{name}(DISTINCT ...) is not supported; only count, min, max and collect_set take DISTINCT")
 
 
 def _flat(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
@@ -296,25 +384,14 @@ def _temporal_type(args: Sequence[Expression]) -> DataType | None:
     return TIMESTAMP if Kind.TIMESTAMP in kinds else DATE if Kind.DATE in kinds else None
 
 
-def temporal_literal(text: str, type_: DataType) -> Literal:
-    """A timestamp (in UTC) or date, in one spelling.
-
-    >>> temporal_literal("2026-03-01T12:00+01:00", TIMESTAMP).value
-    '2026-03-01 11:00:00'
-    """
-    try:
-        if type_ == DATE:
-            return Literal(date.fromisoformat(text.strip()).isoformat(), DATE)
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        example = "2026-03-01" if type_ == DATE else "2026-03-01 12:30:00"
-        raise InputError(f"{text!r} is not a {type_}; write it like '{example}'") from None
-    utc = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
-    return Literal(utc.isoformat(sep=" "), TIMESTAMP)
-
-
 def contains_aggregate(expression: Expression) -> bool:
     """Whether an aggregate is anywhere in the expression."""
     if isinstance(expression, Call):
         return is_aggregate(expression.function) or any(map(contains_aggregate, expression.args))
     return False
+
+
+def _has_pattern(function: str) -> bool:
+    """Whether a function's second argument is a regular expression."""
+    name = canonical_name(function)
+    return name in ("rlike", "split") or name.startswith("regexp")

@@ -44,6 +44,7 @@ def test_every_function_is_listed() -> None:
         "not",
         "between",
         "in",
+        "ilike",
         "like",
         "rlike",
         "is_null",

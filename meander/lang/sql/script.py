@@ -84,7 +84,7 @@ class _ScriptReader:
                 raise reader.text.error(f"query {name!r} exists already; give this one another name", start)
             reader.expect("AS")
             self._query(name)
-        elif reader.at("SELECT") or reader.at("("):
+        elif any(reader.at(word) for word in ("SELECT", "WITH", "(")):
             self._query(None)
         else:
             raise reader.expected("SELECT, CREATE STREAM, CREATE SINK or CREATE QUERY")

@@ -13,9 +13,12 @@ from meander.lang.sql.items import SelectItem, Star, selected
 from meander.lang.sql.match import Pattern, finish, read_pattern
 from meander.lang.sql.windows import read_bound, read_lateness, read_window
 from meander.lang.text import Phrase
-from meander.model.errors import unknown
+from meander.model.errors import InputError, unknown
 from meander.model.streams import Stream
 from meander.model.windows import Window
+
+MOST_COLUMNS = 1_000
+"""Columns of a join at most: parts with names can be joined with themselves, and again."""
 
 _UNSUPPORTED = {
     "ORDER BY": "a stream never ends, so it cannot be ordered; use top_k(column, 3) in a window",
@@ -24,7 +27,6 @@ _UNSUPPORTED = {
     "RIGHT": "a pair needs both sides; write JOIN",
     "FULL": "a pair needs both sides; write JOIN",
     "CROSS": "a join needs an equality; write JOIN ... ON, or MATCH a AND b",
-    "DISTINCT": "a stream never ends, so write GROUP BY with a WINDOW",
 }
 
 
@@ -46,9 +48,30 @@ class SelectReader:
     def __init__(self, reader: Reader, streams: Mapping[str, Stream]) -> None:
         self.reader = reader
         self.streams = streams
+        self.named: dict[str, Relation] = {}
 
     def union(self) -> Relation:
-        """`SELECT ... [UNION ALL SELECT ...]`"""
+        """`[WITH name AS (...), ...] SELECT ... [UNION ALL SELECT ...]`"""
+        outer, own = self.named, set[str]()
+
+        def part() -> None:
+            """`name AS (SELECT ...)`: a part of the query that may be read several times after it."""
+            reader, start = self.reader, self.reader.offset
+            name = reader.name("the name of a part of the query")
+            if name in own:
+                raise reader.text.error(f"two parts of the query are called {name!r}; give one another name", start)
+            own.add(name)
+            reader.expect("AS", "(", remedy="then a SELECT in parentheses")
+            self.named = {**self.named, name: self.union()}
+            reader.expect(")")
+
+        if self.reader.take("WITH"):
+            self.reader.listed(part)
+        result = self._union()
+        self.named = outer
+        return result
+
+    def _union(self) -> Relation:
         result = self._operand()
         while self.reader.take("UNION"):
             self.reader.expect("ALL", remedy="streams are never deduplicated")
@@ -66,11 +89,14 @@ class SelectReader:
 
     def _select(self) -> Relation:
         self.reader.expect("SELECT")
-        self._refuse("DISTINCT")
+        distinct_at = self.reader.offset
+        distinct = self.reader.take("DISTINCT")
         items = self.reader.listed(self.reader.item)
         self.reader.expect("FROM")
         origin = self._origin()
         clauses = self._clauses()
+        if distinct:
+            self._make_distinct(items, clauses, distinct_at)
         relation = self._restricted(origin, clauses.where)
         grouped = clauses.window is not None
         if not grouped:
@@ -84,6 +110,15 @@ class SelectReader:
         grouping = Grouping(clauses.window, clauses.lateness_ms, clauses.group_by or (), clauses.having)
         with self.reader.text.at(items[0].phrase.start):
             return aggregated(relation, items, grouping)
+
+    def _make_distinct(self, items: list[Star | SelectItem], clauses: _Clauses, start: int) -> None:
+        """DISTINCT is a GROUP BY of everything: each different row of a window once."""
+        if clauses.window is None:
+            remedy = "add for example WINDOW TUMBLING(10 s): each different row of a window is given once"
+            raise self.reader.text.error(f"a stream never ends, so DISTINCT needs a window; {remedy}", start)
+        if clauses.group_by is not None:
+            raise self.reader.text.error("DISTINCT and GROUP BY do not go together; leave DISTINCT out", start)
+        clauses.group_by = [item for item in items if isinstance(item, SelectItem)]
 
     def _check_ungrouped(self, clauses: _Clauses) -> None:
         missing = "needs a window; add for example WINDOW TUMBLING(10 s)"
@@ -161,6 +196,8 @@ class SelectReader:
         phrase = reader.phrase()
         bound = read_bound(reader, "a join")
         with reader.text.at(start):
+            if len(left.schema) + len(right.schema) > MOST_COLUMNS:
+                raise InputError(f"this join has more than {MOST_COLUMNS:,} columns; select those that are needed")
             scope = left.scope.beside(right.scope)
         on = condition(scope, phrase)
         with reader.text.at(phrase.start):
@@ -175,13 +212,19 @@ class SelectReader:
         elif reader.at("APPLY", "("):
             relation = self._apply()
         else:
-            start = reader.offset
-            name = reader.name("a stream")
-            if name not in self.streams:
-                raise unknown("stream", name, self.streams).at(reader.text.where(start))
-            relation = source(self.streams[name])
+            relation = self._by_name()
         alias = reader.optional_alias()
         return called(relation, alias) if alias else relation
+
+    def _by_name(self) -> Relation:
+        """A part of the query that has a name, or a stream."""
+        reader, start = self.reader, self.reader.offset
+        name = reader.name("a stream")
+        if name in self.named:
+            return called(self.named[name], name)
+        if name not in self.streams:
+            raise unknown("stream", name, {**self.streams, **self.named}).at(reader.text.where(start))
+        return source(self.streams[name])
 
     def _apply(self) -> Relation:
         """`APPLY('module:function', source) RETURNS (column type, ...)`"""

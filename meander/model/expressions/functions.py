@@ -1,22 +1,26 @@
 """The functions that expressions may use, with their argument and result types.
 
-Names and meanings are Spark SQL's. `call` is the only way to build a call: it settles the type or raises the error.
-Adding a function is one line in `SCALARS` or `AGGREGATES`.
+`call` is the only way to build a call: it settles the type or raises the error. Adding a function is one line in
+`scalars` or `aggregates`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from meander.model.errors import InputError, unknown
+from meander.model.expressions import aggregates, scalars
 from meander.model.expressions.tree import Call, Expression, Literal, sql
 from meander.model.schema import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
+    FLOAT,
     INT,
+    NULL,
     STRING,
     TIMESTAMP,
     DataType,
@@ -29,52 +33,55 @@ Result = Callable[[tuple[DataType, ...]], DataType]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The arguments of a function: one letter each, `?` after optional ones, `*` repeats the last.
+    """The arguments of a function (letters as in `scalars`), its result type, and whether Spark fails on some."""
 
-    n numeric, i integral, b boolean, s string, t timestamp or date, a array, c comparable, x anything.
-    """
-
-    takes: str
+    takes: tuple[str, ...]
     gives: Result
+    fails: bool = False
 
-    def accepts(self, types: tuple[DataType, ...]) -> bool:
-        letters = self.takes.replace("?", "").replace("*", "")
-        required = len(self.takes.split("?")[0].replace("*", ""))
-        if len(types) < required or (len(types) > len(letters) and "*" not in self.takes):
-            return False
-        return all(_fits(t, letters[min(i, len(letters) - 1)]) for i, t in enumerate(types))
+    def accepts(self, args: Sequence[Expression]) -> bool:
+        return any(_accepted(args, takes) for takes in self.takes)
 
-
-def _fits(type_: DataType, letter: str) -> bool:
-    if type_.kind is Kind.NULL:
-        return True
-    match letter:
-        case "n":
-            return type_.is_numeric
-        case "i":
-            return type_.is_integral
-        case "b":
-            return type_.kind is Kind.BOOLEAN
-        case "s":
-            return type_.kind is Kind.STRING
-        case "t":
-            return type_.kind in (Kind.TIMESTAMP, Kind.DATE)
-        case "a":
-            return type_.kind is Kind.ARRAY
-        case "c":
-            return type_.kind is not Kind.ARRAY
-    return True
+    def letters(self, args: Sequence[Expression]) -> str:
+        """The letter of each argument of an accepted call."""
+        takes = next(takes for takes in self.takes if _accepted(args, takes))
+        letters = takes.replace("?", "").replace("*", "")
+        return "".join(letters[min(i, len(letters) - 1)] for i in range(len(args)))
 
 
-_WORDS = {
-    "n": "a number",
-    "i": "a whole number",
-    "b": "a boolean",
-    "s": "a string",
-    "t": "a timestamp",
-    "a": "an array",
-    "c": "a scalar",
-    "x": "anything",
+def _accepted(args: Sequence[Expression], takes: str) -> bool:
+    letters = takes.replace("?", "").replace("*", "")
+    required = len(takes.split("?")[0].replace("*", ""))
+    if len(args) < required or (len(args) > len(letters) and "*" not in takes):
+        return False
+    return all(_fits(a, letters[min(i, len(letters) - 1)]) for i, a in enumerate(args))
+
+
+def _fits(arg: Expression, letter: str) -> bool:
+    if letter in "kBS" and not isinstance(arg, Literal):
+        return False
+    if letter == "S" and isinstance(arg, Literal) and isinstance(arg.value, str) and len(arg.value) != 1:
+        return False
+    return arg.type.kind is Kind.NULL or _LETTERS[letter][1](arg.type)
+
+
+_LETTERS: dict[str, tuple[str, Callable[[DataType], bool]]] = {
+    "n": ("a number", lambda t: t.is_numeric),
+    "i": ("a whole number", lambda t: t.is_integral),
+    "j": ("a whole number", lambda t: t.is_integral),
+    "k": ("a constant whole number", lambda t: t.is_integral),
+    "B": ("TRUE or FALSE", lambda t: t.kind is Kind.BOOLEAN),
+    "S": ("a constant character", lambda t: t.kind is Kind.STRING),
+    "b": ("a boolean", lambda t: t.kind is Kind.BOOLEAN),
+    "s": ("a string", lambda t: t.kind is Kind.STRING),
+    "y": ("a string or binary", lambda t: t.kind in (Kind.STRING, Kind.BINARY)),
+    "t": ("a timestamp", lambda t: t.kind in (Kind.TIMESTAMP, Kind.DATE)),
+    "u": ("a timestamp", lambda t: t.kind in (Kind.TIMESTAMP, Kind.DATE)),
+    "d": ("a date", lambda t: t.kind is Kind.DATE),
+    "a": ("an array", lambda t: t.kind is Kind.ARRAY),
+    "A": ("an array of arrays", lambda t: t.element is not None and t.element.kind is Kind.ARRAY),
+    "c": ("a scalar", lambda t: t.kind is not Kind.ARRAY),
+    "x": ("anything", lambda t: True),
 }
 
 
@@ -126,137 +133,90 @@ def _array_of_same(types: tuple[DataType, ...]) -> DataType:
 
 
 def _element(types: tuple[DataType, ...]) -> DataType:
-    assert types[0].element is not None
-    return types[0].element
+    return types[0].element or NULL
 
 
-_DOUBLE, _INT, _BIGINT, _STRING, _BOOLEAN = map(_always, (DOUBLE, INT, BIGINT, STRING, BOOLEAN))
+def _with_element(at: int) -> Result:
+    """An array that a further element, the argument at this position, joins."""
+    return lambda types: DataType(Kind.ARRAY, _common((_element(types), types[at])))
 
-SCALARS: dict[str, Signature] = {
-    "and": Signature("bb*", _BOOLEAN),
-    "or": Signature("bb*", _BOOLEAN),
-    "not": Signature("b", _BOOLEAN),
-    **{op: Signature("cc", _boolean_of_comparable) for op in ("=", "!=", "<", "<=", ">", ">=", "<=>")},
-    "between": Signature("ccc", _boolean_of_comparable),
-    "in": Signature("cc*", _boolean_of_comparable),
-    "is_null": Signature("x", _BOOLEAN),
-    "like": Signature("ss", _BOOLEAN),
-    "rlike": Signature("ss", _BOOLEAN),
-    "+": Signature("nn", _common),
-    "-": Signature("nn", _common),
-    "*": Signature("nn", _common),
-    "/": Signature("nn", _DOUBLE),
-    "%": Signature("nn", _common),
-    "negative": Signature("n", _same),
-    "case": Signature("bx*", _case),
-    "if": Signature("bxx", _conditional),
-    "coalesce": Signature("xx*", _common),
-    "nullif": Signature("cc", _same),
-    "greatest": Signature("cc*", _common),
-    "least": Signature("cc*", _common),
-    "abs": Signature("n", _same),
-    "ceil": Signature("n", _BIGINT),
-    "floor": Signature("n", _BIGINT),
-    "round": Signature("n?i", _rounded),
-    "sign": Signature("n", _DOUBLE),
-    "pmod": Signature("nn", _common),
-    **{
-        f: Signature("n", _DOUBLE)
-        for f in ("sqrt", "exp", "ln", "log10", "log2", "sin", "cos", "tan", "asin", "acos", "atan")
-    },
-    "atan2": Signature("nn", _DOUBLE),
-    "power": Signature("nn", _DOUBLE),
-    "radians": Signature("n", _DOUBLE),
-    "degrees": Signature("n", _DOUBLE),
-    "length": Signature("s", _INT),
-    **{f: Signature("s", _STRING) for f in ("lower", "upper", "trim", "ltrim", "rtrim", "reverse", "initcap", "md5")},
-    "concat": Signature("ss*", _STRING),
-    "concat_ws": Signature("sss*", _STRING),
-    "substring": Signature("si?i", _STRING),
-    "replace": Signature("ss?s", _STRING),
-    "regexp_replace": Signature("sss", _STRING),
-    "regexp_extract": Signature("ss?i", _STRING),
-    "split": Signature("ss?i", _always(DataType(Kind.ARRAY, STRING))),
-    "startswith": Signature("ss", _BOOLEAN),
-    "endswith": Signature("ss", _BOOLEAN),
-    "contains": Signature("ss", _BOOLEAN),
-    "hash": Signature("xx*", _INT),
-    "xxhash64": Signature("xx*", _BIGINT),
-    **{f: Signature("t", _INT) for f in ("year", "month", "day", "hour", "minute", "second", "dayofweek", "dayofyear")},
-    "date_trunc": Signature("st", _always(TIMESTAMP)),
-    "to_date": Signature("t", _always(DATE)),
-    "unix_millis": Signature("t", _BIGINT),
-    "unix_seconds": Signature("t", _BIGINT),
-    "timestamp_millis": Signature("i", _always(TIMESTAMP)),
-    "timestamp_seconds": Signature("n", _always(TIMESTAMP)),
-    "array": Signature("xx*", _array_of_common),
-    "size": Signature("a", _INT),
-    "array_contains": Signature("ax", _BOOLEAN),
-    "element_at": Signature("ai", _element),
-    "element_at_index": Signature("ai", _element),
+
+def _of_member(result: Result) -> Result:
+    """A function of an array and a value that must have the type of its elements."""
+
+    def gives(types: tuple[DataType, ...]) -> DataType:
+        _common((_element(types), types[1]))
+        return result(types)
+
+    return gives
+
+
+_RESULTS: dict[str, Result] = {
+    **{t.kind.value: _always(t) for t in (BOOLEAN, INT, BIGINT, DOUBLE, STRING, BINARY, TIMESTAMP, DATE)},
+    "strings": _always(DataType(Kind.ARRAY, STRING)),
+    "same": _same,
+    "common": _common,
+    "common_int": lambda types: _common((types[0], INT)),
+    "comparison": _boolean_of_comparable,
+    "conditional": _conditional,
+    "case": _case,
+    "rounded": _rounded,
+    "floating": lambda types: FLOAT if {t.kind for t in types} == {Kind.FLOAT} else DOUBLE,
+    "element": _element,
+    "array": _array_of_common,
+    "array_of_first": _array_of_same,
+    "member_boolean": _of_member(_always(BOOLEAN)),
+    "member_bigint": _of_member(_always(BIGINT)),
+    "member_same": _of_member(_same),
+    "appended": _with_element(1),
+    "inserted": _with_element(2),
+    "summed": lambda types: BIGINT if types[0].is_integral else DOUBLE,
 }
+
+
+def _signature(takes: str, gives: str, *marks: str) -> Signature:
+    return Signature(tuple(takes.replace("-", "").split("/")), _RESULTS[gives], fails="!" in marks)
+
+
+def _table(text: str) -> dict[str, Signature]:
+    lines = (line.split() for line in text.splitlines() if line)
+    return {name: _signature(*rest) for name, *rest in lines}
+
+
+SCALARS = _table(scalars.LINES)
 """Every scalar function, by its Spark SQL name; operators by their symbol."""
 
+AGGREGATES = _table(aggregates.LINES)
+"""Every aggregate function."""
 
-def _summed(types: tuple[DataType, ...]) -> DataType:
-    return BIGINT if types[0].is_integral else DOUBLE
+SYNONYMS = {**scalars.SYNONYMS, **aggregates.SYNONYMS}
+"""Other names of functions, and what they stand for."""
 
 
-AGGREGATES: dict[str, Signature] = {
-    "count": Signature("?x", _BIGINT),
-    "sum": Signature("n", _summed),
-    "avg": Signature("n", _DOUBLE),
-    "min": Signature("c", _same),
-    "max": Signature("c", _same),
-    "stddev": Signature("n", _DOUBLE),
-    "approx_count_distinct": Signature("x", _BIGINT),
-    "first": Signature("x", _same),
-    "last": Signature("x", _same),
-    "top_k": Signature("ci", _array_of_same),
-}
-"""Every aggregate function. `top_k(v, 3)` gives the three largest values, largest first."""
-
-SYNONYMS = {
-    "mean": "avg",
-    "std": "stddev",
-    "stddev_samp": "stddev",
-    "pow": "power",
-    "substr": "substring",
-    "ceiling": "ceil",
-    "char_length": "length",
-    "len": "length",
-    "ucase": "upper",
-    "lcase": "lower",
-    "first_value": "first",
-    "last_value": "last",
-    "day_of_week": "dayofweek",
-    "dayofmonth": "day",
-    "ifnull": "coalesce",
-    "nvl": "coalesce",
-    "signum": "sign",
-    "topk": "top_k",
-}
+def canonical_name(function: str) -> str:
+    """The name of a function that may have been called by another one."""
+    return SYNONYMS.get(function.lower(), function.lower())
 
 
 def is_aggregate(function: str) -> bool:
-    return SYNONYMS.get(function, function) in AGGREGATES
+    return canonical_name(function) in AGGREGATES
 
 
 def call(function: str, *args: Expression) -> Call:
     """A well-typed call, or an error that names the function's arguments."""
-    name = SYNONYMS.get(function.lower(), function.lower())
+    name = canonical_name(function)
     signature = SCALARS.get(name) or AGGREGATES.get(name)
     if signature is None:
         words = [f for f in (*SCALARS, *AGGREGATES) if f[0].isalpha() and f not in ("and", "or", "not", "in", "case")]
         raise unknown("function", function, words)
     types = tuple(a.type for a in args)
-    if not signature.accepts(types):
+    if not signature.accepts(args):
         given = ", ".join(f"{sql(a)} ({a.type})" for a in args) or "nothing"
         raise InputError(
             f"{_shown(name)} takes {_described(signature.takes)}, but got {given}; use CAST or other columns"
         )
-    if name == "top_k" and not (isinstance(args[1], Literal) and isinstance(args[1].value, int) and args[1].value > 0):
-        raise InputError("top_k takes a positive whole number as its second argument, such as top_k(speed, 3)")
+    if name in aggregates.BOUNDED and len(args) == 2:
+        _check_bound(name, args[1])
     try:
         result = signature.gives(types)
     except InputError as error:
@@ -279,11 +239,23 @@ def _shown(name: str) -> str:
     return {"element_at_index": "[ ]"}.get(name, name.upper() if name.isalpha() else name)
 
 
-def _described(takes: str) -> str:
+def _check_bound(name: str, arg: Expression) -> None:
+    """Refuses a number of kept values that is none: it is a constant already."""
+    value = arg.value if isinstance(arg, Literal) else None
+    if not isinstance(value, int) or not 0 < value <= aggregates.MOST_VALUES:
+        bounds = f"a whole number from 1 to {aggregates.MOST_VALUES:,}"
+        raise InputError(f"{name} takes {bounds} as its second argument, such as {name}(speed, 3)")
+
+
+def _described(alternatives: tuple[str, ...]) -> str:
+    return ", or ".join(map(_described_one, alternatives))
+
+
+def _described_one(takes: str) -> str:
     if takes in ("", "?x"):
-        return "at most one argument"
+        return "at most one argument" if takes else "no arguments"
     required, _, optional = takes.partition("?")
-    parts = [_WORDS[c] for c in required.replace("*", "")] + [
-        f"optionally {_WORDS[c]}" for c in optional.replace("*", "")
+    parts = [_LETTERS[c][0] for c in required.replace("*", "")] + [
+        f"optionally {_LETTERS[c][0]}" for c in optional.replace("*", "")
     ]
     return ", ".join(parts) + (" and more of the last" if "*" in takes else "")

@@ -112,22 +112,17 @@ def conjuncts(expression: Expression) -> tuple[Expression, ...]:
 INFIX = {
     "or": 1,
     "and": 2,
-    "=": 4,
-    "!=": 4,
-    "<": 4,
-    "<=": 4,
-    ">": 4,
-    ">=": 4,
-    "<=>": 4,
-    "like": 4,
-    "rlike": 4,
-    "+": 5,
-    "-": 5,
-    "*": 6,
-    "/": 6,
-    "%": 6,
+    **dict.fromkeys(["=", "!=", "<", "<=", ">", ">=", "<=>", "like", "ilike", "rlike"], 4),
+    "|": 5,
+    "^": 6,
+    "&": 7,
+    "+": 8,
+    "-": 8,
+    **dict.fromkeys(["*", "/", "%", "div"], 9),
 }
-_NOT, _TEST, _ATOM = 3, 4, 9
+"""Operators between two operands, and how tightly they bind."""
+
+_NOT, _TEST, _VALUE, _UNARY, _ATOM = 3, 4, 5, 10, 11
 
 
 def sql(expression: Expression) -> str:
@@ -150,13 +145,15 @@ def _sql(expression: Expression) -> tuple[str, int]:
             return f"NOT {_inside(arg, _NOT)}", _NOT
         case Call("negative", (arg,)):
             text = _inside(arg, _ATOM)
-            return (f"-({text})" if text.startswith("-") else f"-{text}"), 7  # two dashes would begin a comment
+            return (f"-({text})" if text.startswith("-") else f"-{text}"), _UNARY  # two dashes would begin a comment
+        case Call("~", (arg,)):
+            return f"~{_inside(arg, _ATOM)}", _UNARY
         case Call("is_null", (arg,)):
             return f"{_inside(arg, _TEST + 1)} IS NULL", _TEST
         case Call("in", (arg, *options)):
             return f"{_inside(arg, _TEST + 1)} IN ({', '.join(sql(o) for o in options)})", _TEST
         case Call("between", (arg, low, high)):
-            return f"{_inside(arg, 5)} BETWEEN {_inside(low, 5)} AND {_inside(high, 5)}", _TEST
+            return f"{_inside(arg, _VALUE)} BETWEEN {_inside(low, _VALUE)} AND {_inside(high, _VALUE)}", _TEST
         case Call("cast", (arg,), type_):
             return f"CAST({sql(arg)} AS {str(type_).upper()})", _ATOM
         case Call("case", args):
@@ -168,8 +165,10 @@ def _sql(expression: Expression) -> tuple[str, int]:
             return f" {word.upper()} ".join(_inside(a, INFIX[word] + 1) for a in args), INFIX[word]
         case Call(function, (left, right)) if function in INFIX:
             level = INFIX[function]
-            tight = level + 1 if level == 4 else level
+            tight = level + 1 if level == _TEST else level
             return f"{_inside(left, tight)} {function.upper()} {_inside(right, level + 1)}", level
+        case Call("count_distinct", (arg,)):
+            return f"count(DISTINCT {sql(arg)})", _ATOM
         case Call(function, args):
             return f"{function}({'*' if function == 'count' and not args else ', '.join(map(sql, args))})", _ATOM
     raise AssertionError(expression)

@@ -23,6 +23,7 @@ from meander.run.connectors.formats import OPTIONS, SUFFIXES, Format, Parsed, jo
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
 CHUNK_BYTES = 4_000_000
+LONGEST_ROW_BYTES = 1_000_000
 
 
 class FileSource:
@@ -141,10 +142,10 @@ class FileSource:
                 at = len(file.readline())
             file.seek(at)
             data = file.read(CHUNK_BYTES)
-            while data and b"\n" not in data and (further := file.read(CHUNK_BYTES)):
+            while data and not _rows_end(data, csv) and (further := file.read(CHUNK_BYTES)):
                 data += further
             at_end = at + len(data) >= size
-        end = data.rfind(b"\n") + 1
+        end = _rows_end(data, csv)
         if end == 0 or (at_end and not self._tail):
             if self._tail:
                 return None
@@ -170,6 +171,20 @@ class FileSource:
             table = file.read_row_groups(groups).slice(at - first, most_rows)
         read[name] = at + len(table)
         return self._format.typed(table)
+
+
+def _rows_end(data: bytes, csv: bool) -> int:
+    """The end of the last complete row. A line break between quotes belongs to a value of csv, unless the quotes are
+    not closed for longer than a row may be."""
+    last = data.rfind(b"\n") + 1
+    if not csv or b'"' not in data:
+        return last
+    found = np.frombuffer(data, np.uint8)
+    outside = (np.cumsum(found == ord('"')) & 1) == 0
+    (ends,) = np.nonzero((found == ord("\n")) & outside)
+    if len(ends):
+        return int(ends[-1]) + 1
+    return last if len(data) > LONGEST_ROW_BYTES else 0
 
 
 def make(stream: Stream, surroundings: Surroundings) -> FileSource:

@@ -88,14 +88,23 @@ def double_sum(columns: list[str]) -> str:
     return f"(CAST({whole_sum(columns)} AS DOUBLE) + {fraction} + coalesce({columns[4]}, 0D))"
 
 
-def deviation(count: str, total: list[str], squares: list[str]) -> str:
-    """The sample's standard deviation: the root of (n * sum of squares - square of the sum) / (n * (n - 1))."""
+def deviation(count: str, total: list[str], squares: list[str], *, of_sample: bool = True) -> str:
+    """The standard deviation: the root of the variance."""
+    return f"sqrt({variance(count, total, squares, of_sample=of_sample)})"
+
+
+def variance(count: str, total: list[str], squares: list[str], *, of_sample: bool = True) -> str:
+    """(n * sum of squares - square of the sum) / (n * (n - 1)), null for fewer than two values; of all values instead
+    of a sample, divided by n * n."""
     n = f"CAST({count} AS DOUBLE)"
     parts = f"named_struct('s', {_folded(total[:-1], 0)}, 'q', {_folded(squares[:-1], 32)}, 'n', {n})"
     plain = f"({n} * (t.q.h + coalesce({squares[-1]}, 0D)) - {double_sum(total)} * {double_sum(total)})"
     large = f"{total[-1]} IS NOT NULL OR {squares[-1]} IS NOT NULL"
     spread = _let(parts, "t", f"CASE WHEN {large} THEN {plain} ELSE {_spread('t')} END")
-    return f"CASE WHEN {count} > 1 THEN sqrt(greatest(0D, {spread}) / ({n} * ({n} - 1))) END"
+    if of_sample:
+        return f"CASE WHEN {count} > 1 THEN greatest(0D, {spread}) / ({n} * ({n} - 1)) END"
+    alone = f"abs({double_sum(total)} * 0D)"
+    return f"CASE WHEN {count} > 1 THEN greatest(0D, {spread}) / ({n} * {n}) WHEN {count} = 1 THEN {alone} END"
 
 
 def _folded(columns: list[str], scale: int) -> str:

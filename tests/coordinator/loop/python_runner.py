@@ -20,7 +20,7 @@ from meander.run.fragments.stage_nodes import StageNode
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, BUCKET, FRAGMENT, HIDDEN, NEWEST, TAG, TS, WM, arrow_type, frame_schema, positions
 from meander.run.operators.pairs import Pairs
-from meander.run.operators.partials import Recipe, recipe_of
+from meander.run.operators.recipes import Recipe, recipe_of
 from meander.run.operators.state import Stateful
 from meander.run.operators.time_window import TimeWindow
 from tests.run.reference import evaluate, timestamp, window_starts
@@ -148,8 +148,7 @@ def _calls(operator: WindowAggregate) -> Iterator[tuple[str, Call]]:
 
 
 def _recipe(stateful: TimeWindow, call: Call) -> Recipe:
-    argument = stateful.aggregation._argument(call) if call.args else None
-    recipe = recipe_of(call, argument, stateful.aggregation.lets)
+    recipe = recipe_of(call, stateful.aggregation.columns_of(call), stateful.aggregation.lets)
     assert len(recipe.partials) == 1, "only aggregates of one partial"
     return recipe
 

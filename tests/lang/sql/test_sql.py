@@ -97,6 +97,54 @@ def test_the_same_aggregate_is_computed_once() -> None:
     assert len(found[1].aggregates) == 1
 
 
+def test_a_part_with_a_name_is_one_operator_however_often_it_is_read() -> None:
+    text = """
+        WITH slow AS (SELECT * FROM train WHERE speed < 5), stations AS (SELECT id, station FROM slow)
+        SELECT id FROM slow UNION ALL SELECT s.id FROM stations AS s INTO alerts
+    """
+    assert [kinds(text).count(kind) for kind in (Source, Filter, Union)] == [1, 1, 1]
+
+
+def test_a_part_may_have_the_name_of_the_stream_that_it_reads() -> None:
+    assert kinds("WITH train AS (SELECT * FROM train WHERE speed < 5) SELECT * FROM train INTO alerts") == [
+        Source,
+        Filter,
+        Sink,
+    ]
+    inner = "SELECT id FROM (WITH train AS (SELECT id FROM train) SELECT id FROM train) AS a INTO alerts"
+    assert query(inner).plan == query("SELECT id FROM train INTO alerts").plan
+
+
+def test_parts_that_double_again_and_again_are_refused() -> None:
+    joins = [f"p{i + 1} AS (SELECT a.* FROM p{i} AS a JOIN p{i} AS b ON a.id = b.id WITHIN 1 s)" for i in range(40)]
+    parts = ["p0 AS (SELECT * FROM train)", *joins]
+    assert kinds(f"WITH {', '.join(parts)} SELECT id FROM p40 INTO alerts").count(WindowJoin) == 40
+    doubled = [p.replace("a.*", "*") for p in parts]
+    with pytest.raises(InputError, match="more than 1,000 columns"):
+        query(f"WITH {', '.join(doubled)} SELECT id FROM p40 INTO alerts")
+
+
+def test_distinct_is_a_group_by_of_everything() -> None:
+    one = query("SELECT DISTINCT station, floor(speed) AS v FROM train WINDOW TUMBLING(1 s) INTO alerts")
+    other = "SELECT station, floor(speed) AS v FROM train WINDOW TUMBLING(1 s) GROUP BY station, v INTO alerts"
+    assert one.plan == query(other).plan
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT DISTINCT id FROM train INTO alerts", "DISTINCT needs a window"),
+        ("SELECT DISTINCT id FROM train GROUP BY id WINDOW COUNT(3) INTO alerts", "do not go together"),
+        ("WITH a AS (SELECT id FROM train), a AS (SELECT id FROM train) SELECT * FROM a INTO alerts", "two parts"),
+        ("WITH a AS SELECT id FROM train SELECT * FROM a INTO alerts", "a SELECT in parentheses"),
+        ("WITH a AS (SELECT id FROM b), b AS (SELECT id FROM train) SELECT * FROM a INTO alerts", "no stream 'b'"),
+    ],
+)
+def test_what_with_and_distinct_do_not_take(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        query(text)
+
+
 def test_group_by_an_alias_or_the_window() -> None:
     one = query(
         "SELECT floor(x / 100) AS cell, count(*) AS n FROM vehicle GROUP BY cell, window_start, window_end "

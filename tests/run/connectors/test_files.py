@@ -51,6 +51,25 @@ def test_a_csv_file_is_read_as_it_grows(tmp_path: Path) -> None:
     assert polled(source).table.to_pylist() == [{"ts": 400, "id": 4, "name": "dora, the\t4th"}]
 
 
+def test_a_line_break_between_quotes_belongs_to_the_value(tmp_path: Path) -> None:
+    path = tmp_path / "notes.csv"
+    path.write_text('id,ts,name\n1,100,"two\nlines"\n2,200,"half a\n')
+    source = opened(reading("notes.csv"), tmp_path)
+    assert polled(source).table.to_pylist() == [{"ts": 100, "id": 1, "name": "two\nlines"}]
+    assert ids(source) == []
+    with path.open("a") as file:
+        file.write('row"\n3,300,""\n4,400,\n')
+    assert [row["name"] for row in polled(source).table.to_pylist()] == ["half a\nrow", "", None]
+
+
+def test_a_quote_that_is_never_closed_does_not_hold_the_file_up(tmp_path: Path) -> None:
+    lines = "".join(f"{i},{i},x\n" for i in range(2, 150_000))
+    (tmp_path / "open.csv").write_text(f'id,ts,name\n1,1,"open\n{lines}')
+    source = opened(reading("open.csv"), tmp_path)
+    found = polled(source, 1_000_000)
+    assert len(found.table) + len(found.malformed) > 0
+
+
 def test_new_files_of_a_directory_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     def write(name: str, *numbers: int) -> None:
         (tmp_path / name).write_text("".join(json.dumps({"ts": n, "id": n}) + "\n" for n in numbers))

@@ -20,7 +20,11 @@ from tests.run.reference import Row
 FRAGMENTS = 50
 AGGREGATES = (
     "count(*) AS c, sum(v) AS sv, avg(v) AS av, min(v) AS lo, max(v) AS hi, stddev(v) AS dv, "
-    "approx_count_distinct(s) AS ds"
+    "approx_count_distinct(s) AS ds, count(DISTINCT s) AS ns, count_if(v > 0) AS ni, var_samp(v) AS vs, "
+    "var_pop(v) AS vp, stddev_pop(v) AS dp, bool_and(v < 40) AS ba, bool_or(v > 40) AS bo, bit_xor(k) AS bx, "
+    "bit_and(k) AS bn, min_by(s, v) AS mb, max_by(s, v) AS xb, sort_array(collect_list(s)) AS cl, "
+    "sort_array(collect_set(s)) AS cs, "
+    "count(*) FILTER (WHERE s = 'x') AS cx, sum(v) FILTER (WHERE s != 'x') AS sx"
 )
 WINDOWS = {
     "TUMBLING(700 ms)": "window(at, '700 milliseconds')",
