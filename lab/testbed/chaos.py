@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lab.testbed import world
 from lab.testbed.evidence import keep
-from lab.testbed.layout import layout
+from lab.testbed.layout import HOME, layout
 from lab.testbed.links import Can
 from lab.testbed.process import ENDING_S
 from lab.testbed.process_test_bed import ProcessTestBed, ProcessTestBedError, process_test_bed
@@ -39,6 +39,7 @@ SLOW_MBPS = 1.0
 POLL_S, SETTLED_S = 0.5, 2.0
 UP_S = 120.0
 """The time for which trouble that ends a process, or fills its disk, waits for that process to be up."""
+NEED_IT_UP = (TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.FULL, TroubleKind.LOSE)
 Progress = Callable[[str], None]
 
 
@@ -73,9 +74,13 @@ class ScheduleOutcome:
 class Chaos:
     """A test bed with the world in it, on which schedules can be let loose one after the other."""
 
-    def __init__(self, found: ProcessTestBed, rows: world.SensorRows, can: Can, progress: Progress) -> None:
-        self.test_bed, self.rows, self.progress = found, rows, progress
-        self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=found.disks is not None)
+    def __init__(
+        self, found: ProcessTestBed, rows: world.SensorRows, can: Can, progress: Progress, shared: Path | None = None
+    ) -> None:
+        """`shared` is where sites write results to that survive them, where they have replicas."""
+        self.test_bed, self.rows, self.progress, self._shared = found, rows, progress, shared
+        disks, replicas = found.disks is not None, shared is not None
+        self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=disks, replicas=replicas)
         self._undo: list[tuple[float, int, Callable[[], bool]]] = []
         """The times of repairs, each with a function that returns whether it worked."""
         self._numbers = itertools.count()
@@ -134,7 +139,8 @@ class Chaos:
     def _verdict(self, ended: bool) -> world.Verdict:
         total = world.Verdict(0, 0, 0, 0)
         for query, (host, _) in world.SINKS.items():
-            total = total.plus(world.verdict(query, self.rows.count, self.test_bed.results(host), ended=ended))
+            results = self.test_bed.results(host) if host == HOME or self._shared is None else self._shared
+            total = total.plus(world.verdict(query, self.rows.count, results, ended=ended))
         return total
 
     def _check_alive(self) -> None:
@@ -155,6 +161,12 @@ class Chaos:
                 if not found.is_up(host):
                     return False
                 process.kill() if trouble.kind is TroubleKind.KILL else process.terminate()
+                deadline = time.monotonic() + ENDING_S
+                self._later(trouble.lasts_s, lambda: self._start(host, deadline))
+            case TroubleKind.LOSE:
+                if not (found.is_up(host) and found.has_replica(host)):
+                    return False
+                found.lose(host)
                 deadline = time.monotonic() + ENDING_S
                 self._later(trouble.lasts_s, lambda: self._start(host, deadline))
             case TroubleKind.PAUSE if process is not None:
@@ -185,11 +197,9 @@ class Chaos:
     def _wait_for_target(self, trouble: Trouble) -> float:
         """Lets a process come up that is to be ended: otherwise it might never get to run. Gives for how long."""
         begun = time.monotonic()
-        while (
-            trouble.kind in (TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.FULL)
-            and time.monotonic() - begun < UP_S
-        ):
-            if self.test_bed.is_up(trouble.target[0]):
+        kind, host = trouble.kind, trouble.target[0]
+        while kind in NEED_IT_UP and time.monotonic() - begun < UP_S:
+            if self.test_bed.is_up(host) and (kind is not TroubleKind.LOSE or self.test_bed.has_replica(host)):
                 break
             self._bring_back(time.monotonic())
             time.sleep(TICK_S)
@@ -272,14 +282,21 @@ class Plan:
 
 
 def run(
-    directory: Path, plan: Plan, can: Can, progress: Progress, *, session_timeout_ms: int = 3_000, disks: bool = False
+    directory: Path,
+    plan: Plan,
+    can: Can,
+    progress: Progress,
+    *,
+    session_timeout_ms: int = 3_000,
+    disks: bool = False,
+    replicas: bool = False,
 ) -> list[ScheduleOutcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
 
     It ends with the first one that is not good: what comes after it would say nothing. Results that are there then are
-    kept.
+    kept. With `replicas` sites have some, and their disks are lost, too.
     """
-    topology = world.write_world(directory)
+    topology = world.write_world(directory, replicas=replicas)
     places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
     with process_test_bed(
         directory / "bed", topology, places, can, session_timeout_ms=session_timeout_ms, disks=disks
@@ -291,7 +308,8 @@ def run(
                 raise ProcessTestBedError(f"query {name!r} was not taken: {body}")
         progress("deploying")
         found.wait_settled(world.QUERIES, READY_S)
-        chaos = Chaos(found, world.SensorRows(directory), can, progress)
+        shared = world.shared_results(directory) if replicas else None
+        chaos = Chaos(found, world.SensorRows(directory), can, progress, shared)
         outcomes: list[ScheduleOutcome] = []
         begun = time.monotonic()
         for first in range(0, len(plan.seeds), plan.compared):

@@ -119,6 +119,9 @@ def chaos(
     brief: Annotated[
         int, typer.Option("--brief", min=0, help="So many brief schedules, from the seed on, instead of a long one.")
     ] = 0,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Sites keep replicas of each other, and their disks are lost, too.")
+    ] = False,
     mode: Mode = "auto",
     directory: Annotated[
         Path | None, typer.Option("--dir", "-d", help="Keep everything here, instead of nowhere.")
@@ -140,13 +143,13 @@ def chaos(
     chosen = Plan(seeds, seconds, None if brief else duration_ms(every) / 1000, COMPARED)
     can, disks = _network(mode), _disks(mode)
     if plan:
-        _show_plan(chosen, can, disks)
+        _show_plan(chosen, can, disks, replicas)
         return
     with in_order(), tempfile.TemporaryDirectory(prefix="meander-chaos-") as temporary:
         work = Path(temporary) if directory is None else directory
         work.mkdir(parents=True, exist_ok=True)
         try:
-            outcomes = run(work, chosen, can, lambda text: typer.echo(text, err=True), disks=disks)
+            outcomes = run(work, chosen, can, _say, disks=disks, replicas=replicas)
         except ProcessTestBedError as error:
             typer.secho(f"error: {error}", err=True)
             raise typer.Exit(FAILED) from None
@@ -173,14 +176,14 @@ def chaos(
         raise typer.Exit(FAILED)
 
 
-def _show_plan(plan: Plan, can: Can, disks: bool) -> None:
+def _show_plan(plan: Plan, can: Can, disks: bool, replicas: bool) -> None:
     from lab.testbed import world
     from lab.testbed.layout import layout
     from lab.testbed.schedule import Chances
     from meander.lang.topology.reader import read
 
     places = layout(read(world.TOPOLOGY).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-    chances = Chances.of(places, can, world.MOVABLE, world.RELINKED, disks=disks)
+    chances = Chances.of(places, can, world.MOVABLE, world.RELINKED, disks=disks, replicas=replicas)
     for seed in plan.seeds:
         if len(plan.seeds) > 1:
             typer.echo(f"seed {seed}")

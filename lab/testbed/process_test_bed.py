@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -87,6 +88,18 @@ class ProcessTestBed:
 
     def is_full(self, host: str) -> bool:
         return self.disks is not None and self.directory / host in self.disks.full
+
+    def lose(self, site: str) -> None:
+        """A site dies, and what is on its disk is gone."""
+        self.processes[site].kill()
+        for path in (self.directory / site).iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def has_replica(self, site: str) -> bool:
+        """Whether another host has everything that anybody has seen of a site."""
+        found = self.get(f"/sites/{site}")
+        lags = ((found or {}).get("replicas") or {}).get("lags", ())
+        return bool(found) and found["state"] == "here" and any(lag["state"] == "in step" for lag in lags)
 
     def shift(self, host: str, off_ms: int) -> None:
         """The clock of a host is wrong by so much from now on."""

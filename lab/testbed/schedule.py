@@ -28,6 +28,10 @@ SHIFT_MS = 800
 """By how much a clock may be off: two that are off in opposite directions still agree well enough to join."""
 
 
+LOST = 3
+"""Cards of a deck for each disk that can be lost."""
+
+
 class TroubleKind(StrEnum):
     """The kinds of trouble."""
 
@@ -38,6 +42,8 @@ class TroubleKind(StrEnum):
     PAUSE = "pause"
     CUT = "cut"
     SLOW = "slow"
+    LOSE = "lose"
+    """SIGKILL, and a new start on an empty disk."""
     FULL = "full"
     """A disk on which there is no room."""
     SHIFT = "shift"
@@ -81,6 +87,8 @@ class Chances:
     """Nodes that can change from one neighbour to another, and back."""
     disks: tuple[str, ...] = ()
     """Hosts whose disk can be full."""
+    replicated: tuple[str, ...] = ()
+    """Hosts whose disk can be lost, as others have replicas."""
 
     @staticmethod
     def of(
@@ -90,11 +98,11 @@ class Chances:
         links: Sequence[tuple[str, str, str]] = (),
         *,
         disks: bool = False,
+        replicas: bool = False,
     ) -> Chances:
-        host_links = tuple(w.ends for w in layout.links) if Can.CUT in can else ()
-        return Chances(
-            (HOME, *layout.sites), host_links, tuple(nodes), tuple(links), tuple(layout.sites) if disks else ()
-        )
+        host_links, sites = tuple(w.ends for w in layout.links) if Can.CUT in can else (), tuple(layout.sites)
+        hosts, places = (HOME, *sites), (tuple(nodes), tuple(links))
+        return Chances(hosts, host_links, *places, sites if disks else (), sites if replicas else ())
 
     @property
     def kinds(self) -> list[TroubleKind]:
@@ -102,7 +110,8 @@ class Chances:
         found = [TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.PAUSE, TroubleKind.SHIFT, TroubleKind.MOVE]
         found += [TroubleKind.CUT, TroubleKind.SLOW] if self.host_links else []
         found += [TroubleKind.RELINK] if self.links else []
-        return found + ([TroubleKind.FULL] if self.disks else [])
+        found += [TroubleKind.FULL] if self.disks else []
+        return found + ([TroubleKind.LOSE] if self.replicated else [])
 
     def target(self, kind: TroubleKind, rng: random.Random) -> tuple[str, ...]:
         match kind:
@@ -112,6 +121,8 @@ class Chances:
                 return rng.choice(self.host_links)
             case TroubleKind.FULL:
                 return (rng.choice(self.disks),)
+            case TroubleKind.LOSE:
+                return (rng.choice(self.replicated),)
             case TroubleKind.MOVE:
                 return (rng.choice(self.nodes),)
             case TroubleKind.RELINK:
@@ -127,6 +138,7 @@ def deck(number: int, chances: Chances) -> list[tuple[TroubleKind, tuple[str, ..
     cards = [(kind, chances.target(kind, rng)) for kind in kinds]
     cards += [(TroubleKind.KILL, (host,)) for host in (*chances.hosts, rng.choice(chances.hosts))]
     cards += [(TroubleKind.RESTART, (host,)) for host in (HOME, HOME, rng.choice(chances.hosts[1:]))]
+    cards += [(TroubleKind.LOSE, (site,)) for site in chances.replicated for _ in range(LOST)]
     rng.shuffle(cards)
     return cards
 
@@ -142,7 +154,8 @@ def brief(seed: int, seconds: float, chances: Chances) -> list[Trouble]:
         kind = rng.choice([k for k in CARDS if k in chances.kinds])
         cards.append((kind, chances.target(kind, rng)))
     for kind, target in cards:
-        span = LASTING_S if rng.random() < LASTING and kind is not TroubleKind.KILL else BRIEF_S
+        lasting = 1.0 if kind is TroubleKind.LOSE else 0.0 if kind is TroubleKind.KILL else LASTING
+        span = LASTING_S if rng.random() < lasting else BRIEF_S
         shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is TroubleKind.SHIFT else 0
         at_s, lasts_s = round(rng.uniform(0.0, 0.8 * seconds), 2), round(rng.uniform(*span), 1)
         found.append(Trouble(at_s, kind, target, lasts_s, shift_ms))

@@ -52,13 +52,29 @@ sinks:
 """
 
 
-def write_world(directory: Path) -> Path:
-    """The topology, and a file of rows that is still empty."""
+REPLICATED = "replicas: 1\nreplication: async\ntakeover: 1s\n"
+"""Sites keep replicas of each other, and another machine soon goes on for one that is gone."""
+
+
+def write_world(directory: Path, *, replicas: bool = False) -> Path:
+    """The topology, and a file of rows that is still empty; with replicas, sites have nothing that others lack."""
     rows = directory / "reading.csv"
     rows.write_text("node,ts,id,value\n")
     path = directory / "topology.yaml"
-    path.write_text(TOPOLOGY.replace("PATH", str(rows)))
+    path.write_text(topology_with_replicas(directory) if replicas else TOPOLOGY.replace("PATH", str(rows)))
     return path
+
+
+def topology_with_replicas(directory: Path) -> str:
+    """The topology in which sources and sinks of sites are files that all machines reach."""
+    results = shared_results(directory) / "{query}-{sink}.jsonl"
+    text = TOPOLOGY.replace("PATH", str(directory / "reading.csv")).replace("format: csv", "format: csv, shared: true")
+    return REPLICATED + text.replace("node: e1}", f'node: e1, options: {{path: "{results}", shared: true}}}}')
+
+
+def shared_results(directory: Path) -> Path:
+    """Where sites write to, if that is to survive them."""
+    return directory / "shared"
 
 
 class SensorRows:

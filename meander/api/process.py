@@ -70,7 +70,8 @@ class CoordinatorProcess:
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
-        reports = parts.measuring.sites = self.membership_service.membership.roster.reports
+        assert self._site_side is not None, "the own host has joined"
+        reports = parts.measuring.sites = self._site_side.replicas.told.reports
         parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
         host = parts.host
         host.start()
@@ -85,8 +86,7 @@ class CoordinatorProcess:
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, EventHistory(self.home.ledger))
-        if self._site_side is not None:
-            self._site_side.replicas.ready(parts.core)
+        self._site_side.replicas.ready(parts.core)
         self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.server.address)
 

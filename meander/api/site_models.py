@@ -107,8 +107,16 @@ class ForgetAnswer(BaseModel):
     lost: list[str] = Field(description="What could not be brought back, in words.")
 
 
+class KeeperLag(BaseModel):
+    keeper: str
+    state: Literal["in step", "behind", "incomplete", "serving"]
+    behind_bytes: int
+    behind_ms: int
+
+
 class ReplicasShown(BaseModel):
     keepers: list[str] = Field(description="The sites that keep replicas of its store.")
+    lags: list[KeeperLag] = Field(description="How far each of them is, and whether it goes on in the site's place.")
     stands_in: str | None = Field(description="The site whose replica goes on in its place.")
     is_forgotten: bool
     problem: str | None

@@ -28,9 +28,9 @@ class SiteSide:
     ) -> None:
         members = MemberFleet(membership)
         own_site = self.own_site = OwnSite(members, secret, world, _listening(options))
-        own_site.facts = membership.roster.facts
         own_site.join(loop)
         replicas = self.replicas = ReplicaService(loop.driver, membership, members, own_site, world.resilience)
+        own_site.facts = replicas.told.facts
         service.has_replicas(replicas)
         present = membership.roster.present
         service.hosts.inventories = lambda: own_site.inventories(present())

@@ -114,18 +114,10 @@ def show_site(
     replicas = found.get("replicas") or {}
     rows = [(key, str(found.get(key) or "")) for key in ("site", "state", "address", "version")]
     rows.insert(2, ("nodes", ", ".join(found["nodes"])))
-    measured = _lags(found)
-    for keeper in replicas.get("keepers", ()):
-        lag = measured.get(keeper)
-        if lag is None:
-            state = "not heard of yet"
-        elif not lag["in_sync"]:
-            state = f"being made, {lag['behind_bytes']:,} bytes to go"
-        else:
-            state = f"{lag['behind_bytes']:,} bytes and {lag['behind_ms']:,} ms behind"
-        rows.append((f"replica at {keeper}", state))
-    if replicas.get("stands_in"):
-        rows.append(("goes on", f"as the replica at {replicas['stands_in']}"))
+    for lag in replicas.get("lags", ()):
+        behind = f", {lag['behind_bytes']:,} bytes and {lag['behind_ms']:,} ms behind"
+        words = {"serving": "goes on in its place", "incomplete": f"being made, {lag['behind_bytes']:,} bytes to go"}
+        rows.append((f"replica at {lag['keeper']}", words.get(lag["state"], lag["state"] + behind)))
     if replicas.get("is_forgotten"):
         rows.append(("given up", "it ends when nothing of it runs any more"))
     if replicas.get("problem"):
@@ -133,23 +125,13 @@ def show_site(
     _print(("", ""), rows)
 
 
-def _lags(site: dict[str, Any]) -> dict[str, Any]:
-    """How far a site's replicas are behind, as it said itself."""
-    host = (site.get("measures") or {}).get("host") or {}
-    found: dict[str, Any] = host.get("replication") or {}
-    return found
-
-
 def _replicas(site: dict[str, Any]) -> str:
     """The keepers of a site's replicas, in a few words."""
-    replicas, measured = site.get("replicas") or {}, _lags(site)
+    replicas = site.get("replicas") or {}
     if replicas.get("stands_in"):
         return f"goes on at {replicas['stands_in']}"
-    kept = [
-        keeper if (measured.get(keeper) or {}).get("in_sync") else f"{keeper} (incomplete)"
-        for keeper in replicas.get("keepers", ())
-    ]
-    return ", ".join(kept)
+    lags = replicas.get("lags", ())
+    return ", ".join(k["keeper"] if k["state"] == "in step" else f"{k['keeper']} ({k['state']})" for k in lags)
 
 
 @group.command("forget")

@@ -72,8 +72,8 @@ def _show_coordinator(directory: Path, url: str | None, token: str | None, as_js
         if (use := health.get("stages")) is not None:
             typer.echo(f"  {in_words(use['stages'], use['refused'])}")
         for q in queries:
-            if q["status"] == "idle":
-                typer.echo(f"  query {q['id']} is idle: {q['reason']}")
+            if q["status"] in ("idle", "running") and q.get("reason"):
+                typer.echo(f"  query {q['id']} is {q['status']}: {q['reason']}")
     if health["status"] != "ok":
         raise typer.Exit(NOTHING_RUNS)
 

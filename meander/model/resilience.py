@@ -35,6 +35,8 @@ class Resilience:
     replication_lag_bytes: int = 64_000_000
     takeover_ms: int = 15_000
     """How long a site is away before a replica stands in for it."""
+    replica_bytes: int = 10_000_000_000
+    """The bytes of one site that another one keeps at most."""
 
     def __post_init__(self) -> None:
         check_detour(self.detour)

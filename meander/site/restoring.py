@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from meander.run.channels.flight.proof import PeerAddress
 _log = logging.getLogger(__name__)
 HOST, INSTANCE = "host", "instance.json"
 FETCHED = "host.fetched"
+WAIT_S = 60.0
+"""How long a site waits until the coordinator knows that its former process is gone."""
 
 
 def restore(directory: Path, name: str, instance: str, client: CoordinatorClient, tls: ClientTls) -> None:
@@ -30,7 +33,7 @@ def restore(directory: Path, name: str, instance: str, client: CoordinatorClient
     A coordinator that does not answer is not waited for: what it would say it says when the site joins.
     """
     try:
-        answer = client.ask("POST", f"/sites/{quote(name, safe='')}/restore", {"instance": instance})
+        told = _asked(name, instance, client)
     except UnreachableError as error:
         _log.info("starting with what is here: %s", error)
         return
@@ -38,7 +41,6 @@ def restore(directory: Path, name: str, instance: str, client: CoordinatorClient
         if error.code in (Code.UNAVAILABLE, Code.EPOCH):
             _log.warning("starting with what is here: %s", error)
         return
-    told: Mapping[str, Any] | None = answer.get("restore")
     if told is None:
         return
     if told.get("empty"):
@@ -50,6 +52,19 @@ def restore(directory: Path, name: str, instance: str, client: CoordinatorClient
     put_aside(directory)
     (directory / FETCHED).rename(directory / HOST)
     _log.warning("the store came back from a replica at %s", told["keeper"])
+
+
+def _asked(name: str, instance: str, client: CoordinatorClient) -> Mapping[str, Any] | None:
+    """The coordinator's answer; it may take a moment until it knows that a process with a lost directory is gone."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        answer = client.ask("POST", f"/sites/{quote(name, safe='')}/restore", {"instance": instance})
+        told: Mapping[str, Any] | None = answer.get("restore")
+        if told is None or "wait_ms" not in told:
+            return told
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(float(told["wait_ms"]) / 1000)
 
 
 def _fetch(directory: Path, name: str, told: Mapping[str, Any], tls: ClientTls) -> None:

@@ -31,12 +31,12 @@ from meander.reconfigure.serialised_fragment import take_up
 from meander.run.channels.flight.proof import key_of
 from meander.run.connectors.base import Surroundings
 from meander.run.host import Host, HostOptions
+from meander.run.outside.sink_bindings import SiteSinkBindings
+from meander.run.outside.streams import SiteStreams
 from meander.run.rebinding.options import USUAL, rebinding_by
 from meander.run.session import own_session, start_session
 from meander.site.report import SiteReport
 from meander.site.restoring import restore
-from meander.site.sink_bindings import SiteSinkBindings
-from meander.site.streams import SiteStreams
 
 _log = logging.getLogger(__name__)
 TICK_S, LOOK_S = 0.5, 0.05

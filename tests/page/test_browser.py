@@ -59,6 +59,44 @@ def test_trains_move(page: Page) -> None:
     assert page.evaluate("document.querySelector('canvas.map').toDataURL()") != picture
 
 
+def test_moves_that_are_expected_show_with_their_reason(page: Page) -> None:
+    page.click("#tab-moves:visible")
+    page.wait_for_selector(".moves li[data-node='train-1']")
+    page.wait_for_selector(".moves li:has-text('% of the moves from here went there')")
+    assert "moves as expected" in page.inner_text(".moves")
+
+
+def test_sites_show_who_keeps_their_replicas(page: Page) -> None:
+    lags = [
+        {"keeper": "home", "state": "in step", "behind_bytes": 0, "behind_ms": 4},
+        {"keeper": "hub", "state": "behind", "behind_bytes": 1_200_000, "behind_ms": 4_000},
+    ]
+    serving = [{"keeper": "west", "state": "serving", "behind_bytes": 0, "behind_ms": 0}]
+    sites = [
+        {
+            "site": "west",
+            "state": "here",
+            "nodes": ["e0"],
+            "replicas": {"lags": lags, "stands_in": None, "problem": None},
+        },
+        {
+            "site": "east",
+            "state": "away",
+            "nodes": ["e1"],
+            "replicas": {"lags": serving, "stands_in": "west", "problem": "no room"},
+        },
+    ]
+    assert not page.is_visible("#tab-sites")
+    page.route("**/api/v1/sites", lambda route: route.fulfill(json=sites))
+    page.click("#tab-sites:visible")
+    west, east = page.locator(".sites li").all_inner_texts()
+    assert "replica at the coordinator: in step" in west
+    assert "replica at hub: behind by 1.2 MB, 4 s" in west
+    assert "its replica at west is serving in its place" in east
+    assert "no room" in east
+    page.unroute("**/api/v1/sites")
+
+
 def test_a_query_submitted_in_the_page_yields_results(page: Page) -> None:
     page.click("text=Add query")
     page.click("dialog .chip:text('Fast trains')")

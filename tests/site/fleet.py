@@ -264,8 +264,7 @@ class Fleet:
     def results(self, where: str, query: str, sink: str) -> list[tuple[int, int, int]]:
         """(window, count, sum of ids) of a query's results so far."""
         base = self.home.results if where == "home" else self.directory / where / "site" / "results"
-        rows = [row for path in base.glob(f"*{query}*{sink}*") for row in rows_of(path)]
-        return sorted((_window(row), int(row["n"]), int(row["total"])) for row in rows)
+        return sorted(count for path in base.glob(f"*{query}*{sink}*") for count in counts_of(path))
 
     def wait_for(self, where: str, query: str, sink: str, count: int) -> None:
         until(lambda: len(self.results(where, query, sink)) >= count, self.logs)
@@ -273,6 +272,11 @@ class Fleet:
     def logs(self) -> str:
         found = {"coordinator": self.coordinator, **self.sites}
         return "\n".join(f"--- {name}\n{each.log[-3000:]}" for name, each in found.items())
+
+
+def counts_of(path: Path) -> list[tuple[int, int, int]]:
+    """(window, count, sum of ids) of the results in a file so far."""
+    return sorted((_window(row), int(row["n"]), int(row["total"])) for row in rows_of(path))
 
 
 def _window(row: Mapping[str, Any]) -> int:

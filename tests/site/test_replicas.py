@@ -10,6 +10,7 @@ import pytest
 from tests.site.fleet import (
     ROWS,
     Fleet,
+    counts_of,
     counts_query,
     end_rows,
     expected_counts,
@@ -41,6 +42,7 @@ streams:
 STREAMS
 sinks:
   - {name: out, node: cloud}
+  - {name: kept, node: e1, options: {path: KEPT, shared: true}}
 """
 
 
@@ -48,7 +50,10 @@ sinks:
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     directory = tmp_path_factory.mktemp("replicas")
     sites = {"west": ["e0"], "east": ["s0", "s1", "e1"]}
-    with fleet(directory, write_world(directory, ["died"], WORLD), sites) as found:
+    world = write_world(directory, ["died", "shared"], WORLD.replace("KEPT", str(directory / "kept.jsonl")))
+    head, stream = world.read_text().split("name: shared")
+    world.write_text(f"{head}name: shared{stream.replace('format: csv', 'format: csv, shared: true', 1)}")
+    with fleet(directory, world, sites) as found:
         yield found
 
 
@@ -99,12 +104,71 @@ def test_sites_that_die_with_their_disks_go_on_from_replicas_and_get_their_store
     assert machines.results("home", "died", "out") == wanted
 
 
+@pytest.mark.chaos
+def test_sources_are_read_and_sinks_delivered_to_elsewhere_while_their_site_is_gone(machines: Fleet) -> None:
+    kept = machines.directory / "kept.jsonl"
+    machines.wait_here("west", "east")
+    machines.submit(counts_query("shared", "kept"), "shared")
+    machines.submit("SELECT id FROM died INTO out", "waits")
+    write_rows(machines.directory, "shared", 0, 120)
+    until(lambda: len(counts_of(kept)) >= 10, machines.logs)
+    until(lambda: bool(in_sync(machines, "east")), machines.logs)
+    write_rows(machines.directory, "shared", 120, 180)
+    die_with_its_disk(machines, "east")
+    until(lambda: stands_in(machines, "east") is not None, machines.logs)
+    write_rows(machines.directory, "shared", 180, 360)
+    until(lambda: len(counts_of(kept)) >= 60, machines.logs)
+    assert machines.states()["east"] == "away"
+    status, reason = condition(machines, "shared")
+    assert (status, "site east is gone, and what ran there goes on" in reason) == ("running", True), reason
+    status, reason = condition(machines, "waits")
+    assert (status, "stream died waits for site east, which is gone: its files are on" in reason) == ("waiting", True)
+    lags = {lag["keeper"]: lag["state"] for lag in machines.ask("/sites/east")["replicas"]["lags"]}
+    assert lags["home"] == "serving"
+
+    machines.sites["east"].start()
+    machines.wait_here("east")
+    until(lambda: stands_in(machines, "east") is None, machines.logs)
+    write_rows(machines.directory, "shared", 360, ROWS)
+    end_rows(machines.directory, "shared")
+    wanted = expected_counts()
+    until(lambda: len(counts_of(kept)) >= len(wanted), machines.logs)
+    assert counts_of(kept) == wanted
+    until(lambda: not (machines.ask("/queries/shared") or {"reason": "?"}).get("reason"), machines.logs)
+
+
+@pytest.mark.chaos
+def test_a_site_whose_replica_goes_on_can_be_given_up_and_ends_when_nothing_runs_there(machines: Fleet) -> None:
+    machines.wait_here("west", "east")
+    machines.submit("SELECT id, value FROM shared WHERE value >= 5 INTO out", "stopped")
+    until(lambda: bool(in_sync(machines, "west")), machines.logs)
+    die_with_its_disk(machines, "west")
+    until(lambda: stands_in(machines, "west") is not None, machines.logs)
+    status, found = machines.send("POST", "/sites/west/forget")
+    assert (status, found["goes_on_at"]) == (200, "home")
+    status, _ = machines.send("DELETE", "/queries/stopped")
+    assert status < 300
+    until(lambda: machines.ask("/queries/stopped") is None and machines.ask("/queries") is not None, machines.logs)
+    until(lambda: stands_in(machines, "west") is None, machines.logs)
+    nodes = {
+        o["node"] for q in machines.ask("/queries") for o in machines.ask(f"/queries/{q['id']}")["dag"]["operators"]
+    }
+    assert "e0" not in nodes
+    machines.sites["west"].start()
+    machines.wait_here("west")
+
+
+def condition(machines: Fleet, query: str) -> tuple[str, str]:
+    found = machines.ask(f"/queries/{query}")
+    return found["status"], found.get("reason") or ""
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A fleet without replicas."""
     directory = tmp_path_factory.mktemp("alone")
     sites = {"west": ["e0"], "east": ["s0", "s1", "e1"]}
-    world = WORLD.replace("replication: async", "replication: off")
+    world = WORLD.replace("replication: async", "replication: off").replace("KEPT", str(directory / "kept.jsonl"))
     with fleet(directory, write_world(directory, ["lost"], world), sites) as found:
         yield found
 

@@ -27,8 +27,6 @@ from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, SourcePosition, Surroundings
 from meander.run.oracle.recording import RecordedSink, Recording
 
-COLUMNS = 20
-"""Numbers that each reading carries: what makes the state large, and what no compression makes smaller."""
 QUERY = "follow"
 
 
@@ -49,6 +47,10 @@ class Ring:
     """Whether it goes back at the last station, as on a road, instead of round."""
     jitter: float = 0.0
     """By which share of `dwell_s` stays differ."""
+    stays: tuple[float, ...] = ()
+    """How long each stay lasts, where that was recorded."""
+    columns: int = 20
+    """Numbers that each reading carries: what makes the state large, and what no compression makes smaller."""
 
     def attachment(self, number: int) -> str:
         """The station of a stay."""
@@ -59,19 +61,21 @@ class Ring:
 
     def stay_s(self, number: int) -> float:
         """How long a stay lasts."""
+        if self.stays:
+            return self.stays[number % len(self.stays)]
         return self.dwell_s * (1 + self.jitter * float(np.random.default_rng(number).uniform(-1, 1)))
 
     @property
     def state_bytes(self) -> int:
         """About what the join remembers when its window is full."""
-        return round(self.readings_tps * self.window_s * (COLUMNS + 2) * 8)
+        return round(self.readings_tps * self.window_s * (self.columns + 2) * 8)
 
     def topology(self) -> str:
         bases = [f"base-{i}" for i in range(self.stations)]
-        columns = ", ".join(f"x{i}: double" for i in range(COLUMNS))
+        columns = ", ".join(f"x{i}: double" for i in range(self.columns))
         wide = f"{{ts: timestamp, id: bigint, {columns}}}"
         keys = f'range.id: "0..{self.readings_tps * self.window_s // 2}"'
-        ranges = ", ".join(f'range.x{i}: "0..1000000"' for i in range(COLUMNS))
+        ranges = ", ".join(f'range.x{i}: "0..1000000"' for i in range(self.columns))
         lines = ["nodes:", "  - {name: cloud, kind: cloud, slots: 64}"]
         lines += [f"  - {{name: {b}, kind: edge, slots: 8}}" for b in bases]
         lines += [f"  - {{name: {self.node}, kind: sensor, slots: 0, mobile: true}}", "links:"]
@@ -96,7 +100,7 @@ class Ring:
         return "\n".join(lines) + "\n"
 
     def query(self) -> str:
-        columns = ", ".join(f"r.x{i} AS x{i}" for i in range(COLUMNS))
+        columns = ", ".join(f"r.x{i} AS x{i}" for i in range(self.columns))
         return (
             f"SELECT p.ts AS ts, r.ts AS read_ts, p.id AS id, {columns} "
             f"FROM probe AS p JOIN reading AS r ON p.id = r.id WITHIN {self.window_s} s INTO out"
@@ -149,6 +153,7 @@ class HandoverRun:
     p95_s: list[float] = field(default_factory=list)
     worst_s: list[float] = field(default_factory=list)
     quiet_p50_s: list[float] = field(default_factory=list)
+    quiet_p95_s: list[float] = field(default_factory=list)
     effect_s: list[float] = field(default_factory=list)
     """From the change of the link until all of it was in effect."""
     pause_s: list[float] = field(default_factory=list)
@@ -178,10 +183,14 @@ class RingRun:
         self.recorded: dict[str, RecordedSink] = {}
         self.sink: TimedResults | None = None
 
-    def measure(self, warm_up: int, measured: int, say: Callable[[str], None]) -> HandoverRun:
+    def measure(
+        self, warm_up: int, measured: int, say: Callable[[str], None], begin: Callable[[], None] = lambda: None
+    ) -> HandoverRun:
+        """`begin` is called when the window is full."""
         found = HandoverRun()
         with self._service() as c:
             self._fill(c)
+            begin()
             for number in range(warm_up + measured):
                 began = time.time()
                 self._hand_over(c, number)
@@ -249,7 +258,9 @@ class RingRun:
         found.p50_s.append(float(np.percentile(ages, 50)))
         found.p95_s.append(float(np.percentile(ages, 95)))
         found.worst_s.append(float(np.max(ages)))
-        found.quiet_p50_s.append(float(np.percentile(self.sink.ages(middle, end), 50)))
+        quiet = self.sink.ages(middle, end)
+        found.quiet_p50_s.append(float(np.percentile(quiet, 50)))
+        found.quiet_p95_s.append(float(np.percentile(quiet, 95)))
 
     def _changes(self, c: Coordinator, found: HandoverRun, measured: int) -> dict[str, Any]:
         done = [r for r in c.service.history.reconfigurations(1_000) if r["state_bytes"]][-measured:]

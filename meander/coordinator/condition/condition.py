@@ -85,6 +85,8 @@ class QueryFacts:
     """The time for which none of its sources has given anything; None when that is not known."""
     trouble: str | None = None
     """The reason why nothing runs on its host; None when all is well."""
+    replicas: tuple[str, ...] = ()
+    """The sites that are gone and go on as replicas with some of it, and the replicas that are not in step."""
 
 
 def query_condition(facts: QueryFacts) -> Condition:
@@ -106,7 +108,7 @@ def query_condition(facts: QueryFacts) -> Condition:
         return Condition(Status.VIOLATING, "; ".join([*words, *([facts.waits_for] if facts.waits_for else [])]))
     if facts.quiet_ms is not None and facts.quiet_ms >= IDLE_MS and not facts.pending:
         return Condition(Status.IDLE, f"its sources have given nothing for more than {span(facts.quiet_ms)}")
-    return RUNNING
+    return Condition(Status.RUNNING, "; ".join(facts.replicas)) if facts.replicas else RUNNING
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,16 @@ def facts_of(
     found = {c: flows[c] for c in channels if c in flows}
     gone, failed = _paused_fragments(loop, operators, reports)
     placeless = tuple(_unplaced(loop, operators))
+    sites = _sites(loop, operators, reports)
     return QueryFacts(
         is_stopping=is_stopping,
         paused=(*_paused_sinks(sink_bindings, reports), *_paused_streams(loop, operators, reports), *failed),
-        waiting=(*gone, *(placeless or _not_deployed(loop, operators)), *_cut_off(loop, operators)),
+        waiting=(
+            *_not_reached(loop, operators, sites),
+            *gone,
+            *(placeless or _not_deployed(loop, operators)),
+            *_cut_off(loop, operators),
+        ),
         stuck=tuple(
             Stuck(_where(loop, channel, channels[channel]), flow.pending, flow.stuck_ms)
             for channel, flow in found.items()
@@ -51,6 +57,7 @@ def facts_of(
         pending=sum(flow.pending for flow in found.values()),
         quiet_ms=_quiet_ms(loop, operators, found, reports),
         trouble=next((report.halted for report in reports.values() if report.halted), None),
+        replicas=tuple(_replicas(sites)),
     )
 
 
@@ -116,6 +123,34 @@ def _unplaced(loop: PlacementLoop, operators: Iterable[OperatorId]) -> Iterator[
         if operator not in nodes and operator in plan.operators:
             record = plan[operator]
             yield f"operator {operator} ({describe(record.spec)}) has no place: {record.reason or 'no reason known'}"
+
+
+def _sites(loop: PlacementLoop, operators: Iterable[OperatorId], reports: Reports) -> Reports:
+    """The reports of the sites where some of these operators run."""
+    owner, of_fragment = loop.deployer.deployment.owner, loop.driver.sites
+    named = dict.fromkeys(of_fragment[owner[o]] for o in operators if o in owner and owner[o] in of_fragment)
+    return {site: reports[site] for site in named if site in reports}
+
+
+def _not_reached(loop: PlacementLoop, operators: Sequence[OperatorId], sites: Reports) -> Iterator[str]:
+    """Streams and sinks of the query that only machines which are gone reach."""
+    plan = loop.catalog.plan
+    specs = [plan[o].spec for o in operators if o in plan.operators]
+    wanted = {s.stream: "stream" for s in specs if isinstance(s, Source)}
+    wanted |= {s.name: "sink" for s in specs if isinstance(s, Sink)}
+    for site, report in sites.items():
+        for name, reason in report.not_reached.items():
+            if name in wanted:
+                yield f"{wanted[name]} {name} waits for site {site}, which is gone: {reason}"
+
+
+def _replicas(sites: Reports) -> Iterator[str]:
+    for site, report in sites.items():
+        if report.stands_in:
+            keeper = "the coordinator" if report.stands_in == HOME else report.stands_in
+            yield f"site {site} is gone, and what ran there goes on from its replica at {keeper}"
+        if report.lagging:
+            yield report.lagging
 
 
 def _not_deployed(loop: PlacementLoop, operators: Iterable[OperatorId]) -> Iterator[str]:

@@ -38,6 +38,8 @@ class MembershipEvents:
         self._store, self._reader = store, reader
         self._lock = lock("membership events")
         self._waiting: list[_Change] = []
+        self.played: frozenset[str] = frozenset()
+        """Nodes whose sites are gone and that others play."""
 
     def come(self, core: Core, nodes: Sequence[Mapping[str, Any]]) -> Done:
         """Nodes are there from now on: new ones with their descriptions, others as they were."""
@@ -50,6 +52,20 @@ class MembershipEvents:
     def drain(self, core: Core, nodes: Sequence[str]) -> Done:
         """Nodes take no operators any more; those that can go elsewhere do."""
         return self._ask(core, lambda projection: projection.drain(nodes))
+
+    def play(self, core: Core, nodes: Sequence[str], beside: str) -> Done:
+        """Nodes whose site is gone are there beside one of the site that plays them."""
+        self.played |= set(nodes)
+        return self._ask(core, lambda projection: projection.play(nodes, beside))
+
+    def end_play(self, core: Core, nodes: Sequence[str]) -> Done:
+        """Nodes that were played are gone, until their site comes back."""
+        gone = self._ask(core, lambda projection: projection.go(nodes))
+        gone.add_done_callback(lambda done: self._end_play(nodes))
+        return gone
+
+    def _end_play(self, nodes: Sequence[str]) -> None:
+        self.played -= set(nodes)
 
     def _ask(self, core: Core, events: Callable[[TopologyProjection], list[Value]]) -> Done:
         change = _Change(events)
@@ -87,7 +103,7 @@ class MembershipEvents:
         return HTTPStatus.OK, None
 
     def _carry_out(self, core: Core, changes: Sequence[_Change]) -> None:
-        projection = TopologyProjection(core.loop.catalog.topology, self._store)
+        projection = TopologyProjection(core.loop.catalog.topology, self._store, self.played)
         commands: list[tuple[_Change, Command]] = []
         for change in changes:
             try:

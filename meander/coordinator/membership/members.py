@@ -56,7 +56,7 @@ class Membership:
         """Called after the state of a site changed, from whichever thread changed it."""
         self.admission: Callable[[Description], None] = lambda said: None
         """Raises for sites that may not join now."""
-        self._events, self._wall_ms = events, wall_ms
+        self.events, self._wall_ms = events, wall_ms
         self._core: Core | None = None
 
     def ready(self, core: Core) -> None:
@@ -65,7 +65,7 @@ class Membership:
             self._core = core
             gone = [site for site in self.roster.sites.values() if not site.state.is_present and site.nodes]
             for site in gone:  # the coordinator before this one may have ended in between
-                self._events.go(core, site.nodes).add_done_callback(partial(self._gone, site))
+                self.events.go(core, site.nodes).add_done_callback(partial(self._gone, site))
         self.forgive()
 
     def _gone(self, site: MemberSite, done: Future[None]) -> None:
@@ -158,7 +158,7 @@ class Membership:
             changed = site.state is not MemberState.DRAINING
             if changed:
                 self._save(site, MemberState.DRAINING, "drain")
-            draining = self._events.drain(core, site.nodes)
+            draining = self.events.drain(core, site.nodes)
         self._wait(draining)
         if changed:
             self._tell(name, MemberState.DRAINING)
@@ -226,7 +226,7 @@ class Membership:
         silent_s = self.roster.silent_ms(site) / 1000
         self._save(site, MemberState.AWAY, "away", f"not heard of for {silent_s:.1f} s")
         self.roster.changed()
-        return self._events.go(core, site.nodes)
+        return self.events.go(core, site.nodes)
 
     # ---------------------------------------------------------------- changes
 
@@ -257,7 +257,7 @@ class Membership:
                 self.store.save_site(row)
                 self.store.claim(said.site, said.names)
                 self._note(said.site, "join", said.names)
-            return roster.enter(row, said.names), self._events.come(core, said.nodes)
+            return roster.enter(row, said.names), self.events.come(core, said.nodes)
 
     def _let_go(self, site: MemberSite) -> None:
         """A site that could not be taken in has nothing."""
@@ -272,7 +272,7 @@ class Membership:
             if site is None or (site.state is MemberState.LEFT and not site.nodes):
                 return
             self._save(site, MemberState.LEFT, did, who=who)
-            going = self._events.go(core, site.nodes)
+            going = self.events.go(core, site.nodes)
         self._wait(going)
         with self._lock:
             self._clear(site)

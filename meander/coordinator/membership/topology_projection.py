@@ -3,11 +3,14 @@
 A node that goes leaves its links behind; when it comes back they are mended, as far as the other end is there. If both
 ends are away, the one that comes back last brings the link. Changes that are decided on together are applied in turn: a
 link that one brings and the next takes away again is kept like any other.
+
+A node whose site is gone may be played by another site: it is there without room, with one link, to a node of that
+site, and its own links stay remembered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +23,16 @@ from meander.model.topology.graph import Topology
 
 Value = Mapping[str, Any] | ChangeEvent
 Ends = tuple[str, str]
+PLAYED_MS = 1.0
+"""The latency between a node that is played and one of the site that plays it."""
 
 
 class TopologyProjection:
     """The topology as it will be after the changes looked at so far; `before` and `after` write down what must be."""
 
-    def __init__(self, topology: Topology, store: MembershipStore) -> None:
-        self._topology, self._store = topology, store
+    def __init__(self, topology: Topology, store: MembershipStore, played: Collection[str] = ()) -> None:
+        """`played` are nodes that other sites play: their links are not remembered."""
+        self._topology, self._store, self._played = topology, store, set(played)
         self._alive: dict[str, bool] = {}
         self._lost: dict[Ends, Link] = {}
         """Links that go with an end of theirs, in one direction each."""
@@ -135,7 +141,8 @@ class TopologyProjection:
         """All links that a node has by now are remembered, but not those that went before and did not come back."""
         lost = {ends: self._mended.pop(ends) for ends in [e for e in self._mended if name in e]}
         if (node := self._topology.find(name)) is not None:
-            real = {(k.source, k.target): k for k in self._links_of(node)}
+            links = (k for k in self._links_of(node) if self._played.isdisjoint((k.source, k.target)))
+            real = {(k.source, k.target): k for k in links}
             lost |= {ends: link for ends, link in real.items() if ends not in self._lost}
         self._lost |= lost
         for ends in lost:
@@ -148,6 +155,21 @@ class TopologyProjection:
         for name in staying:
             self._slots[name] = self._topology.node(self._topology.id(name)).slots
         return [CapacityChanged(0, name, slots=0) for name in staying]
+
+    # ---------------------------------------------------------------- played by others
+
+    def play(self, nodes: Sequence[str], beside: str) -> list[Value]:
+        """The events by which nodes that are gone are there, with a link to one of the site that plays them."""
+        events: list[Value] = []
+        for name in nodes:
+            known = self._known(name)
+            if known is None or self._is_alive(name) or not self._is_alive(beside):
+                continue
+            self._slots[name] = self._store.drained([name]).get(name, known.slots)
+            self._alive[name] = True
+            events += [NodeAdded(0, replace(known, slots=0)), LinkAdded(0, Link(name, beside, PLAYED_MS))]
+        self._played.update(nodes)
+        return events
 
     # ---------------------------------------------------------------- looking
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,12 +23,15 @@ class Candidates:
     towards: Sequence[str]
     """Those on the way to a cloud; with upstream backup, those that send to it."""
     present: Collection[str]
+    refusing: Collection[str] = ()
+    """Those that keep nothing of it."""
 
     def best(self, count: int, kept: Collection[str], without: str) -> list[str]:
         """So many sites; those that keep one already stay. The own host of the coordinator is always there."""
         others = [s for s in sorted(self.present) if s != HOME]
         order = dict.fromkeys((*(s for s in self.towards if s in kept), *kept, *self.towards, HOME, *others))
-        usable = [s for s in order if s not in (self.site, without) and (s == HOME or s in self.present)]
+        left_out = {self.site, without, *self.refusing}
+        usable = [s for s in order if s not in left_out and (s == HOME or s in self.present)]
         return usable[:count]
 
 
@@ -43,7 +46,7 @@ def assigned(record: KeepersRecord, candidates: Candidates, count: int) -> Keepe
         return record
     term = record.term + 1
     keepers = {site: record.keepers.get(site, term) for site in chosen}
-    return KeepersRecord(record.site, keepers, term, record.stands_in, record.restoring, record.is_forgotten)
+    return replace(record, keepers=keepers, term=term)
 
 
 def towards_cloud(topology: Topology, nodes: Collection[str], owner: Mapping[str, str]) -> list[str]:
@@ -59,6 +62,16 @@ def towards_cloud(topology: Topology, nodes: Collection[str], owner: Mapping[str
             for passed in min(paths, key=lambda p: p.latency_ms).nodes[1:]:
                 found.setdefault(owner.get(topology.name(passed), HOME))
     return list(found)
+
+
+def node_of(topology: Topology, site: str, owner: Mapping[str, str], played: Collection[str] = ()) -> str | None:
+    """A node of a site, beside which others can be: the one nearest to a cloud by its kind; None if none is there.
+
+    `played` are nodes that are there because others play them.
+    """
+    names = [topology.name(n) for n in topology.ids()]
+    mine = [name for name in names if owner.get(name, HOME) == site and name not in played]
+    return min(mine, key=lambda name: (-topology.node(topology.id(name)).kind, name), default=None)
 
 
 def senders_to(deployment: Deployment, site: str, sites: Mapping[FragmentId, str]) -> list[str]:

@@ -72,6 +72,7 @@ class SiteForget:
             supervisor.ledger.save(replace(record, is_forgotten=True, restoring=rows[site].instance))
             supervisor.problems.pop(site, None)
             self._membership.release(site, who)
+            supervisor.end_play(site)
         return {"site": site, "goes_on_at": supervisor.ledger.of(site).stands_in or None, "lost": lost}
 
     # ---------------------------------------------------------------- without any replica

@@ -17,6 +17,8 @@ from meander.run.store.records.replicas import KeepersRecord
 
 EMPTY = {"empty": True}
 """The answer to a site whose directory was given up."""
+WAIT = {"wait_ms": 500}
+"""The answer to a site with another directory than the one that is taken for there, until that is not heard of."""
 
 
 class SiteRestore:
@@ -39,8 +41,10 @@ class SiteRestore:
         if record.is_forgotten:
             return EMPTY if record.restoring == instance else None
         has_it = row.instance == instance and not record.stands_in
-        if has_it or (MemberState(row.state).is_present and row.instance != instance):
+        if has_it:
             return None
+        if MemberState(row.state).is_present and row.instance != instance:
+            return WAIT if record.keepers else None
         for keeper in [record.stands_in] if record.stands_in else list(record.keepers):
             supervisor.stand_ins.pop(site, None)
             ledger.save(replace(record, stands_in=keeper, restoring=instance))
@@ -51,6 +55,7 @@ class SiteRestore:
                 supervisor.problems[site] = f"site {site} cannot get its store back from {keeper}: {error}"
                 continue
             supervisor.seats.put(site, None)
+            supervisor.end_play(site)
             contact = self._contact(keeper, site)
             if contact is not None:
                 return {"keeper": keeper, "site": site, **contact}

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import TimeoutError as NotInTime
-from http import HTTPStatus
 from typing import Any
 
-from meander.coordinator.core.commands import ANSWER_S, Answer, CoreTask
 from meander.coordinator.core.core import Core
 from meander.coordinator.membership.fleet import MemberFleet
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.store import MemberRow
 from meander.coordinator.own_site import OwnSite
-from meander.coordinator.replicas.assignment import senders_to, towards_cloud
 from meander.coordinator.replicas.forgetting import SiteForget
 from meander.coordinator.replicas.ledger import ReplicaLedger
 from meander.coordinator.replicas.orders import ReplicaOrders
+from meander.coordinator.replicas.played_nodes import PlayedNodes
+from meander.coordinator.replicas.preferences import preferences
+from meander.coordinator.replicas.reports import ReplicaReports
 from meander.coordinator.replicas.restoring import SiteRestore, home_or_peer
 from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.membership.protocol import Description
 from meander.model.clock import wall_clock_ms
-from meander.model.errors import InputError
 from meander.model.resilience import Resilience
 from meander.reconfigure.driver.driver import Driver
 
@@ -44,6 +42,8 @@ class ReplicaService:
         )
         self._forget = SiteForget(self.supervisor, membership, driver, own.replicas, self._ready_core)
         membership.admission = self._check
+        self.told = ReplicaReports(self.supervisor.ledger, membership.roster, own.replicas)
+        self._played = PlayedNodes(membership, self.supervisor.ledger)
 
     def ready(self, core: Core) -> None:
         """Sites can be looked after from now on."""
@@ -80,7 +80,10 @@ class ReplicaService:
         return self._forget.forget(site, who)
 
     def shown(self, site: str) -> Mapping[str, Any] | None:
-        return self.supervisor.shown(site)
+        found = self.supervisor.shown(site)
+        if found is None:
+            return None
+        return {**found, "lags": [lag.as_json() for lag in self.told.lags(site)]}
 
     def problems(self) -> Mapping[str, tuple[str, ...]]:
         """The problems of sites with their replicas."""
@@ -95,26 +98,9 @@ class ReplicaService:
         return self._members.key(site)
 
     def preferences(self, sites: Sequence[str], *, senders: bool) -> Mapping[str, Sequence[str]]:
-        core = self._core
-        if core is None:
+        if self._core is None:
             return {}
-
-        def found(core: Core) -> Answer:
-            loop, owner = core.loop, self._membership.roster.claims
-            liked: dict[str, list[str]] = {}
-            for site in sites:
-                if senders:
-                    liked[site] = senders_to(loop.deployer.deployment, site, self._driver.sites)
-                else:
-                    nodes = [node for node, other in owner.items() if other == site]
-                    liked[site] = towards_cloud(loop.catalog.topology, nodes, owner)
-            return HTTPStatus.OK, liked
-
-        try:
-            answer: dict[str, list[str]] = core.ask(CoreTask(found)).result(ANSWER_S)[1]
-        except (InputError, NotInTime):
-            return {}
-        return answer
+        return preferences(self._core, self._driver, self._membership.roster.claims, sites, senders=senders)
 
     def runs(self, site: str) -> bool:
         outbox = self._own.outbox
@@ -122,3 +108,12 @@ class ReplicaService:
 
     def moved(self, site: str) -> None:
         self._own.joined(site)
+
+    def refusal(self, site: str, keeper: str) -> str | None:
+        return self.told.refusal(site, keeper)
+
+    def play(self, site: str, keeper: str, nodes: Sequence[str]) -> None:
+        self._played.play(self._ready_core(), site, keeper, nodes)
+
+    def end_play(self, nodes: Sequence[str]) -> None:
+        self._played.end_play(self._ready_core(), nodes)

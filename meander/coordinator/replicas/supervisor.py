@@ -33,6 +33,8 @@ LOOK_S = 0.5
 STAND_IN_S = 60.0
 RESTORE_S = 300.0
 """The time for which a site that fetches its store is waited for."""
+REFUSED_S = 600.0
+"""The time until a site that kept no replica of another one any more is asked again."""
 BASE_MS = 1_000
 """How long a base rests, where there are no replicas but upstream backup."""
 
@@ -62,6 +64,15 @@ class CoordinatorFacts(Protocol):
     def moved(self, site: str) -> None:
         """A site is reached elsewhere: it is greeted anew."""
 
+    def play(self, site: str, keeper: str, nodes: Sequence[str]) -> None:
+        """Nodes of a site are there beside the keeper's, which takes in and delivers for them."""
+
+    def end_play(self, nodes: Sequence[str]) -> None:
+        """They are gone again."""
+
+    def refusal(self, site: str, keeper: str) -> str | None:
+        """Why a keeper keeps no replica of a site any more, or must not be waited for."""
+
 
 class ReplicaSupervisor:
     """A thread, and what it knows."""
@@ -87,6 +98,8 @@ class ReplicaSupervisor:
         self._began = monotonic()
         self._restoring: dict[tuple[str, str], float] = {}
         """Since when sites fetch their stores, with the directory that they are for."""
+        self._refused: dict[tuple[str, str], tuple[str, float]] = {}
+        """Sites with those that keep nothing of them: why, and until when they are not asked again."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
 
@@ -120,6 +133,7 @@ class ReplicaSupervisor:
         present = {name for name, row in rows.items() if MemberState(row.state).is_present}
         records = self.ledger.all()
         for site, record in records.items():
+            self._note_refusals(record)
             if record.is_forgotten:
                 self._end_forgotten(record)
             elif record.restoring:
@@ -139,6 +153,18 @@ class ReplicaSupervisor:
         awake_ms = (self._monotonic() - self._began) * 1000
         return self._wall_ms() - row.since_ms >= patience_ms and awake_ms >= patience_ms
 
+    def _note_refusals(self, record: KeepersRecord) -> None:
+        """Takes keepers that keep nothing more out: nobody waits for them."""
+        for keeper in record.keepers:
+            reason = self.around.refusal(record.site, keeper)
+            if reason is not None:
+                left = {k: term for k, term in record.keepers.items() if k != keeper}
+                record = self.ledger.save(replace(self.ledger.of(record.site), keepers=left))
+                self._refused[record.site, keeper] = reason, self._monotonic() + REFUSED_S
+                _log.warning("%s keeps no replica of site %s any more: %s", keeper, record.site, reason)
+        now = self._monotonic()
+        self._refused = {pair: found for pair, found in self._refused.items() if found[1] > now}
+
     def _assign(self, sites: set[str], present: set[str]) -> None:
         """Gives every site that runs its keepers."""
         records = {site: self.ledger.of(site) for site in sites}
@@ -151,12 +177,15 @@ class ReplicaSupervisor:
         for site, record in records.items():
             if record.is_forgotten or record.restoring:
                 continue
-            candidates = Candidates(site, liked.get(site, ()), present)
+            refusing = {k: why for (s, k), (why, _) in self._refused.items() if s == site}
+            candidates = Candidates(site, liked.get(site, ()), present, refusing)
             found = self.ledger.save(assigned(record, candidates, self.count))
+            problems = [f"{keeper} keeps no replica of site {site}: {why}" for keeper, why in refusing.items()]
             if len(found.keepers) < self.count:
-                self.problems[site] = f"site {site} has {len(found.keepers)} of {self.count} replicas; add a site"
-            else:
-                self.problems.pop(site, None)
+                problems.append(f"site {site} has {len(found.keepers)} of {self.count} replicas; add a site")
+            self.problems[site] = "; ".join(problems)
+            if not problems:
+                del self.problems[site]
 
     def _tell(self, present: set[str]) -> None:
         records = self.ledger.all()
@@ -176,7 +205,7 @@ class ReplicaSupervisor:
                 for site, r in records.items()
                 if keeper in r.keepers or keeper == r.stands_in
             }
-            self.orders.tell(keeper, "keep", {"replicas": mine})
+            self.orders.tell(keeper, "keep", {"replicas": mine, "most_bytes": self.settings.replica_bytes})
 
     # ---------------------------------------------------------------- a site that is gone
 
@@ -202,7 +231,8 @@ class ReplicaSupervisor:
             return False
         body = {"site": site, "term": record.keepers.get(keeper, 0), "key": key}
         try:
-            address = str(self.orders.ask(keeper, "stand_in", body, STAND_IN_S)["address"])
+            answer = self.orders.ask(keeper, "stand_in", body, STAND_IN_S)
+            address, nodes = str(answer["address"]), tuple(str(n) for n in answer.get("nodes", ()))
         except AwayError as error:
             self.problems[site] = f"site {site} is gone; {keeper}, which has a replica, does not answer: {error}"
             return False
@@ -213,12 +243,15 @@ class ReplicaSupervisor:
             self.problems[site] = f"site {site} is gone, and its replica at {keeper} cannot go on: {error}"
             return False
         left = {k: term for k, term in record.keepers.items() if k != keeper}
-        self.ledger.save(replace(record, keepers=left))
+        nodes = () if record.is_forgotten else nodes
+        self.ledger.save(replace(record, keepers=left, nodes=nodes))
         self.problems.pop(site, None)
         self.stand_ins[site] = address
         self.seats.put(site, address)
         self.orders.forget(site)
         self.around.moved(site)
+        if nodes:
+            self.around.play(site, keeper, nodes)
         _log.warning("site %s is gone; its replica at %s goes on", site, keeper)
         return True
 
@@ -227,6 +260,7 @@ class ReplicaSupervisor:
         site = record.site
         if not _is_there(record.stands_in, present):
             self._lose(site)
+            record = self.ledger.of(site)
             others = [k for k in record.keepers if k != record.stands_in]
             if others:
                 self.ledger.save(replace(record, stands_in="", keepers={k: record.keepers[k] for k in others}))
@@ -245,6 +279,14 @@ class ReplicaSupervisor:
     def _lose(self, site: str) -> None:
         self.stand_ins.pop(site, None)
         self.seats.put(site, None)
+        self.end_play(site)
+
+    def end_play(self, site: str) -> None:
+        """Nodes of a site that are there beside its keeper's go."""
+        record = self.ledger.of(site)
+        if record.nodes:
+            self.around.end_play(record.nodes)
+            self.ledger.save(replace(record, nodes=()))
 
     def joined(self, site: str) -> None:
         """A site has started, or started again: stand-ins there are at another address."""
@@ -260,7 +302,7 @@ class ReplicaSupervisor:
             self.stand_in(record)
         elif record.stands_in and not self.around.runs(site):
             self._lose(site)
-            self.ledger.save(replace(record, keepers={}, stands_in=""))
+            self.ledger.save(replace(self.ledger.of(site), keepers={}, stands_in=""))
             _log.info("nothing of site %s runs any more; what was kept of it is dropped", site)
 
     # ---------------------------------------------------------------- looking

@@ -26,7 +26,7 @@ from meander.model.units import duration_ms, size_bytes
 
 DEFAULT_SLOTS: Mapping[NodeKind, int] = MappingProxyType({NodeKind.SENSOR: 4, NodeKind.EDGE: 16, NodeKind.CLOUD: 256})
 DEFAULT_LATENCY_MS = 1.0
-REPLICATION_KEYS = frozenset({"replication", "replication_lag", "replication_bytes", "takeover"})
+REPLICATION_KEYS = frozenset({"replication", "replication_lag", "replication_bytes", "replica_budget", "takeover"})
 TOP_KEYS = frozenset({"nodes", "links", "streams", "sinks", "replicas", "disconnected", "detour"}) | REPLICATION_KEYS
 HOLD = "hold"
 MOST_COST = 1e9
@@ -84,6 +84,8 @@ def lines(contents: TopologyFile) -> Iterator[str]:
         yield f"replication_lag: {settings.replication_lag_ms} ms\n"
     if settings.replication_lag_bytes != usual.replication_lag_bytes:
         yield f"replication_bytes: {settings.replication_lag_bytes} B\n"
+    if settings.replica_bytes != usual.replica_bytes:
+        yield f"replica_budget: {settings.replica_bytes} B\n"
     if settings.takeover_ms != usual.takeover_ms:
         yield f"takeover: {settings.takeover_ms} ms\n"
     if settings.idle_timeout_ms is not None:
@@ -123,13 +125,19 @@ def _resilience(document: Document) -> Resilience:
         _duration(keys[key], key) if key in keys else default
         for key, default in (("replication_lag", usual.replication_lag_ms), ("takeover", usual.takeover_ms))
     )
-    lag_bytes = usual.replication_lag_bytes
-    if "replication_bytes" in keys:
-        try:
-            lag_bytes = size_bytes(word(keys["replication_bytes"], "replication_bytes"))
-        except InputError as error:
-            raise wrong(keys["replication_bytes"], f"replication_bytes: {error.message}") from None
-    return Resilience(replicas, idle_timeout_ms, detour, _replication(document), lag_ms, lag_bytes, takeover_ms)
+    lag_bytes = _size(document, "replication_bytes", usual.replication_lag_bytes)
+    budget_bytes = _size(document, "replica_budget", usual.replica_bytes)
+    mode = _replication(document)
+    return Resilience(replicas, idle_timeout_ms, detour, mode, lag_ms, lag_bytes, takeover_ms, budget_bytes)
+
+
+def _size(document: Document, key: str, default: int) -> int:
+    if key not in document.keys:
+        return default
+    try:
+        return size_bytes(word(document.keys[key], key))
+    except InputError as error:
+        raise wrong(document.keys[key], f"{key}: {error.message}") from None
 
 
 def _replication(document: Document) -> ReplicationMode:

@@ -17,7 +17,7 @@ from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
 from meander.reconfigure.endpoint import ListenOptions
 from meander.reconfigure.replicas.lost_site import LostSite, positions_of
-from meander.reconfigure.replicas.pull import ReplicaPull
+from meander.reconfigure.replicas.pull import BUDGET_BYTES, ReplicaPull
 from meander.reconfigure.replicas.stand_in import StandIn
 from meander.run.channels.flight.client import FlightClient
 from meander.run.execution.runner import Runner
@@ -49,6 +49,7 @@ class Replicas:
         self._host, self._network, self._runner = host, network, runner
         host.troubles.append(self.problems)
         self._following: dict[str, ReplicaPull] = {}
+        self._most_bytes = BUDGET_BYTES
         self.stand_ins: dict[str, StandIn] = {}
         self._lock = reentrant_lock("replicas")
         self._stopped = False
@@ -57,8 +58,8 @@ class Replicas:
     def orders(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """The coordinator's orders about replicas."""
         return {
-            "keep": lambda told: self.keep(told["replicas"]),
-            "stand_in": lambda told: {"address": self.stand_in(str(told["site"]), int(told["term"]), str(told["key"]))},
+            "keep": lambda told: self.keep(told["replicas"], int(told.get("most_bytes", BUDGET_BYTES))),
+            "stand_in": lambda told: self.stand_in(str(told["site"]), int(told["term"]), str(told["key"])),
             "stand_down": lambda told: self.stand_down(str(told["site"])),
             "positions": lambda told: positions_of(self._store, told["channels"]),
         }
@@ -87,9 +88,15 @@ class Replicas:
 
     # ---------------------------------------------------------------- keeping
 
-    def keep(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keeps replicas of these sites and of no others; what runs here or is given back stays."""
+    def keep(self, wanted: Mapping[str, Mapping[str, Any]], most_bytes: int = BUDGET_BYTES) -> None:
+        """Keeps replicas of these sites and of no others; what runs here or is given back stays.
+
+        Of each site `most_bytes` are kept at most.
+        """
         with self._lock:
+            self._most_bytes = most_bytes
+            for following in self._following.values():
+                following.most_bytes = most_bytes
             known = self._store.records(ReplicaRecord)
             fresh: list[ReplicaRecord] = []
             for site, told in wanted.items():
@@ -111,7 +118,7 @@ class Replicas:
 
     def _follow(self, record: ReplicaRecord) -> None:
         directory = self._directory / record.site / "store"
-        found = ReplicaPull(record.site, record.term, directory, record.route, self._client_of)
+        found = ReplicaPull(record.site, record.term, directory, record.route, self._client_of, self._most_bytes)
         self._following[record.site] = found
         found.start()
 
@@ -123,11 +130,14 @@ class Replicas:
 
     # ---------------------------------------------------------------- standing in, giving back
 
-    def stand_in(self, site: str, term: int, key: str) -> str:
-        """Runs the replica of a site under its name; gives the address. One that may lack something is refused."""
+    def stand_in(self, site: str, term: int, key: str) -> dict[str, Any]:
+        """Runs the replica of a site under its name; one that may lack something is refused.
+
+        Gives the address, and the nodes whose sources and sinks are reached from here.
+        """
         with self._lock:
             if site in self.stand_ins:
-                return self.stand_ins[site].address
+                return _told_of(self.stand_ins[site])
             record = self._store.record(ReplicaRecord, site)
             if record is None or (record.term != term and not record.stands_in):
                 raise InputError(f"{self.me} keeps no such replica of {site}")
@@ -139,7 +149,7 @@ class Replicas:
                 raise
             found = ReplicaRecord(site, term, record.route, stands_in=True, key_of_site=key)
             self._store.commit(Commit(records=(found,)))
-            return self._run(found)
+            return _told_of(self._run(found))
 
     def begin_anew(self, site: str, key: str, empty: LostSite) -> None:
         """Runs a site of which nothing is left, as others know it."""
@@ -170,11 +180,14 @@ class Replicas:
         if record is None or self.me not in record.in_sync or record.keepers.get(self.me) != term:
             raise InputError(f"the replica of {site} at {self.me} was not complete yet")
 
-    def _run(self, record: ReplicaRecord) -> str:
+    def _run(self, record: ReplicaRecord) -> StandIn:
         directory, key = self._directory / record.site, record.key_of_site
-        running = StandIn(record.site, self.me, directory, key, self._network, self._host.spark, self._runner)
+        spark, is_replica = self._host.spark, bool(record.route)
+        running = StandIn(
+            record.site, self.me, directory, key, self._network, spark, self._runner, has_positions=is_replica
+        )
         self.stand_ins[record.site] = running
-        return running.address
+        return running
 
     def stand_down(self, site: str) -> None:
         """The replica runs no more and follows no more; it is there for its site to get it back."""
@@ -208,8 +221,8 @@ class Replicas:
 
     # ---------------------------------------------------------------- looking
 
-    def status(self) -> dict[str, dict[str, Any]]:
-        """The replicas here, by site."""
+    def status(self, *, with_reports: bool = False) -> dict[str, dict[str, Any]]:
+        """The replicas here, by site; with the reports of those that run here."""
         found: dict[str, dict[str, Any]] = {}
         for site, record in self._store.records(ReplicaRecord).items():
             following, stand_in = self._following.get(site), self.stand_ins.get(site)
@@ -217,8 +230,15 @@ class Replicas:
                 "stands_in": None if stand_in is None else stand_in.address,
                 "complete": record.stands_in or (following is not None and following.is_complete),
                 "problem": None if following is None else following.problem,
+                "refused": None if following is None else following.refused,
             }
+            if with_reports and stand_in is not None:
+                found[site]["report"] = stand_in.report()
         return found
 
     def problems(self) -> list[str]:
         return [problem for each in list(self.stand_ins.values()) for problem in each.problems()]
+
+
+def _told_of(stand_in: StandIn) -> dict[str, Any]:
+    return {"address": stand_in.address, "nodes": stand_in.nodes}

@@ -52,9 +52,10 @@ def source_for(stream: Stream, surroundings: Surroundings) -> SourceConnector:
     name = stream.options.get("connector", DEFAULT_SOURCE)
     if name not in SOURCES:
         raise InputError(f"stream {stream.name!r}: {unknown('connector', name, SOURCES).message}")
-    kind = SOURCES[name]
+    kind, options = SOURCES[name], ConnectorOptions(stream.options, f"stream {stream.name!r}")
     if not kind.open_options:
-        ConnectorOptions(stream.options, f"stream {stream.name!r}").check((*STREAM_OPTIONS, *kind.options))
+        options.check((*STREAM_OPTIONS, *kind.options))
+    kind.elsewhere(options)  # raises for options that make no sense
     return kind.make(stream, surroundings)
 
 
@@ -64,10 +65,23 @@ def sink_for(binding: SinkBinding, surroundings: Surroundings) -> SinkConnector:
     name = target.options.get("connector", DEFAULT_SINK)
     if name not in SINKS:
         raise InputError(f"sink {target.name!r}: {unknown('connector', name, SINKS).message}")
-    kind = SINKS[name]
+    kind, options = SINKS[name], ConnectorOptions(target.options, f"sink {target.name!r}")
     if not kind.open_options:
-        ConnectorOptions(target.options, f"sink {target.name!r}").check((*SINK_OPTIONS, *kind.options))
+        options.check((*SINK_OPTIONS, *kind.options))
+    kind.elsewhere(options)  # raises for options that make no sense
     return kind.make(binding, surroundings)
+
+
+def source_elsewhere(stream: Stream) -> str | None:
+    """The reason why no other machine goes on reading a stream where one that is gone ended; None if one does."""
+    kind = SOURCES[stream.options.get("connector", DEFAULT_SOURCE)]
+    return kind.elsewhere(ConnectorOptions(stream.options, f"stream {stream.name!r}"))
+
+
+def sink_elsewhere(target: SinkTarget) -> str | None:
+    """The reason why no other machine goes on writing to a sink; None if one does."""
+    kind = SINKS[target.options.get("connector", DEFAULT_SINK)]
+    return kind.elsewhere(ConnectorOptions(target.options, f"sink {target.name!r}"))
 
 
 def check_connectors(streams: Iterable[Stream], sinks: Iterable[SinkTarget], surroundings: Surroundings) -> None:

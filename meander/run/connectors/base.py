@@ -17,6 +17,7 @@ import pyarrow as pa
 from meander.model.ids import ChannelId
 from meander.model.streams import SinkTarget, Stream
 from meander.run.channels.base import Int64s
+from meander.run.connectors.elsewhere import Elsewhere
 from meander.run.connectors.options import ConnectorOption
 
 
@@ -136,6 +137,8 @@ class SourceKind:
 
     make: Callable[[Stream, Surroundings], SourceConnector]
     options: tuple[ConnectorOption, ...]
+    elsewhere: Elsewhere
+    """Whether another machine goes on reading where one that is gone has ended."""
     open_options: bool = False
     """Whether options that are not listed go on to the system behind the connector."""
 
@@ -146,4 +149,6 @@ class SinkKind:
 
     make: Callable[[SinkBinding, Surroundings], SinkConnector]
     options: tuple[ConnectorOption, ...]
+    elsewhere: Elsewhere
+    """Whether another machine goes on writing where one that is gone has ended."""
     open_options: bool = False

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
+from meander.run.connectors.elsewhere import only_here
 from meander.run.connectors.json_rows import json_rows
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
@@ -42,4 +43,8 @@ def make(binding: SinkBinding, surroundings: Surroundings) -> Console:
     return Console(binding, surroundings)
 
 
-KIND = SinkKind(make, (ConnectorOption("rows", "how many rows of one delivery are shown", "20"),))
+KIND = SinkKind(
+    make,
+    (ConnectorOption("rows", "how many rows of one delivery are shown", "20"),),
+    only_here("its terminal is at that machine"),
+)

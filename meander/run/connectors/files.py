@@ -19,6 +19,7 @@ import pyarrow.parquet
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
+from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.formats import OPTIONS, SUFFIXES, Format, Parsed, joined
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
@@ -198,6 +199,8 @@ KIND = SourceKind(
             "path", f"a file, a pattern such as `data/*.csv`, or a directory of {', '.join(SUFFIXES)} files"
         ),
         ConnectorOption("tail", "whether to wait for more; `false` ends the stream with the last row", "true"),
+        SHARED,
         *OPTIONS,
     ),
+    if_shared,
 )

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from meander.run.connectors.base import ConnectorError, SinkBinding, SinkKind, SourcePosition, Surroundings
+from meander.run.connectors.elsewhere import by_address
 from meander.run.connectors.json_rows import json_lines
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
@@ -76,4 +77,5 @@ KIND = SinkKind(
         ConnectorOption("token", "where the token to show is: `env:NAME` or `secret:PATH`", "none"),
         ConnectorOption("timeout", "how long to wait for an answer", "10 s"),
     ),
+    by_address,
 )

@@ -21,6 +21,7 @@ from meander.model.errors import InputError
 from meander.model.locks import lock
 from meander.model.streams import Stream
 from meander.run.connectors.base import Polled, SourceKind, Surroundings
+from meander.run.connectors.elsewhere import only_here
 from meander.run.connectors.formats import Format, Parsed, joined
 from meander.run.connectors.http_batches import NumberedBatches, Numbering, content_of
 from meander.run.connectors.http_listener import LOCAL, LOOPBACK, SEQUENCE, HttpListener, ListenerOptions
@@ -228,4 +229,5 @@ KIND = SourceKind(
         ConnectorOption("timeout", "how long a request waits for the commit", "30 s"),
         ConnectorOption("queue", "how many rows may wait before requests are answered with 429", "100000"),
     ),
+    only_here("rows are sent to that machine"),
 )

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.cut_file import CutFile
+from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.json_rows import json_lines
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
 
@@ -104,5 +105,7 @@ KIND = SinkKind(
             "roll", "the size at which another file follows, such as `256MB`: `name.000001.jsonl`", "never"
         ),
         ConnectorOption("keep", "with `roll`: how many files there are at most; the oldest are removed", "all"),
+        SHARED,
     ),
+    if_shared,
 )

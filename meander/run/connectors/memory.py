@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
+from meander.run.connectors.elsewhere import only_here
 
 
 class MemorySink:
@@ -45,4 +46,4 @@ def make(binding: SinkBinding, surroundings: Surroundings) -> MemorySink:
     return MemorySink()
 
 
-KIND = SinkKind(make, ())
+KIND = SinkKind(make, (), only_here("they are in the memory of that machine"))

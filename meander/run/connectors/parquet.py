@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from meander.model.files import FILES
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
+from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.jsonl import path_of
 from meander.run.connectors.options import ConnectorOption
 from meander.run.session import usable_cores
@@ -80,5 +81,10 @@ def make(binding: SinkBinding, surroundings: Surroundings) -> Parquet:
 
 
 KIND = SinkKind(
-    make, (ConnectorOption("path", "the directory; `{query}` and `{sink}` stand for their names", "`{query}-{sink}`"),)
+    make,
+    (
+        ConnectorOption("path", "the directory; `{query}` and `{sink}` stand for their names", "`{query}-{sink}`"),
+        SHARED,
+    ),
+    if_shared,
 )

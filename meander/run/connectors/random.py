@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meander.model.streams import Stream
 from meander.run.connectors.base import SourceKind, Surroundings
+from meander.run.connectors.elsewhere import anywhere
 from meander.run.connectors.generator import OPTIONS, Generator
 
 
@@ -11,4 +12,4 @@ def make(stream: Stream, surroundings: Surroundings) -> Generator:
     return Generator(stream)
 
 
-KIND = SourceKind(make, OPTIONS)
+KIND = SourceKind(make, OPTIONS, anywhere)

@@ -12,6 +12,7 @@ from meander.model.errors import InputError
 from meander.model.schema import Kind
 from meander.model.streams import Stream
 from meander.run.connectors.base import Malformed, Polled, SourceKind, Surroundings
+from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.formats import OPTIONS, Format, Parsed
 from meander.run.connectors.noise import Int64s
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
@@ -127,6 +128,8 @@ KIND = SourceKind(
         ConnectorOption(
             "event_times", "`original`, or `now`: event times are moved to the time of the replay", "original"
         ),
+        SHARED,
         *OPTIONS,
     ),
+    if_shared,
 )

@@ -14,6 +14,7 @@ from meander.model.streams import Stream
 from meander.run.connectors import noise
 from meander.run.connectors.base import SourceKind, Surroundings
 from meander.run.connectors.columns import Label, Value
+from meander.run.connectors.elsewhere import anywhere
 from meander.run.connectors.generator import OPTIONS, Generator, producer_numbers
 from meander.run.connectors.noise import Floats
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
@@ -83,4 +84,5 @@ KIND = SourceKind(
         ConnectorOption("region_names", "names of the regions instead, between commas"),
         ConnectorOption("period", "how long the weather takes to come back", "10 min"),
     ),
+    anywhere,
 )

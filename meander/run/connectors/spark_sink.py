@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
+from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.options import SINK_OPTIONS, ConnectorOption, ConnectorOptions
 from meander.run.connectors.secrets import revealed
 from meander.run.session import active, start_session
@@ -23,6 +24,7 @@ OPTIONS = (
     ConnectorOption("path", "where files go, for formats that write files"),
     ConnectorOption("table", "the table to append to, instead of a path"),
     ConnectorOption("option.", "an option of Spark's whose name means something else here: `option.format`"),
+    SHARED,
 )
 
 
@@ -77,4 +79,4 @@ def make(binding: SinkBinding, surroundings: Surroundings) -> SparkSink:
     return SparkSink(binding, surroundings)
 
 
-KIND = SinkKind(make, OPTIONS, open_options=True)
+KIND = SinkKind(make, OPTIONS, if_shared, open_options=True)

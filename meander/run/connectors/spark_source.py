@@ -22,6 +22,7 @@ from meander.model.errors import InputError
 from meander.model.locks import condition
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
+from meander.run.connectors.elsewhere import only_here
 from meander.run.connectors.formats import Format, joined
 from meander.run.connectors.options import STREAM_OPTIONS, ConnectorOption, ConnectorOptions
 from meander.run.connectors.secrets import revealed
@@ -159,4 +160,4 @@ def make(stream: Stream, surroundings: Surroundings) -> SparkSource:
     return SparkSource(stream, surroundings)
 
 
-KIND = SourceKind(make, OPTIONS, open_options=True)
+KIND = SourceKind(make, OPTIONS, only_here("Spark's notes of it are on that machine"), open_options=True)

@@ -16,6 +16,7 @@ from meander.model.streams import Stream
 from meander.run.connectors import noise
 from meander.run.connectors.base import SourceKind, Surroundings
 from meander.run.connectors.columns import Label, Value
+from meander.run.connectors.elsewhere import anywhere
 from meander.run.connectors.generator import OPTIONS, Generator, producer_numbers
 from meander.run.connectors.noise import Floats
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
@@ -120,4 +121,5 @@ KIND = SourceKind(
         ConnectorOption("dwell", "how long a train stands at a station", "20 s"),
         ConnectorOption("seats", "how many passengers a train holds", "400"),
     ),
+    anywhere,
 )

@@ -15,6 +15,7 @@ from meander.model.streams import Stream
 from meander.run.connectors import noise
 from meander.run.connectors.base import SourceKind, Surroundings
 from meander.run.connectors.columns import Label, Value
+from meander.run.connectors.elsewhere import anywhere
 from meander.run.connectors.generator import OPTIONS, Generator, producer_numbers
 from meander.run.connectors.noise import Floats
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
@@ -105,4 +106,5 @@ KIND = SourceKind(
         ConnectorOption("free_speed", "m/s without congestion, on the first lane", "33"),
         ConnectorOption("jam_speed", "m/s inside a congestion", "3"),
     ),
+    anywhere,
 )

@@ -33,6 +33,12 @@ class HostReport:
     flows: Mapping[ChannelId, ChannelFlow] = field(default_factory=dict)
     memories: Mapping[OperatorId, tuple[int, int, int]] = field(default_factory=dict)
     """Of join parts: the version of their fragment, the oldest and the newest time that their memory is about."""
+    stands_in: str = ""
+    """The keeper at which a replica goes on in place of the site, if one does."""
+    not_reached: Mapping[str, str] = field(default_factory=dict)
+    """The streams and sinks that only the machine of the site reaches, with the reasons, where a replica goes on."""
+    lagging: str = ""
+    """In words, the replicas that are not in step."""
 
     @staticmethod
     def of(
@@ -91,6 +97,8 @@ class HostReport:
                     OperatorId(int(o)): (int(v), int(a), int(b))
                     for o, (v, a, b) in (value.get("memories") or {}).items()
                 },
+                str(value.get("stands_in") or ""),
+                {str(n): str(why) for of in (value.get("not_reached") or {}).values() for n, why in of.items()},
             )
         except (AttributeError, TypeError, ValueError):
             return HostReport(("it says nothing that this coordinator understands; update one of them",))

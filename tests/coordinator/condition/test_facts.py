@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from meander.coordinator.condition.condition import Condition, Status, query_con
 from meander.coordinator.condition.facts import facts_of
 from meander.model.events import QueryAdded
 from meander.model.ids import FragmentId, OperatorId, QueryId
-from meander.model.operators import Map
+from meander.model.operators import Map, Source
 from meander.model.topology.elements import NodeKind
 from meander.run.failures import Cause
 from meander.run.fragments.routing import Pause
+from meander.run.reporting.host_report import HostReport
 from tests.coordinator.loop.ground import Ground, query, text
 from tests.coordinator.loop.world import ServiceWorld, Setting
 
@@ -53,6 +55,31 @@ def test_where_nobody_knows_which_operator_failed_all_of_the_fragment_has(tmp_pa
     world.close()
 
 
+def test_a_query_says_which_of_its_sites_goes_on_as_a_replica_and_what_it_waits_for_there(tmp_path: Path) -> None:
+    world = sharing(tmp_path)
+    owner, source = world.loop.deployer.deployment.owner, _source(world, "fast")
+    world.loop.driver.participants.sites[owner[source]] = "west"
+    here = HostReport(stands_in="home")
+    said = _condition(world, "fast", {"west": here})
+    assert said.status is Status.RUNNING
+    assert said.reason == "site west is gone, and what ran there goes on from its replica at the coordinator"
+    late = "the replica of site west at hub is 4 s behind (1.2 MB), and results wait for it"
+    assert _condition(world, "fast", {"west": HostReport(lagging=late)}) == Condition(Status.RUNNING, late)
+    assert _condition(world, "fast", {"east": here}).reason is None
+    stream = next(iter(world.catalog.streams))
+    lost = replace(here, not_reached={stream: "rows are sent to that machine"})
+    waiting = _condition(world, "fast", {"west": lost})
+    assert waiting.status is Status.WAITING
+    assert f"stream {stream} waits for site west, which is gone: rows are sent" in (waiting.reason or "")
+    del world.loop.driver.participants.sites[owner[source]]
+    world.close()
+
+
+def _source(world: ServiceWorld, name: str) -> OperatorId:
+    plan = world.catalog.plan
+    return next(o for o in plan.serving(QueryId(name)) if isinstance(plan[o].spec, Source))
+
+
 def _shared(world: ServiceWorld) -> tuple[OperatorId, FragmentId]:
     """An operator of `kmh` alone in a fragment that both have, and that fragment."""
     plan, deployment = world.catalog.plan, world.loop.deployer.deployment
@@ -63,5 +90,6 @@ def _shared(world: ServiceWorld) -> tuple[OperatorId, FragmentId]:
     return found, fragment
 
 
-def _condition(world: ServiceWorld, name: str) -> Condition:
-    return query_condition(facts_of(world.loop, tuple(world.catalog.plan.serving(QueryId(name))), (), {}))
+def _condition(world: ServiceWorld, name: str, reports: Mapping[str, HostReport] | None = None) -> Condition:
+    operators = tuple(world.catalog.plan.serving(QueryId(name)))
+    return query_condition(facts_of(world.loop, operators, (), reports or {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -156,3 +156,34 @@ def test_links_that_a_site_gives_replace_those_it_had(store: MembershipStore, pa
     land.together([("go", "east")])
     land.together([("come", "east")])
     assert land.links() == {("cloud", "e0"), ("e0", "s0"), ("cloud", "s1"), ("cloud", "e1")}
+
+
+def test_a_node_that_is_played_has_one_link_and_no_room_and_its_own_links_when_its_site_is_back(
+    store: MembershipStore, path: Path
+) -> None:
+    land = Land(store, path)
+    land.together([("go", "east")])
+
+    def change(act: Callable[[TopologyProjection], list[Value]], played: Sequence[str] = ()) -> None:
+        projection = TopologyProjection(land.topology, store, played)
+        events = act(projection)
+        projection.before()
+        land.apply(events)
+        projection.after()
+
+    change(lambda projection: projection.play(["s1"], "cloud"))
+    assert land.links() == {("cloud", "e0"), ("e0", "s0"), ("cloud", "s1")}
+    assert land.topology.node(land.topology.id("s1")).slots == 0
+    change(lambda projection: projection.go(["s1"]), played=["s1"])
+    assert land.links() == {("cloud", "e0"), ("e0", "s0")}
+    land.together([("come", "east")])
+    assert land.links() == OWN | {("e1", "s1")}
+    assert land.topology.node(land.topology.id("s1")).slots == 2
+
+
+def test_nodes_are_not_played_that_are_there_or_beside_one_that_is_not(store: MembershipStore, path: Path) -> None:
+    land = Land(store, path)
+    land.together([("go", "east")])
+    projection = TopologyProjection(land.topology, store)
+    assert projection.play(["s0", "unknown"], "cloud") == []
+    assert projection.play(["s1"], "e1") == []

@@ -12,7 +12,7 @@ from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import MemberRow
 from meander.coordinator.replicas.assignment import Candidates, assigned
 from meander.coordinator.replicas.ledger import ReplicaLedger
-from meander.coordinator.replicas.restoring import SiteRestore
+from meander.coordinator.replicas.restoring import WAIT, SiteRestore
 from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.model.errors import InputError
 from meander.model.resilience import ReplicationMode, Resilience
@@ -32,6 +32,10 @@ class Fleet:
         self.fails: dict[str, Exception] = {}
         self.addresses: dict[str, str | None] = {}
         self.running: set[str] = set()
+        self.reached: list[str] = []
+        """The nodes whose sources and sinks keepers reach."""
+        self.played: dict[str, str] = {}
+        self.refusals: dict[tuple[str, str], str] = {}
         self.supervisor = ReplicaSupervisor(
             ReplicaLedger(store),
             self,  # type: ignore[arg-type]
@@ -74,6 +78,15 @@ class Fleet:
     def moved(self, site: str) -> None:
         """Nothing to do."""
 
+    def play(self, site: str, keeper: str, nodes: Sequence[str]) -> None:
+        self.played |= dict.fromkeys(nodes, keeper)
+
+    def end_play(self, nodes: Sequence[str]) -> None:
+        self.played = {node: keeper for node, keeper in self.played.items() if node not in nodes}
+
+    def refusal(self, site: str, keeper: str) -> str | None:
+        return self.refusals.get((site, keeper))
+
     def put(self, site: str, address: str | None) -> None:
         self.addresses[site] = address
 
@@ -86,7 +99,7 @@ class Fleet:
         self.asked.append((site, action))
         if site in self.fails:
             raise self.fails[site]
-        return {"address": f"grpc://{site}:1"}
+        return {"address": f"grpc://{site}:1", "nodes": self.reached}
 
     def forget(self, site: str) -> None:
         """It is told everything again anyhow."""
@@ -228,3 +241,45 @@ def test_assignments_keep_what_is_there() -> None:
     assert assigned(before, Candidates("west", ["hub"], {"hub", "east"}), 1) == before
     assert assigned(before, Candidates("west", [], {"east"}), 2).keepers == {"east": 1, "home": 2}
     assert assigned(before, Candidates("west", [], {"hub"}), 0).keepers == {}
+
+
+def test_nodes_whose_sources_a_keeper_reaches_are_there_beside_it_until_their_site_comes_back(store: Store) -> None:
+    plane = fleet(store, replicas=2)
+    plane.reached = ["s0"]
+    plane.enter("west", "away")
+    plane.pass_s(6)
+    assert (plane.record("west").stands_in, plane.played) == ("hub", {"s0": "hub"})
+    assert plane.record("west").nodes == ("s0",)
+    plane.enter("hub", "away")
+    plane.pass_s(1)
+    assert (plane.record("west").stands_in, plane.played) == ("east", {"s0": "east"})
+    assert plane.restoring.restore("west", "west 2") is not None
+    assert (plane.played, plane.record("west").nodes) == ({}, ())
+
+
+def test_a_keeper_that_keeps_nothing_more_is_not_waited_for_and_another_site_keeps_a_replica(store: Store) -> None:
+    plane = fleet(store)
+    assert plane.record("west").keepers == {"hub": 1}
+    plane.refusals["west", "hub"] = "its store is larger than 10 MB"
+    plane.pass_s(1)
+    assert plane.record("west").keepers == {"east": 2}
+    assert plane.supervisor.problems["west"] == "hub keeps no replica of site west: its store is larger than 10 MB"
+    assert plane.newest("west", "replicate")["keepers"] == {"east": 2}
+    assert "west" not in plane.newest("hub", "keep")["replicas"]
+    plane.refusals["west", "east"] = plane.refusals["west", "home"] = "what it sends is not understood"
+    plane.pass_s(1)
+    plane.pass_s(1)
+    assert plane.record("west").keepers == {}
+    assert "site west has 0 of 1 replicas" in plane.supervisor.problems["west"]
+    plane.refusals.clear()
+    plane.pass_s(601)
+    assert (plane.record("west").keepers, "west" in plane.supervisor.problems) == ({"hub": 4}, False)
+
+
+def test_a_site_without_its_directory_waits_until_its_former_process_is_known_to_be_gone(store: Store) -> None:
+    plane = fleet(store)
+    assert plane.restoring.restore("west", "another") == WAIT
+    plane.enter("west", "away")
+    told = plane.restoring.restore("west", "another")
+    assert told is not None
+    assert told["keeper"] == "hub"

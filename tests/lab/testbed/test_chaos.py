@@ -52,6 +52,35 @@ def test_fifty_schedules_of_trouble_in_the_middle_of_changes_lose_nothing(tmp_pa
     assert sum(o.refused for o in outcomes) < sum(done[kind] for kind in CHANGES), story
 
 
+@pytest.mark.chaos
+def test_sites_that_lose_their_disks_in_the_middle_of_changes_lose_nothing_else(tmp_path: Path) -> None:
+    busy = os.getloadavg()[0] / usable_cores()
+    if busy > BUSIEST:
+        pytest.skip(f"{busy:.0f} processes want each core of this machine: Spark cannot start its own in time")
+    seeds = losing(chances_here(Can.NOTHING, False, replicas=True))
+    said: list[str] = []
+    plan = Plan(seeds, SECONDS, compared=len(seeds))
+    timeout_ms = SESSION_TIMEOUT_MS
+    outcomes = run(tmp_path, plan, Can.NOTHING, said.append, session_timeout_ms=timeout_ms, replicas=True)
+    story = "\n".join([*said, f"logs are in {tmp_path / 'bed' / 'logs'}"])
+    bad = [str(o) for o in outcomes if not o.verdict.is_good]
+    assert not bad, f"{bad[0]}\n{story}"
+    assert sum(o.done[TroubleKind.LOSE] for o in outcomes) >= 2, story
+
+
+def losing(chances: Chances) -> list[int]:
+    """A few seeds of schedules in which disks are lost, each with the one after it."""
+    lost = [s for s in range(1, 200) if any(t.kind is TroubleKind.LOSE for t in brief(s, SECONDS, chances))]
+    return sorted({seed for first in lost[:3] for seed in (first, first + 1)})
+
+
+def test_only_where_sites_have_replicas_disks_are_lost_and_each_of_them_is() -> None:
+    chances = chances_here(Can.NOTHING, False, replicas=True)
+    plans = [trouble for seed in range(1, 201) for trouble in brief(seed, SECONDS, chances)]
+    assert {t.target for t in plans if t.kind is TroubleKind.LOSE} == {(site,) for site in world.SITES}
+    assert TroubleKind.LOSE not in chances_here(Can.NOTHING, True).kinds
+
+
 @pytest.mark.parametrize("can", [Can.NOTHING, Can.CUT | Can.BANDWIDTH])
 @pytest.mark.parametrize("disks", [False, True])
 def test_fifty_brief_schedules_have_every_kind_of_trouble_several_times(can: Can, disks: bool) -> None:
@@ -69,6 +98,6 @@ def test_fifty_brief_schedules_have_every_kind_of_trouble_several_times(can: Can
     assert killed == {HOME, *world.SITES}
 
 
-def chances_here(can: Can, disks: bool) -> Chances:
+def chances_here(can: Can, disks: bool, *, replicas: bool = False) -> Chances:
     places = layout(read(world.TOPOLOGY).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-    return Chances.of(places, can, world.MOVABLE, world.RELINKED, disks=disks)
+    return Chances.of(places, can, world.MOVABLE, world.RELINKED, disks=disks, replicas=replicas)

@@ -92,7 +92,7 @@ def places(topology: Topology) -> Layout:
 
 
 def test_a_seed_gives_one_schedule_and_another_seed_another(places: Layout) -> None:
-    chances = Chances.of(places, Can.CUT | Can.BANDWIDTH, world.MOVABLE, world.RELINKED, disks=True)
+    chances = Chances.of(places, Can.CUT | Can.BANDWIDTH, world.MOVABLE, world.RELINKED, disks=True, replicas=True)
     assert schedule(1, 60, chances) == schedule(1, 60, chances) != schedule(2, 60, chances)
     many = [t for seed in range(40) for t in schedule(seed, 60, chances)]
     assert {t.kind for t in many} == set(TroubleKind)

@@ -9,6 +9,9 @@ import pytest
 
 from lab.testbed import world
 from lab.testbed.world import Verdict
+from meander.lang.topology.reader import load
+from meander.model.resilience import ReplicationMode
+from meander.run.connectors import sink_elsewhere, source_elsewhere
 
 
 def write(path: Path, query: str, results: list[world.Result]) -> None:
@@ -53,3 +56,12 @@ def test_while_rows_come_only_windows_that_are_over_must_be_there(tmp_path: Path
 def test_the_oracle_counts_every_row_once() -> None:
     assert sum(n * times for (_, _, n, _), times in world.expected("counts", 1234).items()) == 1234
     assert sum(total for _, _, _, total in world.expected("counts", 1234)) == sum(range(1234))
+
+
+def test_with_replicas_nothing_is_on_a_site_that_others_do_not_reach(tmp_path: Path) -> None:
+    found = load(world.write_world(tmp_path, replicas=True))
+    assert found.resilience.replication is ReplicationMode.ASYNC
+    assert all(source_elsewhere(stream) is None for stream in found.streams.values())
+    assert sink_elsewhere(found.sinks["side"]) is None
+    assert str(world.shared_results(tmp_path)) in found.sinks["side"].options["path"]
+    assert load(world.write_world(tmp_path)).resilience.replication is ReplicationMode.OFF

@@ -40,11 +40,11 @@ from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, ke
 from meander.run.connectors.base import Surroundings
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.host import Host, HostOptions
+from meander.run.outside.sink_bindings import SiteSinkBindings
 from meander.run.store.commit import Commit
 from meander.run.store.journal import DiskFullError
 from meander.run.store.records.deployment import SinkBindingRecord
 from meander.run.store.store import Store
-from meander.site.sink_bindings import SiteSinkBindings
 from meander.site.site import Site, SiteOptions
 from tests.reconfigure.driver.driver_plane import INNER, TIMEOUT_S, SpreadPlane
 from tests.run.full_now import FullNow

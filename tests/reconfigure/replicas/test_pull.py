@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.serving.replication import Replication
-from meander.reconfigure.replicas.pull import ReplicaPull
+from meander.reconfigure.replicas.pull import ReplicaPull, ReplicaRefusedError
 from meander.run.channels.base import ChannelAppend
 from meander.run.channels.flight.client import AwayError, FlightClient
 from meander.run.channels.flight.server import SEGMENTS
@@ -241,3 +241,78 @@ def test_a_replica_whose_site_lost_the_end_of_its_journal_takes_that_segment_ane
     replica = Store.open(tmp_path / "b")
     assert observed(replica) == told
     replica.close()
+
+
+def test_of_a_store_that_is_larger_than_the_budget_no_more_is_kept_than_that(tmp_path: Path) -> None:
+    primary = Primary(tmp_path, ("b",), Random(6))
+    for _ in range(30):
+        primary.work()
+    primary.store.close()
+    primary.open()
+    following = primary.following["b"]
+    following.most_bytes = 2_000
+    with pytest.raises(ReplicaRefusedError, match="larger than 0 MB; raise `replica_budget`"):
+        following.pull(wait_ms=0)
+    assert sum(path.stat().st_size for path in (tmp_path / "b").glob("*.seg")) <= 2_000
+    primary.store.close()
+
+
+def answered(*pieces: tuple[Any, bytes]) -> FlightClient:
+    """A site that answers whatever it likes."""
+
+    def get(ticket: Mapping[str, Any], timeout_s: float | None = None) -> Iterator[Any]:
+        for head, data in pieces:
+            text = head if isinstance(head, str) else json.dumps(head)
+            columns = [pa.array([text], pa.string()), pa.array([data], pa.large_binary())]
+            yield SimpleNamespace(data=pa.RecordBatch.from_arrays(columns, schema=SEGMENTS))
+
+    return SimpleNamespace(get=get)  # type: ignore[return-value]
+
+
+HEAD = {"incarnation": "x", "segments": {"1": 10}, "anew": [], "offer": "1", "every_ms": 0}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("no json", b"")],
+        [([], b"")],
+        [({"segments": {"1": "many"}, "anew": [], "incarnation": "x", "offer": "1"}, b"")],
+        [({**HEAD, "anew": ["../.."]}, b"")],
+        [(HEAD, b""), ({"segment": "..", "offset": 0}, b"data")],
+        [(HEAD, b""), ({"segment": -1, "offset": 0}, b"data")],
+        [(HEAD, b""), ({"segment": 10_000_000_000, "offset": 0}, b"data")],
+        [(HEAD, b""), *(({"segment": n, "offset": 0}, b"x") for n in range(20_000))],
+    ],
+    ids=["text", "list", "size", "path to drop", "path", "negative", "high", "many"],
+)
+def test_what_is_no_journal_is_refused_and_nothing_outside_the_replica_is_touched(
+    pieces: list[tuple[Any, bytes]], tmp_path: Path
+) -> None:
+    (tmp_path / "other").write_text("stays")
+    client = answered(*pieces)
+    following = ReplicaPull("west", 1, tmp_path / "kept" / "store", ("west",), lambda site: client, most_bytes=50_000)
+    with pytest.raises(ReplicaRefusedError):
+        following.pull(wait_ms=0)
+    following.mirror.close()
+    assert (tmp_path / "other").read_text() == "stays"
+    assert not following.is_complete
+    assert [path.name for path in tmp_path.iterdir() if path.name != "kept"] == ["other"]
+
+
+def test_a_replica_that_is_refused_says_why_and_asks_for_nothing_more(tmp_path: Path) -> None:
+    asked: list[Mapping[str, Any]] = []
+
+    def get(ticket: Mapping[str, Any], timeout_s: float | None = None) -> Iterator[Any]:
+        asked.append(ticket)
+        return iter(answered((HEAD, b""), ({"segment": 1, "offset": 0}, bytes(100))).get(ticket))
+
+    client: Any = SimpleNamespace(get=get)
+    following = ReplicaPull("west", 1, tmp_path / "store", ("west",), lambda site: client, most_bytes=99)
+    following.start()
+    assert following._thread is not None
+    following._thread.join()
+    assert following.refused == following.problem
+    assert "larger than" in str(following.refused)
+    assert len(asked) == 1
+    following.stop()

@@ -24,12 +24,38 @@ export interface NodeInfo {
 /** Where a mobile node goes next, and what is prepared for that. */
 export interface ExpectedMove {
   node: string;
+  at?: string | null;
+  ready?: boolean;
   next: string | null;
   probability: number | null;
   in_s: number | null;
   prepared_for: string | null;
   operators: number[];
   bytes: number;
+}
+
+/** All of them, and what came of those before. */
+export interface Predictions {
+  mode: string;
+  nodes: ExpectedMove[];
+  outcomes: { hit: number; miss: number; expired: number };
+  used_bytes: number;
+  wasted_bytes: number;
+}
+
+/** One replica of a site's store: in step, behind, incomplete, or serving in the site's place. */
+export interface KeeperLag {
+  keeper: string;
+  state: string;
+  behind_bytes: number;
+  behind_ms: number;
+}
+
+export interface SiteInfo {
+  site: string;
+  state: string;
+  nodes: string[];
+  replicas?: { lags: KeeperLag[]; stands_in: string | null; problem: string | null } | null;
 }
 
 export interface Link {

@@ -41,9 +41,11 @@ class ReplicaStatus:
     is_in_sync: bool
     behind_bytes: int
     behind_ms: int
+    term: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        return {"in_sync": self.is_in_sync, "behind_bytes": self.behind_bytes, "behind_ms": self.behind_ms}
+        lag = {"behind_bytes": self.behind_bytes, "behind_ms": self.behind_ms}
+        return {"in_sync": self.is_in_sync, **lag, "term": self.term}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class Replication:
     def serve(self, keeper: str, asked: Mapping[str, Any], left: int, wait_s: float) -> Iterator[tuple[Any, bytes]]:
         """The bytes that a keeper lacks, after a list of all segments. Its request says which it has."""
         found = self._admitted(keeper, int(asked["term"]))
-        has = {int(s): int(size) for s, size in asked["has"].items()}
+        has = {int(s): max(0, int(size)) for s, size in asked["has"].items()}
         anew = self._diverging(asked, has)
         for segment in anew:
             has.pop(segment, None)
@@ -270,7 +272,8 @@ class Replication:
             for site, keeper in self._keepers.items():
                 whole = sum(self.store.segments.extents()[1].values()), self._clock() - keeper.heard
                 size, seconds = whole if keeper.has is None else self._behind(keeper.has)
-                found[site] = ReplicaStatus(site in self._record.in_sync, size, round(seconds * 1000))
+                is_in_sync, late_ms, term = site in self._record.in_sync, round(seconds * 1000), self._record.keepers
+                found[site] = ReplicaStatus(is_in_sync, size, late_ms, term.get(site, 0))
             return found
 
     def problems(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from meander.run.store.records.record import Record
+from meander.run.store.records.record import Record, Upgrade, as_noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class KeepersRecord(Record[str]):
     """At the coordinator: the sites that keep replicas of a site's store, and where the site runs."""
 
     kind: ClassVar[str] = "keepers"
+    version: ClassVar[int] = 2
+    upgrades: ClassVar[tuple[Upgrade, ...]] = (as_noted, lambda row: [*row, []])
     site: str
     keepers: Mapping[str, int] = field(default_factory=dict)
     """Each with the term in which it began to; a keeper that was dropped and comes again begins a new one."""
@@ -62,6 +64,8 @@ class KeepersRecord(Record[str]):
     """The directory that gets the store back, if one does now."""
     is_forgotten: bool = False
     """Whether the site was given up: it ends when nothing runs there any more."""
+    nodes: tuple[str, ...] = ()
+    """Its nodes that are there beside the keeper's, because their sources and sinks are reached from there."""
 
     @property
     def key(self) -> str:

@@ -1,11 +1,14 @@
-// The side panel: queries, changes, decisions as tabs. A selected query takes the first tab's place.
+// The side panel: queries, changes, decisions as tabs, and mobile nodes and sites where there are some. A selected query
+// takes the first tab's place.
 
 import { h } from "../dom";
 import type { Store } from "../store";
 import { Changes } from "./changes";
 import { changed, Decisions } from "./decisions";
+import { Moves } from "./moves";
 import { QueryList } from "./queries";
 import { QueryView } from "./query";
+import { Sites } from "./sites";
 
 export function sidePanel(store: Store, add: () => void): HTMLElement {
   const list = new QueryList(store, add);
@@ -14,6 +17,8 @@ export function sidePanel(store: Store, add: () => void): HTMLElement {
     ["queries", "Queries", h("div", {}, list.element, view.element)],
     ["changes", "Changes", new Changes(store).element],
     ["decisions", "Decisions", new Decisions(store).element],
+    ["moves", "Moves", new Moves(store, (count) => found("moves", count)).element],
+    ["sites", "Sites", new Sites(store, (count) => found("sites", count)).element],
   ];
   const tabs = pages.map(([id, label], i) =>
     h("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": `page-${id}`, onclick: () => open(i) }, label, h("span", { class: "badge" })),
@@ -22,11 +27,14 @@ export function sidePanel(store: Store, add: () => void): HTMLElement {
   const bar = h("div", { class: "tabs", role: "tablist", "aria-label": "Details" }, ...tabs);
   bar.addEventListener("keydown", (e) => {
     const at = tabs.indexOf(document.activeElement as HTMLButtonElement);
-    const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[e.key];
+    const there = tabs.filter((tab) => !tab.hidden);
+    const place = there.indexOf(tabs[at]);
+    const next = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: there.length - 1 }[e.key];
     if (at < 0 || next === undefined) return;
     e.preventDefault();
-    open((next + tabs.length) % tabs.length);
-    tabs[(next + tabs.length) % tabs.length].focus();
+    const chosen = there[(next + there.length) % there.length];
+    open(tabs.indexOf(chosen));
+    chosen.focus();
   });
   let last: string | null = null;
   store.on("selection", () => {
@@ -40,8 +48,16 @@ export function sidePanel(store: Store, add: () => void): HTMLElement {
       tabs[i].querySelector(".badge")!.textContent = n ? String(n) : "";
     });
   });
+  ["moves", "sites"].forEach((id) => found(id, 0));
   open(0);
   return h("section", { class: "side", "aria-label": "Queries and changes" }, bar, ...bodies);
+
+  /** A tab is there once there is something to see in it. */
+  function found(id: string, count: number): void {
+    const tab = tabs[pages.findIndex(([name]) => name === id)];
+    tab.hidden = !count;
+    tab.querySelector(".badge")!.textContent = count ? String(count) : "";
+  }
 
   function open(index: number): void {
     tabs.forEach((tab, i) => {
