@@ -24,7 +24,6 @@ from meander.coordinator.service.host_requests import HostRequests
 from meander.coordinator.service.positions import MovingPositions
 from meander.membership.protocol import Code
 from meander.model.errors import InputError
-from meander.run.connectors.base import SourceConnector
 from meander.run.connectors.http_source import HttpPush
 
 
@@ -81,7 +80,7 @@ class Service:
         if self._sites is not None and any(given.site == name for given in self._sites.store.passes()):
             raise InputError(f"a site is called {name!r}; choose another name for the user")
 
-    def take_rows(self, sources: Mapping[str, SourceConnector]) -> None:
+    def take_rows(self, sources: Mapping[str, object]) -> None:
         """Rows for these sources can be posted here, for those that take posted rows."""
         self.receivers = {name: source for name, source in sources.items() if isinstance(source, HttpPush)}
 

@@ -7,9 +7,9 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from meander.api import login_models as models
 from meander.api.guards import IdentityOf, ServiceOf, client_of, may_administer
 from meander.api.responses import shown
+from meander.api.users import models
 from meander.coordinator.membership.audit_log import AuditEntry
 from meander.coordinator.problems import ServiceRefusedError
 from meander.coordinator.security.tokens import Identity, role_by

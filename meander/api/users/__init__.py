@@ -1,0 +1,1 @@
+"""Users: their tokens, and the links that open the page."""
