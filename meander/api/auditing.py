@@ -19,6 +19,7 @@ from meander.model.clock import wall_clock_ms
 LOOKING = ("GET", "HEAD", "OPTIONS")
 REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 LONGEST = 300
+FOLLOW = "/standby/follow"
 
 
 class Audited:
@@ -50,6 +51,8 @@ class Audited:
             return
         who = self.service.who(_token(scope))
         path = scope["path"].removeprefix(self.base)
+        if path == FOLLOW and status not in REFUSED:  # of a standby, many times a second
+            return
         noted = path == "/sites" or (path.startswith("/sites/") and status not in REFUSED)
         if noted and who != ANONYMOUS and not is_malformed(scope):  # the membership has done so, or it is a heartbeat
             return

@@ -92,6 +92,9 @@ class Coordinator(CoordinatorProcess):
     def demands(self, query: str, demands: Sequence[str]) -> dict[str, Any]:
         return body_of(self.service.changes.demand(query, demands))
 
+    def switch(self, query: str, mechanism: str, protocol: str | None = None) -> dict[str, Any]:
+        return body_of(self.service.changes.switch(query, mechanism, protocol))
+
     def positions(self, positions: Mapping[str, tuple[float, float]]) -> None:
         """The positions of moving things now."""
         self.service.positions.move({name: {"x": x, "y": y} for name, (x, y) in positions.items()})

@@ -70,6 +70,8 @@ class CoordinatorProcess:
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
+        if self.stepped_down.is_set():  # sites listen to another one since
+            return
         assert self._site_side is not None, "the own host has joined"
         reports = parts.measuring.sites = self._site_side.replicas.told.reports
         parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
@@ -86,7 +88,7 @@ class CoordinatorProcess:
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, EventHistory(self.home.ledger))
-        self._site_side.replicas.ready(parts.core)
+        self._site_side.ready(parts.core)
         self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.server.address)
 
@@ -112,12 +114,12 @@ class CoordinatorProcess:
         self.service.stopping()
         self.membership_service.stop()
         if self._site_side is not None:
-            self._site_side.replicas.stop()
+            self._site_side.stop()
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
         if self._site_side is not None:
-            self._site_side.own_site.close()
+            self._site_side.close()
         if self._host is not None:
             self._host.stop()
         self.hub.close()
@@ -134,7 +136,10 @@ class CoordinatorProcess:
     def _join(self, loop: PlacementLoop) -> None:
         """Lets sites take part in the loop's changes."""
         membership = self.membership_service.membership
-        self._site_side = SiteSide(loop, membership, self.service, own_secret(self.home), self.world, self.options)
+        address = self.options.url or self.server.address
+        self._site_side = SiteSide(
+            loop, membership, self.service, own_secret(self.home), self.world, self.options, self.home, address
+        )
 
     def _step_down(self, reason: str) -> None:
         """Stops: another coordinator acts, and this one is to be ended by its user."""

@@ -67,7 +67,7 @@ async def check_protocol(service: ServiceOf, given: PassOf, request: Request) ->
 def register(service: ServiceOf, given: PassOf, body: models.Registration) -> Response:
     """A site joins, or joins again: its nodes are there from now on. Needs the site's own token."""
     nodes = tuple(node.model_dump(exclude_none=True) for node in body.nodes)
-    said = Description(body.site, nodes, body.address, body.instance, body.version, body.broker or "")
+    said = Description(body.site, nodes, body.address, body.instance, body.version, body.broker or "", body.protocol)
     return shown(service.sites.register(given, said, body.now_ms, _epoch(body.seen)), HTTPStatus.CREATED)
 
 

@@ -59,6 +59,12 @@ class ServiceClient:
         """A request that changes something; sent again by hand, it would be another one."""
         return self._ask(method, path, query, body, {"Idempotency-Key": uuid.uuid4().hex})
 
+    def download(self, method: str, path: str) -> Iterator[bytes]:
+        """An answer that may be large, piece by piece."""
+        with self._request(method, path, {}, None, {}, TIMEOUT_S) as response:
+            while block := response.read(1 << 20):
+                yield block
+
     def _ask(
         self, method: str, path: str, query: Mapping[str, Any], body: Any = None, more: Mapping[str, str] | None = None
     ) -> Any:

@@ -88,8 +88,9 @@ def run(
     if address is None and is_everywhere(listen):
         raise InputError(f"others cannot reach this site at {listen}; say where they do with --address HOST:PORT")
     insecure = INSECURE in os.environ
-    if urlsplit(join).scheme == "http":
-        check_clear_text(urlsplit(join).hostname or "", f"the coordinator at {join}", insecure)
+    for url in map(urlsplit, join.split(",")):
+        if url.scheme == "http":
+            check_clear_text(url.hostname or "", f"the coordinator at {join}", insecure)
     if certificate is None:
         check_clear_text(listen.rsplit(":", 1)[0], f"a site at {listen}", insecure)
     if mutual_tls and (certificate is None or ca is None):

@@ -80,6 +80,17 @@ def up(
         str | None, typer.Option(help="Send state ahead of mobile nodes: markov, timetable or off.")
     ] = None,
     timetable: Annotated[str | None, typer.Option(help="Where they are when: a file of node,time,attachment.")] = None,
+    standby: Annotated[
+        str | None,
+        typer.Option(help="Follow the coordinator at this address; take over when it dies. Needs --token."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="MEANDER_TOKEN", help="An admin's token of the coordinator that a standby follows."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Where sites find this coordinator, if it differs: https://...")
+    ] = None,
     duration: Annotated[str | None, typer.Option("--for", help="Stop after a time such as 5min.")] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as JSON lines.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
@@ -94,20 +105,32 @@ def up(
     keep_private()
     seconds = None if duration is None else duration_ms(duration) / 1000
     home = CoordinatorDirectory(directory)
-    if not home.exists and topology is not None:
+    if not home.exists and topology is not None and standby is None:
         create(directory, topology)
-    home.check()
+    if standby is None:
+        home.check()
     start_logging(as_json=log_json, verbose=verbose)
     given = {
         "host": host, "port": port, "slots": slots, "amenders": amenders, "rebinding": rebinding,
         "durability": durability,
         "certificate": certificate, "key": key,
         "ca": ca, "mutual_tls": mutual_tls, "rpc_listen": rpc_listen, "rpc_address": rpc_address, "broker": broker,
-        "broker_settings": broker_settings, "session_timeout": session_timeout, "validate": validate,
+        "broker_settings": broker_settings, "session_timeout": session_timeout, "validate": validate, "url": url,
     }  # fmt: skip
     from meander.api.coordinator import running  # Spark is imported only when it is needed
 
     ending = Ending()
+    spark = None
+    if standby is not None:
+        from meander.api.standby import following
+
+        if as_json:
+            typer.echo(json.dumps({"standby_of": standby}))
+        else:
+            typer.echo(f"following {standby} (directory {directory}/); Ctrl-C stops it", err=True)
+        spark = following(home, standby, token, {k: v for k, v in given.items() if v is not None}, ending.told)
+        if spark is None:
+            return
     if not as_json:
         typer.echo("starting Spark ...", err=True)
     settings = read_settings(home) | {k: v for k, v in given.items() if v is not None}
@@ -117,7 +140,7 @@ def up(
         settings["prediction"] = _prediction(settings.get("prediction"), predict, timetable)
     if INSECURE in os.environ:
         settings["insecure"] = True
-    with running(directory, None, _options(settings)) as c:
+    with running(directory, None, options_of(settings), spark) as c:
         ending.ready()
         if as_json:
             typer.echo(json.dumps({"address": c.address, "page": c.page}))
@@ -133,6 +156,8 @@ def up(
             f"stopped after {summary['uptime_s']:.0f} s: {summary['events']:,} events, "
             f"{summary['reconfigurations']:,} reconfigurations, {summary['tuples_out']:,} results"
         )
+    if spark is not None:
+        spark.stop()
     if reason is not None:
         typer.secho(f"error: stepped down: {reason}", err=True)
         raise typer.Exit(STEPPED_DOWN)
@@ -158,7 +183,7 @@ def _prediction(settings: PredictionSettings | None, mode: str | None, timetable
     return replace(settings or found, mode=found.mode, timetable=found.timetable)
 
 
-def _options(settings: dict[str, Any]) -> Any:
+def options_of(settings: dict[str, Any]) -> Any:
     from meander.coordinator.options import CoordinatorOptions
 
     found = dict(settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meander.coordinator.ledger.query_texts import planned
@@ -64,7 +64,7 @@ class ChangeReader:
         def plan(name: QueryId, text: str) -> Query:
             query = self.query(text, name)
             texts[name] = text
-            return Query(name, query.plan, query.demands)
+            return replace(query, id=name)
 
         events = read_events("\n".join(map(json.dumps, checked)), "events", plan)
         return Changes(tuple(events), tuple(checked), texts)

@@ -50,6 +50,8 @@ class CoordinatorOptions:
     host: str = "127.0.0.1"
     port: int = 8420
     """0 for any that is free."""
+    url: str | None = None
+    """The address at which sites find it, if that is not where it listens."""
     first: Mapping[str, str] = field(default_factory=dict)
     """Queries (name to SQL) that run in a new directory before the first tuple is taken in."""
     source_of: Callable[[Stream, Surroundings], SourceConnector] = source_for

@@ -17,6 +17,7 @@ CHECK = "MEANDER_CHECK_LOCKS"
 
 ORDER: tuple[str, ...] = (
     # membership, at the coordinator
+    "standby",
     "replica supervisor",
     "audit",
     "fleet addresses",

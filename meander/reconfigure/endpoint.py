@@ -75,6 +75,7 @@ class AgentEndpoint:
         facts: Callable[[], dict[str, Any]] = dict,
         orders: Mapping[str, Order] | None = None,
         serve_kept: Serve | None = None,
+        vote: Order | None = None,
     ) -> None:
         """Serves other hosts, and with a fence the coordinator: see `AgentRequestHandler`."""
         options, pair = self._options, self._options.certificate
@@ -89,6 +90,7 @@ class AgentEndpoint:
             facts=facts,
             orders=orders,
             serve_kept=serve_kept,
+            vote=vote,
         )
         location = f"{options.scheme}://{options.listen}"
         self._server = FlightServer(

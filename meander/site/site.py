@@ -142,13 +142,14 @@ class Site(MembershipListener):
             facts=report.facts,
             orders=replicas.orders,
             serve_kept=replicas.serve,
+            vote=self._vote,
         )
         agent.remote_channels.refresh()
         replicas.recover()
         threading.Thread(target=self._tick, args=(streams,), name="site", daemon=True).start()
         nodes, ours = tuple(options.nodes), version("meander")
         description = Description(options.name, nodes, self.address, instance, ours, options.broker)
-        self._client = MembershipClient(client, description, fence, self)
+        self._client = MembershipClient(client, description, fence, self, directory=options.directory)
         self._client.start()
         threading.Thread(target=host.warm_up, name="warming up", daemon=True).start()
         _log.info("site %s listens at %s", options.name, self.address)
@@ -238,3 +239,8 @@ class Site(MembershipListener):
     def measures(self) -> SiteMeasures:
         assert self._report is not None, "the site was not started"
         return self._report.measures()
+
+    def _vote(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a standby of the coordinator."""
+        votes = None if self._client is None else self._client.votes
+        return {"granted": False, "reason": "it is starting"} if votes is None else votes.vote(asked)

@@ -8,6 +8,7 @@ host/           what runs: tuples on their way, state, positions of sources and 
 results/        what sinks write, unless they are told otherwise; relative paths of sources start here, too
 service.json    the address, while a coordinator runs, and a token that is good for that long
 secret.key      identity on the network; like everything here readable by its owner only
+restored.json   the backup that all of it was restored from, if it was
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ DEFAULT = Path(".meander")
 KNOWN: dict[str, type] = {
     "host": str,
     "port": int,
+    "url": str,
     "mechanism": str,
     "protocol": str,
     "state": str,
@@ -96,6 +98,10 @@ class CoordinatorDirectory:
     @property
     def secret(self) -> Path:
         return self.directory / "secret.key"
+
+    @property
+    def restored(self) -> Path:
+        return self.directory / "restored.json"
 
     @property
     def exists(self) -> bool:

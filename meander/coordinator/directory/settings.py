@@ -20,6 +20,7 @@ SETTINGS = """\
 
 # host = "127.0.0.1"      # the address to listen on; beyond this machine, only with a certificate
 # port = 8420
+# url = "..."             # where sites find it, if that is not where it listens
 # mechanism = "by_demands"  # what places queries at first: by_demands, nova, or one of `meander place --help`
 # protocol = "isqd"       # how changes are deployed
 # state = "migration_query" # how state moves: migration_query, stop_and_copy, store_and_forward, replay

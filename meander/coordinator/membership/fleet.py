@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from meander.coordinator.membership.members import Membership
-from meander.membership.protocol import Epoch
+from meander.membership.protocol import PROTOCOL, Epoch
 from meander.model.locks import lock
 
 FRESH_S = 5.0
@@ -25,6 +25,7 @@ class MemberFleet:
         self._brokers: dict[str, str] = {}
         self._keys: dict[str, str] = {}
         self._revoked: list[str] = []
+        self._protocols: dict[str, int] = {}
 
     @property
     def epoch(self) -> Epoch:
@@ -49,6 +50,10 @@ class MemberFleet:
         self._refresh()
         return self._keys.get(site)
 
+    def protocol(self, site: str) -> int:
+        self._refresh()
+        return self._protocols.get(site, PROTOCOL)
+
     def put(self, site: str, address: str | None) -> None:
         """A replica stands in for a site at an address, or no longer does."""
         with self._lock:
@@ -69,6 +74,7 @@ class MemberFleet:
             known = store.sites()
             rows = [row for row in known if row.name in self._keys]
             self._revoked = sorted(row.name for row in known if row.name not in self._keys)
+            self._protocols = {row.name: row.protocol for row in rows}
             self._addresses = {row.name: row.address for row in rows if row.address} | self._stand_ins
             self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S

@@ -57,6 +57,8 @@ class MemberRow:
     since_ms: int
     clock_ms: int
     broker: str
+    protocol: int
+    """The version of the site protocol that it and the coordinator agreed on."""
 
 
 class MembershipStore:
@@ -165,7 +167,7 @@ class MembershipStore:
             return [MemberRow(*row) for row in self._db.execute("SELECT * FROM sites ORDER BY name")]
 
     def save_site(self, row: MemberRow) -> None:
-        self._db.execute("INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(row))
+        self._db.execute("INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(row))
 
     def claims(self) -> dict[str, str]:
         """Sites by node."""

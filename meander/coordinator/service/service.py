@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +19,7 @@ from meander.coordinator.read_model.read_model import PlacementViews
 from meander.coordinator.security.authenticator import Authenticator
 from meander.coordinator.security.tokens import ANONYMOUS, Tokens
 from meander.coordinator.service.changes import ChangeRequests
-from meander.coordinator.service.health import ServiceHealth, SiteReplicas
+from meander.coordinator.service.health import ServiceHealth, SiteReplicas, StandbyFacts
 from meander.coordinator.service.host_requests import HostRequests
 from meander.coordinator.service.positions import MovingPositions
 from meander.membership.protocol import Code
@@ -46,6 +46,10 @@ class Service:
         self.auditor: Auditor | None = None
         self._history: EventHistory | None = None
         self._stopping = False
+        self.backup: Callable[[], Iterator[bytes]] = lambda: iter(())
+        """Gives the bytes of a backup."""
+        self.follow: Callable[[Mapping[str, Any]], Iterator[bytes]] = lambda asked: iter(())
+        """Gives a standby what it lacks."""
         self.hosts = HostRequests(lambda: self.core)
         self.receivers: Mapping[str, HttpPush] = {}
         """Sources that take rows which are posted here, by stream."""
@@ -113,6 +117,14 @@ class Service:
     def has_replicas(self, replicas: SiteReplicas) -> None:
         """Sites have replicas from now on."""
         self._replicas = self._health.replicas = replicas
+
+    def has_standby(self, standby: StandbyFacts) -> None:
+        """It has a standby from now on, or is one."""
+        self._health.standby = standby
+
+    def has_reconciliation(self, problems: Callable[[], Mapping[str, tuple[str, ...]]]) -> None:
+        """It was restored from a backup, with which sites may disagree."""
+        self._health.disagreements = problems
 
     @property
     def replicas(self) -> SiteReplicas:

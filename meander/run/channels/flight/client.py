@@ -34,7 +34,11 @@ class AwayError(Exception):
 
 
 class PeerRefusedError(InputError):
-    """The other side said no, and why."""
+    """The other side said no, and why; `facts` are for programs."""
+
+    def __init__(self, message: str, facts: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.facts = facts or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class FlightClient:
             self._give_up(client)
             return AwayError(f"no answer from {self.peer.address}: {_first_line(error)}")
         if isinstance(error, flight.FlightServerError):
-            return PeerRefusedError(_first_line(error))
+            return PeerRefusedError(_first_line(error), _facts(error))
         if isinstance(error, flight.FlightError | pa.ArrowException | OSError):
             self._give_up(client)
             return AwayError(f"no answer from {self.peer.address}: {_first_line(error)}")
@@ -169,6 +173,14 @@ class ReceivedParts:
             return ask()
         except Exception as error:
             raise self._understood(error) from None
+
+
+def _facts(error: Any) -> Mapping[str, Any]:
+    try:
+        found = json.loads(error.extra_info or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _first_line(error: Exception) -> str:

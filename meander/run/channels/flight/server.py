@@ -19,8 +19,8 @@ import pyarrow.flight as flight
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
-from meander.run.channels.flight.alignment import CopyState, align
-from meander.run.channels.flight.client import FlightClient
+from meander.run.channels.flight.alignment import CopyState, GivenAwayError, align
+from meander.run.channels.flight.client import FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, is_proof, is_signed
 from meander.run.channels.flight.ranges import RANGES, ChannelRange, to_batch
 from meander.run.channels.flight.refusals import Refusals
@@ -192,6 +192,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise self._refused(_peer(context), f"orders come from the coordinator, not from {_peer(context)!r}")
         try:
             answer = self._handler.order(action.type, _json(action.body.to_pybytes(), MOST_ORDER_BYTES))
+        except PeerRefusedError as error:
+            raise flight.FlightServerError(str(error), json.dumps(error.facts).encode()) from None
         except InputError as error:
             raise flight.FlightServerError(str(error)) from None
         except JournalError as error:
@@ -289,7 +291,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         problems = [ChannelRange.refusal(channel, reason) for channel, reason in refused.items()]
         positions = {c: first for c, (first, _) in pulls.items() if c not in refused and first >= 0}
         done = {c: processed for c, (_, processed) in pulls.items() if c not in refused}
-        problems += (told := self._alignments(wanted, done))
+        problems += (told := self._alignments(wanted, done, positions))
         self._forget(done)
         problems += self._publish(wanted, done, reader)
         if problems:
@@ -310,7 +312,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 return
             self._store.wait(seen, min(POLL_S, remaining))
 
-    def _alignments(self, wanted: Mapping[str, Any], done: dict[ChannelId, int]) -> list[ChannelRange]:
+    def _alignments(
+        self, wanted: Mapping[str, Any], done: dict[ChannelId, int], positions: dict[ChannelId, int]
+    ) -> list[ChannelRange]:
         """The lineages of logs whose copies were last seen in another incarnation.
 
         What such a reader has processed may be of records that are lost here, so it lets nothing be forgotten.
@@ -319,11 +323,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         for text, (incarnation, tail, head) in wanted.get("incarnations", {}).items():
             if (channel := ChannelId(int(text))) in done:
                 try:
-                    lineage = align(self._store, channel, CopyState(int(incarnation), int(tail), int(head)))
+                    copy = CopyState(int(incarnation), int(tail), int(head))
+                    given_away = self._handler.is_given_away(channel)
+                    lineage = align(self._store, channel, copy, is_given_away=given_away)
                     if lineage is not None:
                         chunk = self._store.exchange.read(channel, *[self._store.exchange.tail(channel)] * 2)
                         told.append(ChannelRange.of(chunk, lineage))
                         del done[channel]
+                except GivenAwayError:  # what it asks for next may have other numbers there
+                    del done[channel]
+                    positions.pop(channel, None)
                 except (InputError, CommitConflictError, JournalError) as error:
                     _log.warning("a copy of channel %s cannot be compared with its log now: %s", channel, error)
         return told
