@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from meander.cli.up import STEPPED_DOWN
-from meander.coordinator.directory.directory import CoordinatorDirectory
-from meander.coordinator.security.tokens import Tokens
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from tests.site.fleet import (
     ROWS,
     SECRETS,
@@ -38,7 +37,9 @@ class Member:
     def __init__(self, found: Fleet, name: str, of: str) -> None:
         self._directory, self.port = found.directory, free_port()
         self.home = CoordinatorDirectory(found.directory / name / "home")
-        token = Tokens.load(found.home.tokens).operator
+        told = announced(found.home)
+        assert told is not None
+        token = told.token
         command = ["up", "--standby", of, "--token", token, "--dir", str(self.home.directory), "--port", str(self.port)]
         self.process = Process(found.directory / name, [*command, *with_certificate(found.directory, name)])
         self.process.start()
