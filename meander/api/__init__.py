@@ -14,11 +14,11 @@ import meander.api.changes as changes
 import meander.api.event_stream as live
 import meander.api.page_files as page
 import meander.api.queries as queries
-import meander.api.rows as rows
 import meander.api.sites as sites
 import meander.api.system as system
 import meander.api.topology as topology
 import meander.api.users.logins as logins
+import meander.api.users.rows as rows
 from meander.api.auditing import Audited
 from meander.api.errors import install_errors
 from meander.api.guards import Headers, SizeLimit, may_read

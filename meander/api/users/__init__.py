@@ -1,1 +1,1 @@
-"""Users: their tokens, and the links that open the page."""
+"""Users and devices: their tokens, the links that open the page, and the rows that devices send."""
