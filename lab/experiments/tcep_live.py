@@ -57,6 +57,8 @@ class Scene:
     source: str = "mdcep"
     target: str = "relaxation"
     slots: int = 1
+    slower: float = 1.0
+    """So many times less bandwidth than the links of the road have."""
 
     def roads(self) -> list[str]:
         return [f"r{number}_" for number in range(1, self.queries + 1)]
@@ -229,7 +231,7 @@ class LiveStage:
 @contextmanager
 def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool = True) -> Iterator[LiveStage]:
     """Starts the queries with the first mechanism, and stops them in the end."""
-    catalog = Catalog(road.topology(ROOM), scene.streams(), dict(road.SINKS))
+    catalog = Catalog(road.topology(ROOM, scene.slower), scene.streams(), dict(road.SINKS))
     library = {name: mechanism(name) for name in dict.fromkeys((scene.source, scene.target, "bottom_up"))}
     engine = Engine(catalog, PerQuery(library, scene.source))
     host = Host(HostOptions(directory / "host", scene.slots), spark)

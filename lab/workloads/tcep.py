@@ -16,7 +16,7 @@ conjunction of the averages, one with the section's density, and a filter; then 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -149,8 +149,9 @@ def _congestion(known: Road) -> DataStream:
 _BUILDERS = dict(zip(NAMES, (_stream, _filter, _conjunction, _join, _congestion), strict=True))
 
 
-def topology(slots: Mapping[NodeKind, int] | None = None) -> Topology:
-    """The drawing above; vehicles begin at units spread along their section."""
+def topology(slots: Mapping[NodeKind, int] | None = None, slower: float = 1.0) -> Topology:
+    """The drawing above; vehicles begin at units spread along their section. All links have so many times less
+    bandwidth."""
     room = {NodeKind.SENSOR: 1, NodeKind.EDGE: 8, NodeKind.CLOUD: 200} | dict(slots or {})
     nodes = [
         Node("consumer", NodeKind.EDGE, 64, capacity_tps=600),
@@ -169,7 +170,7 @@ def topology(slots: Mapping[NodeKind, int] | None = None) -> Topology:
     for name, begins_at in vehicles().items():
         nodes.append(Node(name, NodeKind.SENSOR, room[NodeKind.SENSOR], capacity_tps=40, mobile=True))
         links.append(Link(name, begins_at, 5.0, 5.0))
-    return Topology.of(nodes, links)
+    return Topology.of(nodes, [replace(link, bandwidth_mbps=link.bandwidth_mbps / slower) for link in links])
 
 
 def vehicles() -> dict[str, str]:

@@ -141,8 +141,10 @@ class CatalogForesight:
         return Forecast(self._values(query, result.nodes, result.room, result), result.nodes, moves)
 
     def _movable(self, query: QueryId) -> list[OperatorId]:
-        """Operators of the query that no pin holds, inputs first."""
+        """Operators of the query that no pin holds, inputs first: none while they replace others, all or nothing."""
         plan = self.catalog.plan
+        if query in plan.replacing:
+            return []
         free = {o for o in plan.serving(query) if plan[o].pin is None}
         return topological_order({o: [i for i in plan[o].inputs if i in free] for o in free})
 

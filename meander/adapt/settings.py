@@ -29,7 +29,7 @@ class AdaptationSettings:
     """Whether another mechanism may be tried out before a query has given its first result."""
     mechanisms: tuple[str, ...] = ()
     """The mechanisms that may be chosen; empty for all."""
-    protocol: str = "mfgs_concurrent"
+    protocol: str = "auto"
     """The protocol of automatic transitions."""
     stay_ms: int = 5_000
     """A mechanism stays at least this long, so that it can be judged and queries do not oscillate."""

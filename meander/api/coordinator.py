@@ -22,6 +22,8 @@ from meander.coordinator.assembly import Assembly
 from meander.coordinator.directory.creation import create
 from meander.coordinator.directory.directory import CoordinatorDirectory, held
 from meander.coordinator.options import CoordinatorOptions
+from meander.coordinator.security.authenticator import OWNER
+from meander.coordinator.security.private import private_directory
 from meander.coordinator.service.changes import body_of
 from meander.lang.topology.reader import load
 from meander.model.events import ChangeEvent
@@ -29,6 +31,7 @@ from meander.place.catalog import Catalog
 from meander.run.connectors import check_connectors
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
+from meander.run.operators.user_function import only
 
 
 class Coordinator(CoordinatorProcess):
@@ -40,8 +43,8 @@ class Coordinator(CoordinatorProcess):
 
     @property
     def page(self) -> str:
-        """The page's address, with the token that it needs to change things."""
-        return f"{self.address}/#token={self.token}"
+        """An address that opens the page once, within an hour."""
+        return f"{self.address}/{self.service.authenticator.link(OWNER)}"
 
     @property
     def parts(self) -> Assembly:
@@ -89,6 +92,9 @@ class Coordinator(CoordinatorProcess):
     def demands(self, query: str, demands: Sequence[str]) -> dict[str, Any]:
         return body_of(self.service.changes.demand(query, demands))
 
+    def switch(self, query: str, mechanism: str, protocol: str | None = None) -> dict[str, Any]:
+        return body_of(self.service.changes.switch(query, mechanism, protocol))
+
     def positions(self, positions: Mapping[str, tuple[float, float]]) -> None:
         """The positions of moving things now."""
         self.service.positions.move({name: {"x": x, "y": y} for name, (x, y) in positions.items()})
@@ -133,7 +139,8 @@ def running(
             home.check()
         else:
             create(directory, topology)
-    with held(home):
+    private_directory(directory)
+    with held(home), only(chosen.functions):
         world = load(home.topology)
         check_connectors(world.streams.values(), (), Surroundings(home.results, home.host))
         coordinator = Coordinator(home, world, chosen, spark)

@@ -34,14 +34,34 @@ class Stages(BaseModel):
     refused: dict[str, int] = Field(description="Those whose plans cannot be prepared, by the reason.")
 
 
+class FollowRequest(Input):
+    name: Name
+    address: str = Field(max_length=300, description="Where sites find the standby once it acts.")
+    term: int = Field(ge=0)
+    round: int = Field(ge=0, description="The last one that arrived as a whole.")
+    store: dict[str, Any] = Field(description="How far its copy of the store is.")
+    files: dict[str, list[int]] = Field(description="Sizes and times of its files, as they were told.")
+    ledger: int = Field(ge=0, description="The version of its copy of the ledger.")
+
+
+class StandbyStatus(BaseModel):
+    address: str
+    silent_ms: int = Field(description="Since it last asked for what it lacks.")
+    in_sync: bool = Field(description="Whether it has had everything, so that it can take over.")
+    behind_bytes: int
+    behind_ms: int
+
+
 class Health(BaseModel):
-    status: Literal["starting", "ok", "degraded", "stopping"] = Field(
+    status: Literal["starting", "ok", "degraded", "stopping", "standby"] = Field(
         description="`ok` only if no host has a problem and no query is paused, waiting, stalled or violating."
     )
     problems: list[str] = Field(description="What is wrong, in words: of queries, the worst first, then of hosts.")
     queries: dict[str, int] = Field(description="How many queries there are in each condition.")
     version: str
     uptime_s: float
+    role: Literal["active", "standby"]
+    standby: StandbyStatus | None = Field(description="The standby that follows this coordinator; null without one.")
     stages: Stages | None = Field(None, description="How the plans of the coordinator's own host run; null at first.")
 
 

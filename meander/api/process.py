@@ -14,7 +14,7 @@ from meander.api.server import Server
 from meander.api.site_side import SiteSide
 from meander.coordinator.assembly import Assembly, assemble
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.directory.directory import CoordinatorDirectory, announce, withdraw
+from meander.coordinator.directory.directory import CoordinatorDirectory, announce, own_secret, withdraw
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.membership.service import MembershipService
@@ -39,11 +39,9 @@ class CoordinatorProcess:
         self, home: CoordinatorDirectory, world: TopologyFile, options: CoordinatorOptions, spark: SparkSession | None
     ) -> None:
         self.home, self.world, self.options = home, world, options
-        tokens = Tokens.load(home.tokens)
-        self.token, self.reader_token = tokens.operator, tokens.reader
         self.hub = Hub(secrets.token_hex(4))
-        reader = ChangeReader(world.streams, world.sinks)
-        self.service = Service(self.hub, tokens, reader, options.samples, options.adapt)
+        reader = ChangeReader(world.streams, world.sinks, options.functions)
+        self.service = Service(self.hub, Tokens.load(home.tokens), reader, options.samples, options.adapt)
         self.server = Server(self.service, options.host, options.port, options.tls)
         self.stepped_down = threading.Event()
         """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""
@@ -56,17 +54,24 @@ class CoordinatorProcess:
         self._host: Host | None = None
         self._site_side: SiteSide | None = None
 
+    @property
+    def token(self) -> str:
+        """The token of the directory's owner, good for this process."""
+        return self.service.authenticator.own_token
+
     # ---------------------------------------------------------------- life
 
     def start(self) -> None:
         """Listens at once; takes up what ran before and begins to run as soon as Spark is there."""
         self.membership_service.start()
         self.server.start()
-        announce(self.home, self.server.address)
+        announce(self.home, self.server.address, self.token)
         started = time.monotonic()
         if self._spark is None:
             self._spark = start_session("meander")
         parts = self._assemble()
+        if self.stepped_down.is_set():  # sites listen to another one since
+            return
         assert self._site_side is not None, "the own host has joined"
         reports = parts.measuring.sites = self._site_side.replicas.told.reports
         parts.loop.retired.elsewhere = lambda: memories_of(report.memories for report in reports().values())
@@ -77,12 +82,13 @@ class CoordinatorProcess:
         parts.settle()
         parts.core.carry_on()
         sources = {name: self.options.source_of(s, parts.around) for name, s in self.world.streams.items()}
+        self.service.take_rows(sources)
         host.feeding.begin(self.world.streams.values(), parts.around, sources)
         _settle_memory()
         parts.core.start()
         parts.measuring.start()
         self.service.ready(parts.core, EventHistory(self.home.ledger))
-        self._site_side.replicas.ready(parts.core)
+        self._site_side.ready(parts.core)
         self.membership_service.ready(parts.core)
         _log.info("running after %.1f s at %s", time.monotonic() - started, self.server.address)
 
@@ -108,12 +114,12 @@ class CoordinatorProcess:
         self.service.stopping()
         self.membership_service.stop()
         if self._site_side is not None:
-            self._site_side.replicas.stop()
+            self._site_side.stop()
         if self._parts is not None:
             self._parts.measuring.stop()
             self._parts.core.stop()
         if self._site_side is not None:
-            self._site_side.own_site.close()
+            self._site_side.close()
         if self._host is not None:
             self._host.stop()
         self.hub.close()
@@ -130,7 +136,10 @@ class CoordinatorProcess:
     def _join(self, loop: PlacementLoop) -> None:
         """Lets sites take part in the loop's changes."""
         membership = self.membership_service.membership
-        self._site_side = SiteSide(loop, membership, self.service, self.token, self.world, self.options)
+        address = self.options.url or self.server.address
+        self._site_side = SiteSide(
+            loop, membership, self.service, own_secret(self.home), self.world, self.options, self.home, address
+        )
 
     def _step_down(self, reason: str) -> None:
         """Stops: another coordinator acts, and this one is to be ended by its user."""

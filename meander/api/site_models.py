@@ -80,12 +80,19 @@ class SitePeer(BaseModel):
     address: str
 
 
+class StandbyTerm(BaseModel):
+    term: int = Field(description="No vote is given to a standby of an older one.")
+    coordinators: list[str] = Field(description="The addresses of the coordinator and its standby.")
+
+
 class Heard(BaseModel):
     epoch: int
     coordinator: str
     now_ms: int
     state: Literal["here", "draining", "left"]
     peers: dict[str, SitePeer] | None = Field(None, description="Who runs which node, after it changed.")
+    standby: StandbyTerm | None = Field(None, description="What sites have to know of the standby; kept by them.")
+    speaks: int | None = Field(None, description="The newest version of the site protocol that the coordinator speaks.")
 
 
 class DrainRequest(Input):
@@ -129,6 +136,7 @@ class SiteShown(BaseModel):
     address: str | None = None
     broker: str | None = None
     version: str | None = None
+    protocol: int | None = Field(None, description="The version of the site protocol that it speaks here.")
     since_ms: int | None = None
     clock_ms: int | None = Field(None, description="How far its clock was behind when it was last heard of.")
     silent_ms: int | None = Field(None, description="Since it was last heard of.")

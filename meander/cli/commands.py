@@ -121,7 +121,12 @@ COMMANDS: tuple[CommandEntry, ...] = (
         "Watch queries, throughput and reconfigurations; with --json, one object a second.",
     ),
     _entry(COORDINATOR, "doctor", "doctor", "Compare the running fragments, here and at all sites, with the catalog."),
+    _entry(COORDINATOR, "backup", "backup", "Save all that a coordinator needs to start again, while it runs on."),
+    _entry(COORDINATOR, "restore", "backup", "Make a coordinator's directory from a backup."),
     _entry(COORDINATOR, "site", "site_members", "Run the nodes of a site, or make the tokens that let sites join."),
+    _entry(
+        COORDINATOR, "token", "meander.cli.users.token", "Make, list and revoke tokens of users, and links to the page."
+    ),
     _entry(
         COORDINATOR,
         "certificates",

@@ -86,13 +86,14 @@ def list_sites(directory: Directory = HERE, url: Url = None, token: Token = None
     if as_json:
         show(found)
         return
-    headings = ("site", "state", "nodes", "address", "since", "last heard", "replicas")
+    headings = ("site", "state", "nodes", "address", "version", "since", "last heard", "replicas")
     rows = [
         (
             s["site"],
             s["state"],
             ", ".join(s["nodes"]),
             s.get("address") or "",
+            _version(s),
             _when(s["since_ms"]) if s.get("since_ms") else "",
             f"{s['silent_ms'] / 1000:.1f} s ago" if s.get("silent_ms") is not None else "",
             _replicas(s),
@@ -112,7 +113,8 @@ def show_site(
         show(found)
         return
     replicas = found.get("replicas") or {}
-    rows = [(key, str(found.get(key) or "")) for key in ("site", "state", "address", "version")]
+    rows = [(key, str(found.get(key) or "")) for key in ("site", "state", "address")]
+    rows.append(("version", _version(found)))
     rows.insert(2, ("nodes", ", ".join(found["nodes"])))
     for lag in replicas.get("lags", ()):
         behind = f", {lag['behind_bytes']:,} bytes and {lag['behind_ms']:,} ms behind"
@@ -123,6 +125,11 @@ def show_site(
     if replicas.get("problem"):
         rows.append(("problem", replicas["problem"]))
     _print(("", ""), rows)
+
+
+def _version(site: dict[str, Any]) -> str:
+    """The version of Meander that a site runs, and the protocol that it speaks with the coordinator."""
+    return f"{site['version']} (protocol {site['protocol']})" if site.get("version") else ""
 
 
 def _replicas(site: dict[str, Any]) -> str:

@@ -57,13 +57,16 @@ def _show_coordinator(directory: Path, url: str | None, token: str | None, as_js
         raise typer.Exit(NOTHING_RUNS)
     client = connect(directory, url, token)
     health, queries = client.get("/health"), []
-    if health["status"] not in ("starting", "stopping"):
+    if health["status"] not in ("starting", "stopping", "standby"):
         queries = client.get("/queries")
     if as_json:
         shown = [{"id": q["id"], "status": q["status"], "reason": q.get("reason")} for q in queries]
         show(health | {"queries": shown})
     else:
         typer.echo(f"{client.address}: {health['status']}, up for {health['uptime_s']:.0f} s")
+        if (standby := health["standby"]) is not None:
+            state = "in sync" if standby["in_sync"] else f"{standby['behind_bytes']:,} bytes behind"
+            typer.echo(f"  standby at {standby['address'] or 'an address that is not known yet'}: {state}")
         for problem in health["problems"]:
             typer.echo(f"  problem: {problem}")
         for status, count in health["queries"].items():
@@ -74,7 +77,7 @@ def _show_coordinator(directory: Path, url: str | None, token: str | None, as_js
         for q in queries:
             if q["status"] in ("idle", "running") and q.get("reason"):
                 typer.echo(f"  query {q['id']} is {q['status']}: {q['reason']}")
-    if health["status"] != "ok":
+    if health["status"] != "ok" and (health["status"] != "standby" or health["problems"]):
         raise typer.Exit(NOTHING_RUNS)
 
 

@@ -117,6 +117,7 @@ def assemble(
         strategy=options.state,
         replicas=world.resilience.replicas,
     )
+    loop.driver.before_telling = ledger.sync
     join(loop)
     knowledge = ledger_path.with_name(KNOWLEDGE)
     adaptation = restored(loop, knowledge, options.policy(), ledger)

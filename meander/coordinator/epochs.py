@@ -32,6 +32,12 @@ def begin(db: sqlite3.Connection, at_ms: int) -> Epoch:
     return epoch
 
 
+def leap(db: sqlite3.Connection, at_ms: int) -> None:
+    """Lets the next epoch be greater than any that began on another copy of the directory, by the clock: within a
+    transaction of the caller."""
+    db.execute("UPDATE epoch SET number = max(number, ?)", (at_ms // 1000,))
+
+
 def newest(db: sqlite3.Connection) -> Epoch | None:
     """The last one that began on this directory."""
     row = db.execute("SELECT number, coordinator FROM epoch").fetchone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol
 
 from meander.coordinator.loop.loop import PlacementLoop
@@ -12,6 +13,7 @@ from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
 from meander.model.plain import to_plain
 from meander.model.streams import SinkTarget, Stream
+from meander.reconfigure.agent.serving.replication import Replication
 from meander.reconfigure.driver.driver import Driver
 from meander.reconfigure.driver.fleet import ClientPool, Fleet
 from meander.reconfigure.driver.outbox import Outbox
@@ -23,6 +25,7 @@ from meander.run.reporting.inventory import Inventory
 from meander.run.reporting.paused import pauses_from
 
 AT_ONCE = 16
+PROBE_S = 1.0
 
 
 class Declared(Protocol):
@@ -45,7 +48,7 @@ class OwnSite:
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
             "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
         }
-        self._clients = ClientPool(fleet, self._key, options.authority, options.broker)
+        self._clients = ClientPool(fleet, self._key, options.tls, options.broker)
         self._endpoint: AgentEndpoint | None = None
         self._driver: Driver | None = None
         self.outbox: Outbox | None = None
@@ -68,6 +71,12 @@ class OwnSite:
         replicas = self.replicas = Replicas(HOME, host, kept, endpoint.peers.client_for, self._options)
         endpoint.open(serve_kept=replicas.serve)
         self._clients.home_address = endpoint.address
+
+    @property
+    def replication(self) -> Replication:
+        """Of the coordinator's own store."""
+        assert self._endpoint is not None, "the own site has not joined a loop"
+        return self._endpoint.replication
 
     @property
     def clients(self) -> ClientPool:
@@ -114,6 +123,16 @@ class OwnSite:
             return {}
         with ThreadPoolExecutor(AT_ONCE, "inventories") as pool:
             return dict(zip(sites, pool.map(self._inventory_of, sites), strict=True))
+
+    def probe(self, sites: Sequence[str]) -> None:
+        """Asks sites whether they still listen to this coordinator; one that does not says so to all orders."""
+        if sites:
+            with ThreadPoolExecutor(AT_ONCE, "probe") as pool:
+                list(pool.map(self._probe, sites))
+
+    def _probe(self, site: str) -> None:
+        with suppress(AwayError, InputError):
+            self._clients.order(site, "hello", {}, PROBE_S)
 
     def _inventory_of(self, site: str) -> Inventory | str:
         try:

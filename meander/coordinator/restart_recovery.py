@@ -13,7 +13,7 @@ from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.ledger.recovery import Recovered, reopen
 from meander.coordinator.service.submission import submission
 from meander.lang.topology.reader import TopologyFile
-from meander.model.events import ChangeEvent, DemandChanged, JoinMatrixChanged, PlacementChanged
+from meander.model.events import ChangeEvent, DemandChanged, JoinMatrixChanged, MechanismChanged, PlacementChanged
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId, QueryId
 from meander.place.nova.queries.partitioned_queries import NOVA
@@ -43,9 +43,10 @@ def take_up(core: Core, recovered: Recovered) -> None:
     publisher.texts.update((str(q), text) for q, text in recovered.texts.items())
     for query, running in plan.queries.items():
         name, why = mechanisms.get(query, (core.adaptation.chosen.fallback, ""))
+        name = core.adaptation.chosen.fallback if name == NOVA else name
         if name != core.adaptation.chosen.fallback and name in core.adaptation.chosen.library:
             assign(engine, query, name)
-        name = NOVA if query in engine.parted.by_name else name
+        name = NOVA if engine.parted.has(query) else name
         core.adaptation.mapek.watch(query, running.query.demands, name, now)
         core.adaptation.mapek.knowledge.queries[query].why = why
         publisher.read_model.show_query(query)
@@ -115,7 +116,9 @@ def _still_there(plan: GlobalPlan, events: Sequence[ChangeEvent]) -> list[Change
         match event:
             case PlacementChanged(operator=operator) if operator not in plan.operators or not plan[operator].users:
                 continue
-            case DemandChanged(query=query) | JoinMatrixChanged(query=query) if query not in plan.queries:
+            case DemandChanged(query=query) if query not in plan.queries:
+                continue
+            case JoinMatrixChanged(query=query) | MechanismChanged(query=query) if query not in plan.queries:
                 continue
         found.append(event)
     return found

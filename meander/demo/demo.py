@@ -225,7 +225,7 @@ class Demo:
     def _happen(self, coordinator: Coordinator, incident: Incident) -> None:
         if incident.query is not None:
             try:
-                coordinator.demands(incident.query, incident.demands)
+                self._ask(coordinator, incident.query, incident)
             except InputError as error:
                 self.report.refused.append(str(error))
                 return
@@ -236,6 +236,15 @@ class Demo:
                 return
         self.report.incidents.append(incident.text)
         self.say(incident.text)
+
+    def _ask(self, coordinator: Coordinator, query: str, incident: Incident) -> None:
+        """Changes what a query demands, or what places it; one that a user has stopped is left alone."""
+        shown = coordinator.service.views.queries.get(query)
+        if incident.demands:
+            coordinator.demands(query, incident.demands)
+        elif shown is not None:
+            other = next(m for m in incident.mechanisms if m != shown["mechanism"])
+            coordinator.switch(query, other, "auto")
 
     def _apply(self, coordinator: Coordinator, events: list[dict[str, Any]]) -> bool:
         """Applies events. A user at the page may have been faster: then the world is read again at the next tick."""

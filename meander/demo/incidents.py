@@ -1,4 +1,5 @@
-"""The incidents of the demo, and their repair: a node fails, a link is cut, a query asks for something else."""
+"""The incidents of the demo, and their repair: a node fails, a link is cut, a query asks for something else, or gets
+another mechanism."""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ class Incident:
     """Whether this is the end of an earlier one."""
     query: str | None = None
     demands: tuple[str, ...] = ()
+    mechanisms: tuple[str, ...] = ()
+    """Mechanisms to one of which the query switches by `auto`: the first that does not place it yet."""
 
 
 SCRIPT: tuple[Incident, ...] = (
@@ -35,6 +38,12 @@ SCRIPT: tuple[Incident, ...] = (
         "station_load asks for less network usage",
         query="station_load",
         demands=("latency < 10 s", "network_usage < 10 kB"),
+    ),
+    Incident(
+        36,
+        "full_trains switches to another mechanism, by auto: the tab with decisions says how it moves and why",
+        query="full_trains",
+        mechanisms=("top_down", "bottom_up"),
     ),
 )
 PERIOD_S = 60.0

@@ -27,6 +27,7 @@ from meander.model.events import (
     JoinMatrixChanged,
     LinkAdded,
     LinkRemoved,
+    MechanismChanged,
     NodeAdded,
     NodeRemoved,
     PlacementChanged,
@@ -52,6 +53,7 @@ _CLASSES: dict[str, type[ChangeEvent]] = {
     "placement_changed": PlacementChanged,
     "demand_changed": DemandChanged,
     "join_matrix_changed": JoinMatrixChanged,
+    "mechanism_changed": MechanismChanged,
     "query_added": QueryAdded,
     "query_removed": QueryRemoved,
 }
@@ -68,6 +70,7 @@ _REQUIRED = {
     "placement_changed": ("operator",),
     "demand_changed": ("query", "demands"),
     "join_matrix_changed": ("query", "pairs"),
+    "mechanism_changed": ("query", "mechanism"),
     "query_added": ("query",),
     "query_removed": ("query",),
 }
@@ -215,6 +218,8 @@ def _build(kind: str, values: dict[str, Any], plan: Planner | None, folder: Path
             return DemandChanged(at_ms, QueryId(values["query"]), demands)
         case "join_matrix_changed":
             return JoinMatrixChanged(at_ms, QueryId(values["query"]), tuple(map(_pair, values["pairs"])))
+        case "mechanism_changed":
+            return MechanismChanged(at_ms, QueryId(values["query"]), values["mechanism"])
         case "placement_changed":
             return PlacementChanged(at_ms, OperatorId(values["operator"]), values.get("node"))
         case _:

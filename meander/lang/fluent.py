@@ -184,6 +184,7 @@ class Output:
 
     plan: QueryPlan
     demands: tuple[Demand, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
     def demand(self, *demands: str) -> Output:
         """Asks for qualities: `demand("latency < 100 ms", "hops <= 3 WEIGHT 2 WHEN hour BETWEEN 7 AND 9")`."""
@@ -194,8 +195,13 @@ class Output:
             reader.end()
         return replace(self, demands=tuple(found))
 
+    def placed(self, mechanism: str, **limits: float | str) -> Output:
+        """Names the mechanism that places it at first: `placed("nova", bandwidth_tps=200)` with limits of its own."""
+        options = {**dict(self.options), "mechanism": mechanism, **{name: str(each) for name, each in limits.items()}}
+        return replace(self, options=tuple(options.items()))
+
     def query(self, name: str) -> Query:
-        return Query(QueryId(name), self.plan, self.demands)
+        return Query(QueryId(name), self.plan, self.demands, self.options)
 
 
 @dataclass(frozen=True)

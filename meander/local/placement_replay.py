@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ def _planned(setting: Setting, name: QueryId, text: str) -> Query:
     if len(script.queries) != 1:
         raise InputError(f"query {name!r} must be one SELECT, not {len(script.queries)}")
     (query,) = script.queries
-    return Query(name, query.plan, query.demands)
+    return replace(query, id=name)
 
 
 def engine_of(

@@ -18,6 +18,7 @@ from meander.place.catalog import Catalog
 from meander.place.engine import Engine
 from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.nova.queries.joined import NAMES, add_joined
+from meander.place.nova.queries.settings import MECHANISM, NovaQuerySettings
 from meander.run.connectors import check_connectors
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.installation import Installation, installation
@@ -50,12 +51,12 @@ def plan_queries(
     """
     catalog = Catalog(world.topology, dict(world.streams), dict(world.sinks))
     joined = mechanism_name in NAMES
-    if not joined and mechanism_name not in {m.name for m in MECHANISMS}:
-        raise unknown("mechanism", mechanism_name, [*(m.name for m in MECHANISMS), *NAMES])
+    ways = {q.id: _way(q, mechanism_name) for q in queries}
     engine = Engine(catalog, mechanism("bottom_up" if joined else mechanism_name))
-    for query in queries if joined else ():
-        add_joined(catalog, engine.log, query, mechanism_name)
-    report = engine.run([] if joined else [QueryAdded(0, q) for q in queries])
+    for query in queries:
+        if ways[query.id] in NAMES:
+            add_joined(catalog, engine.log, query, ways[query.id])
+    report = engine.run([QueryAdded(0, q) for q in queries if ways[q.id] not in NAMES])
     engine.close()
     if report.unplaced:
         operator, reason = next(iter(report.unplaced.items()))
@@ -80,6 +81,22 @@ def plan_queries(
         for o in installed.late
     ]
     return LocalPlan(catalog, deployment, installed, tuple(sink_bindings), tuple(late_bindings))
+
+
+def _way(query: Query, usual: str) -> str:
+    """The mechanism that a query names, or the usual one; raises for one that is not known."""
+    NovaQuerySettings().with_options(query.options)
+    known = [*(m.name for m in MECHANISMS), *NAMES]
+    name = dict(query.options).get(MECHANISM, usual)
+    for each in (usual, name):
+        if each not in known:
+            raise unknown("mechanism", each, known)
+    if name not in (*NAMES, usual):
+        raise InputError(
+            f"query {query.id!r} names mechanism {name}, but the others of a run have {usual}; name one for all with "
+            "--mechanism, or run a service"
+        )
+    return name
 
 
 def _target(catalog: Catalog, sink: OperatorId) -> SinkTarget:

@@ -17,12 +17,26 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from meander.membership.fence import Fence, FencedError
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
-from meander.membership.protocol import CLOCK_MS, PROTOCOL, Admission, Code, Description, Epoch, Peer, SiteMeasures
+from meander.membership.protocol import (
+    CLOCK_MS,
+    OLDEST_PROTOCOL,
+    PROTOCOL,
+    STANDBY_TERM,
+    Admission,
+    Code,
+    Description,
+    Epoch,
+    Peer,
+    SiteMeasures,
+    not_spoken,
+)
+from meander.membership.votes import StandbyVotes
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.locks import condition
@@ -66,7 +80,9 @@ class MembershipClient:
         fence: Fence,
         listener: MembershipListener | None = None,
         clock: Callable[[], int] = wall_clock_ms,
+        directory: Path | None = None,
     ) -> None:
+        """With a directory, it votes for standbys, and remembers there what has to be known for that."""
         self.description, self.fence = description, fence
         self._asking, self._listener, self._clock = asking, listener or MembershipListener(), clock
         self._membership: Admission | None = None
@@ -76,7 +92,14 @@ class MembershipClient:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
         self._pause_s = FIRST_PAUSE_S
+        self._protocol = PROTOCOL
+        """The version that is spoken with the coordinator: an older one once that did not know the newest."""
         self._lost_told = self._clock_told = False
+        self._heard_at = time.monotonic()
+        self.votes: StandbyVotes | None = None
+        if directory is not None:
+            self.votes = StandbyVotes(fence, directory / "standby.json", lambda: self.silent_s)
+            asking.learn(self.votes.coordinators)
 
     # ---------------------------------------------------------------- life
 
@@ -91,6 +114,11 @@ class MembershipClient:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
         self._asking.close()
+
+    @property
+    def silent_s(self) -> float:
+        """How long the coordinator was not heard of."""
+        return time.monotonic() - self._heard_at
 
     @property
     def membership(self) -> Admission | None:
@@ -152,14 +180,22 @@ class MembershipClient:
                 self._pause_s = FIRST_PAUSE_S
                 self._lost_told = False
             except RequestRefusedError as error:
+                if error.code is Code.PROTOCOL and membership is None and self._protocol > OLDEST_PROTOCOL:
+                    self._protocol -= 1  # the coordinator may be of the version before
+                    continue
                 if not error.code.passes:
                     self._give_up(error)
                     return
+                if error.code in (Code.EPOCH, Code.UNAVAILABLE):
+                    self._asking.turn()  # a standby, or one that has become active, may be elsewhere
                 if error.code is Code.SESSION:
+                    self._protocol = PROTOCOL  # the coordinator may have been updated
                     self._set(None)
                 self._lost(str(error))
                 wait_s = 0.0 if error.code is Code.SESSION else self._back_off()
             except (UnreachableError, FencedError) as error:
+                if isinstance(error, FencedError):
+                    self._asking.turn()
                 self._lost(str(error))
                 wait_s = self._back_off()
             except Exception as error:  # such as a full disk that does not take a new epoch: this thread must not end
@@ -172,7 +208,7 @@ class MembershipClient:
         """Registers; gives how long to wait before the first heartbeat."""
         mine = self.description
         body = {
-            "protocol": PROTOCOL,
+            "protocol": self._protocol,
             "site": mine.site,
             "instance": mine.instance,
             "version": mine.version,
@@ -189,10 +225,8 @@ class MembershipClient:
             if error.code is Code.CLOCK and time.monotonic() - begun > SLOW_S:
                 raise UnreachableError(f"the coordinator is too slow to compare clocks ({error})") from None
             raise
-        if answer["protocol"] != PROTOCOL:
-            raise RequestRefusedError(
-                Code.PROTOCOL, f"the coordinator speaks version {answer['protocol']}, this site {PROTOCOL}; update one"
-            )
+        if answer["protocol"] != self._protocol:
+            raise RequestRefusedError(Code.PROTOCOL, not_spoken(PROTOCOL, int(answer["protocol"])))
         self._accept(answer)
         found = Admission(
             str(answer["session"]),
@@ -209,10 +243,12 @@ class MembershipClient:
 
     def _beat(self, membership: Admission) -> None:
         measures = self._listener.measures().as_json()  # which may take a moment
+        if self.votes is not None:
+            measures["host"][STANDBY_TERM] = self.votes.term
         begun = time.monotonic()
         body = {
             "session": membership.session,
-            "protocol": PROTOCOL,
+            "protocol": self._protocol,
             "now_ms": self._clock(),
             "measures": measures,
             **self._seen(),
@@ -222,7 +258,14 @@ class MembershipClient:
             self._compare_clocks(self._clock() - int(answer["now_ms"]))
         if answer.get("peers") is not None:
             self._listener.peers({n: Peer(p["site"], p["address"]) for n, p in answer["peers"].items()})
+        if "standby" in answer:
+            self._asking.learn(answer["standby"]["coordinators"])
+            if self.votes is not None:
+                self.votes.heard(answer["standby"])
         self._listener.heard(answer)
+        if self._protocol < min(PROTOCOL, int(answer.get("speaks", 0))):  # the coordinator was updated
+            self._protocol = PROTOCOL
+            self._set(None)
 
     def _compare_clocks(self, ahead_ms: int) -> None:
         """Says once that the clock here is too far off; times are wrong until it is set."""
@@ -243,6 +286,7 @@ class MembershipClient:
 
     def _accept(self, answer: Mapping[str, Any]) -> None:
         self.fence.accept(Epoch.of_json(answer))
+        self._heard_at = time.monotonic()
 
     def _seen(self) -> dict[str, Any]:
         newest = self.fence.newest

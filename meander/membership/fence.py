@@ -14,6 +14,10 @@ from meander.model.locks import lock
 class FencedError(InputError):
     """An order of a coordinator that is not the newest; nothing was done about it."""
 
+    def __init__(self, message: str, newest: Epoch) -> None:
+        super().__init__(message)
+        self.newest = newest
+
 
 class Fence:
     """The newest coordinator that was met, from any thread."""
@@ -35,7 +39,7 @@ class Fence:
             if known == epoch:
                 return
             if known is not None and epoch.number <= known.number:
-                raise FencedError(refusal(known, epoch))
+                raise FencedError(refusal(known, epoch), known)
             if self._path is not None:
                 _write(self._path, epoch)
             self._newest = epoch

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from collections.abc import Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -19,6 +20,8 @@ from meander.model.locks import lock
 
 BASE = "/api/v1"
 TIMEOUT_S = 10.0
+Shown = tuple[Path | None, Path | None]
+"""A certificate and its key."""
 _CODES = {
     HTTPStatus.UNAUTHORIZED: Code.TOKEN,
     HTTPStatus.FORBIDDEN: Code.NOT_YOURS,
@@ -40,20 +43,57 @@ class RequestRefusedError(InputError):
 
 
 class CoordinatorClient:
-    """One coordinator, from any thread."""
+    """The coordinator, wherever it is, from any thread."""
 
-    def __init__(self, url: str, token: str, ca: Path | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """`ca` is the certificate that signed the coordinator's; without it, those of the system count."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"{url!r} is no address of a coordinator; write one such as https://hub:8420")
-        self.url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
-        self._parts = parts
-        self._context = trusting(ca) if parts.scheme == "https" else None
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        ca: Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        shown: Shown = (None, None),
+    ) -> None:
+        """`url` may name several addresses with commas between them: of the coordinator and its standby. `ca` is the
+        certificate that signed theirs; without it, those of the system count. `shown` is the certificate to show where
+        they ask for one, and its key."""
+        self._token, self._timeout_s, self._ca = token, timeout_s, ca
+        self._shown = shown
+        self._given = [_address(each) for each in url.split(",")]
+        self._known = list(self._given)
+        self._context = trusting(ca, shown) if any(each.startswith("https") for each in self._given) else None
         self._lock = lock("coordinator client")
         self._connection: HTTPConnection | None = None
 
+    @property
+    def url(self) -> str:
+        """The address that is asked now."""
+        return self._known[0]
+
+    def learn(self, addresses: Sequence[str]) -> None:
+        """More addresses at which it may be, now or later."""
+        with self._lock:
+            known = dict.fromkeys([*self._given, *(each.rstrip("/") for each in addresses)])
+            here = self._known[0]
+            self._known = [here, *(each for each in known if each != here)]
+            if self._context is None and any(each.startswith("https") for each in self._known):
+                self._context = trusting(self._ca, self._shown)
+
+    def turn(self) -> None:
+        """Asks at the next address from here on."""
+        with self._lock:
+            self._drop()
+            self._known = [*self._known[1:], self._known[0]]
+
     def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Asks at each address until one answers."""
+        for _ in range(len(self._known) - 1):
+            try:
+                return self._ask(method, path, body)
+            except UnreachableError:
+                self.turn()
+        return self._ask(method, path, body)
+
+    def _ask(self, method: str, path: str, body: Any) -> Any:
         """Asks once. A connection that was closed meanwhile is opened again once."""
         data = None if body is None else json.dumps(body).encode()
         with self._lock:
@@ -84,13 +124,14 @@ class CoordinatorClient:
         if self._connection is None:
             self._connection = self._connect()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        self._connection.request(method, f"{self._parts.path.rstrip('/')}{BASE}{path}", data, headers)
+        self._connection.request(method, f"{urlsplit(self.url).path}{BASE}{path}", data, headers)
         response = self._connection.getresponse()
         return response.status, response.read()
 
     def _connect(self) -> HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._context is not None:
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "https":
             return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._context)
         return HTTPConnection(host, port, timeout=self._timeout_s)
 
@@ -115,9 +156,23 @@ class CoordinatorClient:
         raise RequestRefusedError(known, str(found["detail"]))
 
 
-def trusting(ca: Path | None) -> ssl.SSLContext:
-    """The TLS context that trusts certificates signed by this authority."""
+def _address(url: str) -> str:
+    parts = urlsplit(url.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{url!r} is no address of a coordinator; write one such as https://hub:8420")
+    return url.strip().rstrip("/")
+
+
+def trusting(ca: Path | None, shown: Shown = (None, None)) -> ssl.SSLContext:
+    """The TLS context that trusts certificates signed by this authority, and shows one with its key."""
     try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+        found = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"this is no certificate of an authority: {error}", str(ca)) from None
+    certificate, key = shown
+    if certificate is not None and key is not None:
+        try:
+            found.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"no certificate with its key: {error}", str(certificate)) from None
+    return found

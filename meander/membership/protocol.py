@@ -7,13 +7,31 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-PROTOCOL = 3
-"""The version that this program speaks."""
+PROTOCOL = 4
+"""The newest version that this program speaks."""
+OLDEST_PROTOCOL = 3
+"""The oldest one: that of the version before. Both ends speak the newest that both know."""
 FIRST_PROTOCOL = 1
 """The protocol of sites that name none."""
 CLOCK_MS = 2_000
 """The greatest difference between the clocks of a site and the coordinator."""
+STANDBY_TERM = "standby_term"
+"""The measure by which a site says which term of standbys it remembers."""
 HEARTBEAT_MS, SESSION_TIMEOUT_MS = 1_000, 5_000
+
+
+def is_spoken(version: int) -> bool:
+    """Whether this program speaks a version of the protocol."""
+    return OLDEST_PROTOCOL <= version <= PROTOCOL
+
+
+def not_spoken(site: int, coordinator: int) -> str:
+    """The refusal of versions that are too far apart, in words: `site` and `coordinator` are the newest of each."""
+    older = "site" if site < coordinator else "coordinator"
+    return (
+        f"the site speaks version {site} of the protocol, the coordinator {coordinator}; they may be one apart, so "
+        f"update the {older}, version by version"
+    )
 
 
 class Code(StrEnum):
@@ -66,6 +84,8 @@ class Description:
     version: str
     broker: str = ""
     """The broker that it uses, if it uses one."""
+    protocol: int = PROTOCOL
+    """The version of the site protocol that it speaks with this coordinator."""
 
     @property
     def names(self) -> list[str]:

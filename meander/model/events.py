@@ -101,6 +101,15 @@ class JoinMatrixChanged:
     pairs: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class MechanismChanged:
+    """From now on Nova places a query, or another mechanism one that Nova has placed so far."""
+
+    at_ms: int
+    query: QueryId
+    mechanism: str
+
+
 TopologyEvent = NodeAdded | NodeRemoved | LinkAdded | LinkRemoved | CapacityChanged
 ChangeEvent = (
     QueryAdded
@@ -114,4 +123,5 @@ ChangeEvent = (
     | PlacementChanged
     | DemandChanged
     | JoinMatrixChanged
+    | MechanismChanged
 )

@@ -130,6 +130,8 @@ class GlobalPlan:
         """Shared plans that removals may have split, with at least one operator of every part."""
         self.bundles: dict[QueryId, dict[OperatorId, None]] = {}
         """Operators of a query that are deployed together or not at all, because some replace others."""
+        self.replacing: set[QueryId] = set()
+        """Queries with a bundle in which some operators still replace others: those are not moved meanwhile."""
         self.former: dict[tuple[FragmentId, int], object] = {}
         """The operators of running fragments, by id and version: kept for their hosts."""
         self._by_pin: dict[OperatorId, ByPin] = {}
@@ -248,6 +250,7 @@ class GlobalPlan:
         running = self.query(query)
         del self.queries[query]
         self.bundles.pop(query, None)
+        self.replacing.discard(query)
         unused: list[OperatorId] = []
         stack = list(running.sinks)
         while stack:

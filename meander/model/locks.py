@@ -17,6 +17,7 @@ CHECK = "MEANDER_CHECK_LOCKS"
 
 ORDER: tuple[str, ...] = (
     # membership, at the coordinator
+    "standby",
     "replica supervisor",
     "audit",
     "fleet addresses",
@@ -63,15 +64,18 @@ ORDER: tuple[str, ...] = (
     "broker",
     "coordinator client",
     "event history",
+    "failed logins",
     "fence",
     "flight client",
     "host totals",
     "http source",
+    "http listener",
     "hub",
     "kafka connector",
     "latency",
     "membership client",
     "newest results",
+    "page sessions",
     "parts server",
     "path cache",
     "peers",
@@ -82,6 +86,7 @@ ORDER: tuple[str, ...] = (
     "slot wake",
     "status file",
     "step measures",
+    "tokens",
 )
 """Every lock, outermost first."""
 

@@ -96,6 +96,8 @@ class Query:
     id: QueryId
     plan: QueryPlan
     demands: tuple[Demand, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    """Options of its placement: `mechanism`, and limits of its own for Nova."""
 
 
 def topological_order(inputs: Mapping[OperatorId, Iterable[OperatorId]]) -> list[OperatorId]:

@@ -12,6 +12,7 @@ from meander.model.events import (
     JoinMatrixChanged,
     LinkAdded,
     LinkRemoved,
+    MechanismChanged,
     NodeAdded,
     NodeRemoved,
     PlacementChanged,
@@ -54,7 +55,7 @@ class _Foresight:
             case QueryRemoved(query=name):
                 self._need_query(name)
                 self.queries[name] = False
-            case DemandChanged(query=name) | JoinMatrixChanged(query=name):
+            case DemandChanged(query=name) | JoinMatrixChanged(query=name) | MechanismChanged(query=name):
                 self._need_query(name)
             case NodeAdded(node=node):
                 if self._has_node(node.name):

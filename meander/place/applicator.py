@@ -8,7 +8,7 @@ base station to another, within a batch is seen where it ends up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meander.model.events import (
     CapacityChanged,
@@ -125,7 +125,7 @@ class Applicator:
                 self._invalidate([operator], f"operator {operator} pinned to {name}")
             case DemandChanged(query=name, demands=demands):
                 running = self.catalog.plan.query(name)
-                query = Query(running.query.id, running.query.plan, demands)
+                query = replace(running.query, demands=demands)
                 self.catalog.plan.queries[name] = RunningQuery(query, running.sinks)
 
     # ---------------------------------------------------------------- topology

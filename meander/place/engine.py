@@ -202,9 +202,9 @@ class Engine:
         report = BatchReport(len(events))
         started = time.perf_counter()
         self.applicator.apply(events)
-        if self.needs_cost_space or any(map(self.parted.takes, events)):
+        if self.needs_cost_space or any(map(self.parted.places, events)):
             self.space_bytes += follow(self.catalog, events, self.seed + self._batch)
-        self.parted.follow(events)
+        self.parted.follow(events, self.mechanism)
         self.escalation.heed(events)
         applied = time.perf_counter()
         only_additions = all(isinstance(e, QueryAdded) for e in events)

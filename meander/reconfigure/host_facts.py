@@ -9,7 +9,7 @@ from typing import Any
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.serving.replication import Replication
 from meander.run.reporting.backlog import Backlog, read_counters
-from meander.run.reporting.host_report import HostReport
+from meander.run.reporting.host_report import HostReport, state_sizes
 from meander.run.reporting.join_part_memories import memory_rows
 from meander.run.reporting.paused import MOST_FACTS, failed_facts
 
@@ -27,7 +27,8 @@ class HostFacts:
         """The facts by which queries are judged, and those about the process."""
         host = self._agent.host
         flows = self._backlog.read(int(time.monotonic() * 1000), read_counters(host.store.exchange))
-        report = HostReport.of(host.status(), flows, host.feeding.channels, memory_rows(host))
+        memories, sizes = memory_rows(host), state_sizes(host.store)
+        report = HostReport.of(host.status(), flows, host.feeding.channels, memories, sizes)
         return {**self.facts(), **report.as_json()}
 
     def facts(self) -> dict[str, Any]:

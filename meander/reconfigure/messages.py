@@ -176,6 +176,11 @@ class PartStatus:
     windows_s: float = 0.0
     """How long windows that had begun need at least, where old and new fragments run side by side."""
 
+    @property
+    def is_relied_on(self) -> bool:
+        """Whether other hosts act on it, so that it must not be taken back by a power failure."""
+        return self.drained or self.complete or self.arrived
+
 
 @dataclass(frozen=True, slots=True)
 class PartStatuses:

@@ -73,13 +73,17 @@ class SiteOptions:
     """The Kafka broker that it shares with other sites: host and port."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings of Kafka's clients."""
+    mutual_tls: bool = False
+    """Whether clients have to show a certificate of the authority."""
 
     @property
     def network(self) -> ListenOptions:
         """The settings of its network, with the contents of the files that are named."""
         pair = (self.certificate.read_bytes(), self.key.read_bytes()) if self.certificate and self.key else None
         authority = None if self.ca is None else self.ca.read_bytes()
-        return ListenOptions(self.listen, self.address, pair, authority, self.broker, self.broker_settings)
+        return ListenOptions(
+            self.listen, self.address, pair, authority, self.broker, self.broker_settings, self.mutual_tls
+        )
 
 
 class Site(MembershipListener):
@@ -108,8 +112,8 @@ class Site(MembershipListener):
         host_options = HostOptions(options.directory / "host", options.slots, rebinding=rebinding)
         host_options = host_options.surviving(options.durability)
         options.directory.mkdir(parents=True, exist_ok=True)
-        client = CoordinatorClient(options.join, options.token, options.ca)
-        restore(options.directory, options.name, self._instance(), client, options.network.authority)
+        client = CoordinatorClient(options.join, options.token, options.ca, shown=(options.certificate, options.key))
+        restore(options.directory, options.name, self._instance(), client, options.network.tls)
         instance = self._instance()
         if self._spark is None:
             extra = dict(options.spark) | ({"spark.master": options.master} if options.master else {})
@@ -138,13 +142,14 @@ class Site(MembershipListener):
             facts=report.facts,
             orders=replicas.orders,
             serve_kept=replicas.serve,
+            vote=self._vote,
         )
         agent.remote_channels.refresh()
         replicas.recover()
         threading.Thread(target=self._tick, args=(streams,), name="site", daemon=True).start()
         nodes, ours = tuple(options.nodes), version("meander")
         description = Description(options.name, nodes, self.address, instance, ours, options.broker)
-        self._client = MembershipClient(client, description, fence, self)
+        self._client = MembershipClient(client, description, fence, self, directory=options.directory)
         self._client.start()
         threading.Thread(target=host.warm_up, name="warming up", daemon=True).start()
         _log.info("site %s listens at %s", options.name, self.address)
@@ -234,3 +239,8 @@ class Site(MembershipListener):
     def measures(self) -> SiteMeasures:
         assert self._report is not None, "the site was not started"
         return self._report.measures()
+
+    def _vote(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a standby of the coordinator."""
+        votes = None if self._client is None else self._client.votes
+        return {"granted": False, "reason": "it is starting"} if votes is None else votes.vote(asked)

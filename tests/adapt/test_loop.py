@@ -37,9 +37,7 @@ def test_a_violated_demand_starts_a_transition_and_the_log_says_why() -> None:
     assert switch.expected["fast"] > 0.9 > 0.5 > switch.expected["plain"]
     assert "forecast latency 50 ms" in switch.reason
     assert play.world.running[Q] == "fast"
-    assert (
-        play.made(DecisionAction.ARRIVED)[0].reason == "3 operators moved by mfgs_concurrent in 0.50 s with 100 bytes"
-    )
+    assert play.made(DecisionAction.ARRIVED)[0].reason == "3 operators moved by auto in 0.50 s with 100 bytes"
 
 
 def test_a_query_that_gives_nothing_while_its_input_waits_is_moved() -> None:

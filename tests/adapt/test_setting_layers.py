@@ -154,7 +154,7 @@ def test_a_query_that_may_not_act_only_gets_suggestions() -> None:
     policy.reset("q", ["act"])
     play.run(60)
     assert [t.target for t in play.world.started] == ["fast"]
-    assert play.world.started[0].protocol == "mfgs_concurrent"
+    assert play.world.started[0].protocol == "auto"
 
 
 def test_only_allowed_mechanisms_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:

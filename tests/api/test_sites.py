@@ -18,13 +18,14 @@ from meander.api.coordinator import Coordinator
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.membership.detector import Detector
 from meander.coordinator.membership.events import MembershipEvents
+from meander.coordinator.membership.fleet import MemberFleet
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.records import Heartbeat, MemberState
 from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
-from meander.membership.protocol import PROTOCOL, Code, Description, Epoch, Peer, SiteMeasures
+from meander.membership.protocol import OLDEST_PROTOCOL, PROTOCOL, Code, Description, Epoch, Peer, SiteMeasures
 from meander.membership.protocol import Admission as Joined
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
@@ -220,7 +221,7 @@ def test_a_revoked_token_ends_the_membership_at_both_ends(
     with pytest.raises(RequestRefusedError, match="this token is not known") as refused:
         client.wait_joined(90)
     assert refused.value.code is Code.TOKEN
-    assert ("revoke token", "done") in audit(operator, "operator")
+    assert ("revoke token", "done") in audit(operator, "local")
 
 
 # ---------------------------------------------------------------- nobody gets in who may not
@@ -286,7 +287,12 @@ def test_a_site_acts_for_itself_and_its_own_nodes_only(operator: Browser, coordi
 @pytest.mark.parametrize(
     ("changed", "status", "code", "reason"),
     [
-        ({"protocol": 0}, 422, "protocol", "speaks version 0 of the protocol, the coordinator 3; update the site"),
+        (
+            {"protocol": 0},
+            422,
+            "protocol",
+            "version 0 of the protocol, the coordinator 4; they may be one apart, so update the site",
+        ),
         ({"protocol": 7}, 422, "protocol", "update the coordinator"),
         ({"protocol": 7, "with": "a new field"}, 422, "protocol", "update the coordinator"),
         ({"now_ms": 0}, 422, "clock", "behind the coordinator's; at most 2 s are allowed, so set it"),
@@ -337,6 +343,25 @@ def test_a_site_of_another_version_has_to_register_again_which_is_refused(member
     with pytest.raises(SiteRefusedError, match="speaks another version now; register again") as refused:
         beat(membership, site, session, protocol=PROTOCOL - 1)
     assert refused.value.code is Code.SESSION
+
+
+def test_a_site_of_the_version_before_stays_a_member_and_gets_its_orders_in_that_version(
+    coordinator: Coordinator, operator: Browser
+) -> None:
+    site = fresh("gateway")
+    token = token_for(operator, site, "*")
+    older = Browser(coordinator.address, token)
+    answer = older.ask("POST", "/sites", {**said(site, {"name": site, **NEW}), "protocol": OLDEST_PROTOCOL})
+    assert (answer.status, answer.json["protocol"]) == (201, OLDEST_PROTOCOL)
+    beat = {"session": answer.json["session"], "protocol": OLDEST_PROTOCOL, "now_ms": wall_clock_ms()}
+    heard = older.ask("POST", f"/sites/{site}/heartbeats", beat)
+    assert (heard.status, heard.json["speaks"]) == (200, PROTOCOL)
+    assert operator.get(f"/sites/{site}")["protocol"] == OLDEST_PROTOCOL
+    assert MemberFleet(coordinator.membership_service.membership).protocol(site) == OLDEST_PROTOCOL
+    answer = older.ask("POST", "/sites", said(site, {"name": site}))  # the site was updated
+    assert (answer.status, answer.json["protocol"]) == (201, PROTOCOL)
+    assert operator.get(f"/sites/{site}")["protocol"] == PROTOCOL
+    assert older.ask("POST", f"/sites/{site}/heartbeats", {**beat, "session": answer.json["session"]}).status == 410
 
 
 def test_a_clock_that_goes_wrong_later_is_told_of_once(membership: Membership, operator: Browser) -> None:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meander.cli.main import app
-from meander.cli.up import _options
+from meander.cli.up import options_of
 from meander.coordinator.directory.creation import create
 from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.directory.settings import read_settings
@@ -148,5 +148,5 @@ def test_amenders_come_from_the_settings_or_a_flag_and_fewer_than_one_are_refuse
     assert "amenders must be at least 1, not 0; leave it out" in said
     assert CliRunner().invoke(app, ["up", "--dir", str(home), "--amenders", "0"]).exit_code == 2
     (home / "meander.toml").write_text("amenders = 3")
-    assert _options(read_settings(CoordinatorDirectory(home))).amenders == 3
-    assert _options({}).amenders is None
+    assert options_of(read_settings(CoordinatorDirectory(home))).amenders == 3
+    assert options_of({}).amenders is None

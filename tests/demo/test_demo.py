@@ -10,6 +10,7 @@ from meander.demo.queries import QUERIES, SAMPLES
 from meander.lang.sql.script import sql
 from meander.lang.topology.reader import TopologyFile, read
 from meander.model.topology.elements import NodeKind
+from meander.place.mechanisms import MECHANISMS
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +107,16 @@ def test_what_somebody_else_has_done_already_is_not_done_again() -> None:
     assert script.events(SCRIPT[0], _topology(alive=False)) == []
     assert script.restores(SCRIPT[1], _topology()) == []
     assert script.events(SCRIPT[3], _topology()) == []
+
+
+def test_each_query_of_the_script_runs_and_a_switch_has_a_mechanism_that_does_not_place_it_yet() -> None:
+    known = {m.name for m in MECHANISMS}
+    for incident in (i for i in SCRIPT if i.query is not None):
+        assert incident.query in QUERIES
+        assert bool(incident.demands) != bool(incident.mechanisms)
+        assert known.issuperset(incident.mechanisms)
+        assert len(set(incident.mechanisms)) != 1, "one that may place it already"
+    assert any(i.mechanisms for i in SCRIPT)
 
 
 def test_the_script_repeats_and_begins_nothing_that_would_not_end_in_time() -> None:

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from meander.coordinator.directory.creation import create
-from meander.coordinator.directory.directory import CoordinatorDirectory
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.security import certificates
-from meander.coordinator.security.tokens import Tokens
 
 TIMEOUT_S = 600.0
 """A busy machine takes minutes to start three Sparks; nobody waits longer than it takes."""
@@ -56,29 +55,37 @@ STREAM = """
 """
 
 
-def write_world(directory: Path, streams: Sequence[str], topology: str = TOPOLOGY) -> Path:
-    """A topology with streams, each with a file of its own that grows as the test says."""
+def write_world(directory: Path, streams: Sequence[str], topology: str = TOPOLOGY, alone: Sequence[str] = ()) -> Path:
+    """A topology with streams, each with a file of its own that grows as the test says; those of `alone` come from s0
+    only."""
     texts = []
-    for name in streams:
+    for name in (*streams, *alone):
         path = directory / f"{name}.csv"
         path.write_text("node,ts,id,value\n")
-        texts.append(STREAM.replace("NAME", name).replace("PATH", str(path)))
+        text = STREAM.replace("s*", "s0") if name in alone else STREAM
+        texts.append(text.replace("NAME", name).replace("PATH", str(path)))
     found = directory / "topology.yaml"
     found.write_text(topology.replace("STREAMS", "".join(texts)))
     return found
 
 
-def write_rows(directory: Path, stream: str, first: int, stop: int) -> None:
+def write_rows(directory: Path, stream: str, first: int, stop: int, sensors: int = 2) -> None:
     """Appends rows: in turn for each sensor, one every 20 ms of event time."""
-    lines = [f"s{i % 2},{_stamp(i * EVERY_MS)},{i},{i % 10}\n" for i in range(first, stop)]
+    lines = [f"s{i % sensors},{_stamp(i * EVERY_MS)},{i},{i % 10}\n" for i in range(first, stop)]
     with (directory / f"{stream}.csv").open("a") as file:
         file.write("".join(lines))
 
 
-def end_rows(directory: Path, stream: str) -> None:
+def end_rows(directory: Path, stream: str, sensors: int = 2) -> None:
     """A last row for each sensor, so late that all windows before it close; its own never does."""
     with (directory / f"{stream}.csv").open("a") as file:
-        file.write("".join(f"s{i},{_stamp(3_000_000)},0,0\n" for i in range(2)))
+        file.write("".join(f"s{i},{_stamp(3_000_000)},0,0\n" for i in range(sensors)))
+
+
+def later_row(directory: Path, stream: str, number: int) -> None:
+    """A row of s0 after the end, for time to go on: each one closes the window of the one before."""
+    with (directory / f"{stream}.csv").open("a") as file:
+        file.write(f"s0,{_stamp(3_000_000 + 2 * number * WINDOW_MS)},0,0\n")
 
 
 def _stamp(ms: int) -> str:
@@ -200,7 +207,8 @@ class Fleet:
         """A request to the coordinator, with time for a busy machine to answer."""
         context = ssl.create_default_context(cafile=str(self.directory / SECRETS / "ca.pem"))
         connection = HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_S, context=context)
-        headers = {"Authorization": f"Bearer {Tokens.load(self.home.tokens).operator}"}
+        found = announced(self.home)
+        headers = {"Authorization": f"Bearer {found.token if found is not None else ''}"}
         try:
             data = None if body is None else json.dumps(body)
             connection.request(method, f"/api/v1{path}", data, {**headers, "Content-Type": "application/json"})

@@ -3,17 +3,14 @@
 With it the state is sent before the node moves; without, it is copied ahead while data takes the long way, or stopped
 and copied. A train on a ring line, a vehicle as it was recorded, and states of different sizes.
 
-All ways of a scene run at the same time, each with a service of its own, their handovers one after the other: whatever
-else the machine does falls on all of them. Large states run one after the other, for want of memory.
+Ways run one after the other, and what else the machine does falls on them differently: so gaps are compared with those
+of quiet times of the same run.
 """
 
 from __future__ import annotations
 
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +35,6 @@ EFFECT_GOAL, GAP_GOAL = 0.5, 1.5
 PAUSE_GOAL = 0.5
 """Of the pause with stop_and_copy."""
 ROAD_STATIONS, FASTER = 4, 20.0
-READY_S = 600.0
-"""How long the windows of all ways take to fill at most."""
 NO_TRACES = "vehicle moves were not measured: set MEANDER_DATA to the folder above `traces`"
 
 
@@ -51,8 +46,6 @@ class Scene:
     ways: tuple[str, ...]
     warm_up: int
     measured: int
-    at_once: bool = True
-    """Whether all ways run at the same time."""
 
 
 def scenes(quick: bool, folder: Path | None = None) -> dict[str, Scene]:
@@ -77,7 +70,7 @@ def large() -> dict[str, Scene]:
     ways = (STOP, AHEAD, PREDICTED)
     middle = Ring(dwell_s=8.0, window_s=40, readings_tps=500, columns=100, link_mbps=80.0)
     big = Ring(dwell_s=12.0, window_s=40, readings_tps=1000, columns=400, link_mbps=400.0)
-    return {"16 MB": Scene(middle, ways, 5, 5, at_once=False), "128 MB": Scene(big, ways, 5, 5, at_once=False)}
+    return {"16 MB": Scene(middle, ways, 5, 5), "128 MB": Scene(big, ways, 5, 5)}
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
@@ -98,8 +91,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
     notes = [
         "a gap is the longest time without a result in the first half of a stay, latency that of results in it; "
         "quiet is the second half",
-        "all ways of a scene run at the same time in one process, those of 16 and 128 MB after each other; each is "
-        "compared with the oracle",
+        "all ways run after each other in one process, with the same tuples; each is compared with the oracle",
         f"expected moves, from the first one on: {expected}",
     ]
     if "vehicle" not in chosen:
@@ -114,22 +106,13 @@ def run(quick: bool, progress: Callable[[str], None]) -> Report:
 
 def measured(name: str, scene: Scene, spark: SparkSession, progress: Callable[[str], None]) -> dict[str, HandoverRun]:
     """A scene's runs by way."""
-    workers = len(scene.ways) if scene.at_once else 1
-    full = threading.Barrier(workers, timeout=READY_S)
-
-    def run(place: int, way: str) -> HandoverRun:
-        def begin() -> None:
-            full.wait()
-            time.sleep(place * scene.ring.dwell_s / workers if scene.at_once else 0.0)
-
+    found: dict[str, HandoverRun] = {}
+    for way in scene.ways:
         with tempfile.TemporaryDirectory(prefix="meander-handover-", ignore_cleanup_errors=True) as folder:
             progress(f"{name}, {way}: filling a window of {scene.ring.state_bytes / 1e6:.1f} MB")
-            found = RingRun(scene.ring, WAYS[way], Path(folder), spark)
-            return found.measure(scene.warm_up, scene.measured, progress, begin)
-
-    with ThreadPoolExecutor(workers, "handover") as pool:
-        runs = {way: pool.submit(run, place, way) for place, way in enumerate(scene.ways)}
-        return {way: done.result() for way, done in runs.items()}
+            run = RingRun(scene.ring, WAYS[way], Path(folder), spark)
+            found[way] = run.measure(scene.warm_up, scene.measured, progress)
+    return found
 
 
 def figures(scene: str, ways: Mapping[str, HandoverRun]) -> Iterator[Figure]:

@@ -183,14 +183,10 @@ class RingRun:
         self.recorded: dict[str, RecordedSink] = {}
         self.sink: TimedResults | None = None
 
-    def measure(
-        self, warm_up: int, measured: int, say: Callable[[str], None], begin: Callable[[], None] = lambda: None
-    ) -> HandoverRun:
-        """`begin` is called when the window is full."""
+    def measure(self, warm_up: int, measured: int, say: Callable[[str], None]) -> HandoverRun:
         found = HandoverRun()
         with self._service() as c:
             self._fill(c)
-            begin()
             for number in range(warm_up + measured):
                 began = time.time()
                 self._hand_over(c, number)

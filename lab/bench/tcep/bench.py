@@ -46,8 +46,10 @@ FEW = ("bottom_up", "top_down", "global_optimal", "mdcep")
 def run(quick: bool, progress: Callable[[str], None]) -> Report:
     """All parts; `quick` has fewer queries, longer rounds, fewer days and fewer roads."""
     minutes, days, roads, seeds, repeats = (2, 1, 3, 3, 5) if quick else (2, 6, 40, 30, 20)
-    live = tcep_transitions.measure(quick, progress)
+    live = tcep_transitions.measure(tcep_transitions.QUICK if quick else tcep_transitions.FULL, progress)
     figures: list[Figure] = list(tcep_transitions.figures(live))
+    for extent in () if quick else tcep_transitions.EMULATED:
+        figures += tcep_transitions.emulated_figures(tcep_transitions.measure(extent, progress))
     figures += tcep_learning.measure(repeats, QUERIES, progress)
     figures += tcep_learning.compare(seeds, progress)
     figures += tcep_day.measure(minutes, days, progress, FEW if quick else None)

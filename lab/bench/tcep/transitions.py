@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BEYOND_GOAL_S = 1.5
 MFGS_GOAL, RESTART_GOAL = 3.0, 15.0
+AUTO_GOAL = 1.5
 BEST = "sms_concurrent"
 ROUND_TRIP = "at_once"
 SLICE_S = 0.5
@@ -39,6 +40,8 @@ class TransitionExtent:
     quiet_s: float
     restarts: int
     """Of plain Spark queries; none without."""
+    slower: float | None = None
+    """Links are emulated, with so many times less bandwidth than those of the road; None: state travels for nothing."""
 
 
 FULL = TransitionExtent(
@@ -50,6 +53,20 @@ FULL = TransitionExtent(
     quiet_s=15.0,
     restarts=3,
 )
+EMULATED = tuple(
+    TransitionExtent(
+        3,
+        500,
+        500,
+        ("mfgs_concurrent", "at_once", "sms_concurrent", "auto"),
+        rounds=2,
+        quiet_s=3.0,
+        restarts=0,
+        slower=slower,
+    )
+    for slower in (1.0, 200.0)
+)
+"""With the links of the road, and with links so slow that windows end sooner than state travels."""
 QUICK = TransitionExtent(
     3,
     500,
@@ -78,20 +95,20 @@ class Found:
     """Seconds from the begin to the end of that transition."""
 
 
-def measure(quick: bool, progress: Progress) -> Found:
+def measure(extent: TransitionExtent, progress: Progress) -> Found:
     """Runs everything on a Spark session of its own."""
     from lab.baselines.plain_roads import PlainRoads
     from lab.experiments.tcep_live import Scene, on_stage
     from meander.run.session import start_session
 
-    extent = QUICK if quick else FULL
     progress("starting Spark")
     spark = start_session("meander-bench")
     try:
         with tempfile.TemporaryDirectory(prefix="meander-tcep-", ignore_cleanup_errors=True) as name:
             directory = Path(name)
-            scene = Scene(extent.queries, extent.window_ms, extent.within_ms)
-            with on_stage(spark, scene, directory / "ours", emulated=False) as stage:
+            emulated = extent.slower is not None
+            scene = Scene(extent.queries, extent.window_ms, extent.within_ms, slower=extent.slower or 1.0)
+            with on_stage(spark, scene, directory / "ours", emulated=emulated) as stage:
                 found = _switch(stage, extent, progress)
                 progress("comparing all results with the oracle")
                 found.lost, found.double = stage.check(spark)
@@ -148,6 +165,24 @@ def figures(found: Found) -> Iterator[Figure]:
         yield from _of_protocol(protocol, runs)
     if found.plain_s:
         yield Figure.of(f"{found.extent.queries} plain Spark queries stopped and started", "s", found.plain_s)
+
+
+def emulated_figures(found: Found) -> Iterator[Figure]:
+    """Auto where links limit what travels; it has to be about as soon as the best of those that it mixes."""
+    where = f"links with 1/{found.extent.slower:g} of the road's bandwidth"
+    times = {protocol: statistics.median(s.seconds for s in runs) for protocol, runs in found.switched.items()}
+    best = min(seconds for protocol, seconds in times.items() if protocol != "auto")
+    name = f"{where}: auto, to the best of the others"
+    yield Figure.of(name, "x", [s.seconds / best for s in found.switched["auto"]], AUTO_GOAL)
+    yield Figure.of(f"{where}: results lost", "", [found.lost], 0)
+    yield Figure.of(f"{where}: results double", "", [found.double], 0)
+    for protocol, runs in found.switched.items():
+        yield Figure.of(f"{where}: {protocol}, all queries", "s", [s.seconds for s in runs])
+        yield Figure.of(f"{where}: {protocol}, sent", "bytes", [_bytes(s) for s in runs])
+        gaps = [s.longest_gap_s / found.quiet_gap_s for s in runs]
+        yield Figure.of(f"{where}: {protocol}, longest gap, to that of quiet times", "x", gaps)
+        ratios = [s.predicted_s / s.seconds for s in runs]
+        yield Figure.of(f"{where}: {protocol}, predicted to measured time", "x", ratios)
 
 
 def _ratios(found: Found, beyond: Sequence[float]) -> Iterator[Figure]:

@@ -18,7 +18,7 @@ from meander.coordinator.adaptation.metering import Meter
 from meander.coordinator.adaptation.transitions import Transitions
 from meander.coordinator.loop.loop import PlacementLoop
 from meander.model.errors import InputError
-from meander.model.events import ChangeEvent, DemandChanged, QueryAdded, QueryRemoved
+from meander.model.events import ChangeEvent, DemandChanged, MechanismChanged, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
 from meander.place.mechanisms import MECHANISMS
 from meander.place.mechanisms.base import Mechanism
@@ -88,6 +88,9 @@ class Adaptation:
                 usual = self.chosen.fallback
                 first = NOVA if event.mechanism == NOVA else self.first.placed.get(event.query.id, usual)
                 self.mapek.watch(event.query.id, event.query.demands, first, now_ms)
+            elif isinstance(event, MechanismChanged):
+                watched = self.mapek.knowledge.queries[event.query]
+                watched.mechanism, watched.why = event.mechanism, "it was asked for"
             elif isinstance(event, QueryRemoved):
                 self.mapek.forget(event.query)
                 self.policy.forget(event.query)

@@ -14,15 +14,25 @@ from meander.adapt.first_mechanism import Beginning, beginning, by_metadata
 from meander.adapt.loop import AdaptationLoop as Mapek
 from meander.adapt.per_query import PerQuery, place_again
 from meander.adapt.plan import usable
-from meander.adapt.settings import BY_DEMANDS
+from meander.adapt.setting_layers import AdaptationPolicy
+from meander.adapt.settings import BY_DEMANDS, AdaptationSettings
 from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
 from meander.place.engine import BatchReport, Engine
 from meander.place.nova.queries.partitioned_queries import NOVA
+from meander.place.nova.queries.settings import MECHANISM
 
 MOST_FORECAST = 20
 """Queries that come in one batch and whose first mechanism is forecast; with more, metadata decide."""
+
+
+def first_settings(policy: AdaptationPolicy, query: Query) -> AdaptationSettings:
+    """The settings of a query that comes: what was set for it by name wins over what its text says."""
+    settings, named = policy.of(query.id), dict(query.options).get(MECHANISM)
+    if named is None or "first" in policy.changed.get(query.id, {}):
+        return settings
+    return replace(settings, first=named)
 
 
 class FirstMechanisms:
@@ -38,7 +48,7 @@ class FirstMechanisms:
 
     def _admitted(self, query: Query, operators: Sequence[OperatorId]) -> None:
         """The mechanism that is named for a query, or whose metadata match its demands, places it."""
-        settings, usual = self.mapek.policy.of(query.id), self.chosen.fallback
+        settings, usual = first_settings(self.mapek.policy, query), self.chosen.fallback
         name = settings.first
         if name in (BY_DEMANDS, NOVA):
             known = usable(self.mapek.foresight, query.id, settings)
@@ -55,7 +65,7 @@ class FirstMechanisms:
         reports: list[BatchReport] = []
         added = [e.query for e in events if isinstance(e, QueryAdded) and e.query.id in self.placed]
         for query in added:
-            placed, settings = self.placed.pop(query.id), self.mapek.policy.of(query.id)
+            placed, settings = self.placed.pop(query.id), first_settings(self.mapek.policy, query)
             if len(added) > MOST_FORECAST and settings.first == BY_DEMANDS and query.demands:
                 choice = Beginning(placed, "its metadata match the demands best; too many queries came to ask more")
             else:

@@ -88,7 +88,7 @@ class ExchangedBytes:
 
     def _mechanism(self, chosen: PerQuery, query: QueryId) -> str:
         engine = self.loop.engine
-        if query in engine.parted.by_name:
+        if engine.parted.has(query):
             return NOVA
         free = [o for o in engine.catalog.plan.serving(query) if engine.catalog.plan[o].pin is None]
         return chosen.elected(free)

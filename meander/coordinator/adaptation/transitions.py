@@ -73,7 +73,7 @@ class _RunningTransition:
 class Transitions:
     """Implements the adaptation loop's `Executor` on a running loop."""
 
-    def __init__(self, loop: PlacementLoop, protocol: str = "mfgs_concurrent") -> None:
+    def __init__(self, loop: PlacementLoop, protocol: str) -> None:
         self.protocol = transition_protocol(protocol)
         self.loop = loop
         self.costs: dict[QueryId, Cost] = {}

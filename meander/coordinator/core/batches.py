@@ -23,6 +23,7 @@ from meander.model.events import (
     JoinMatrixChanged,
     LinkAdded,
     LinkRemoved,
+    MechanismChanged,
     NodeAdded,
     NodeRemoved,
     PlacementChanged,
@@ -197,6 +198,12 @@ class Batches:
         ends = (n for report in reports for m in report.moves for n in (m.source, m.target))
         self.publisher.placed(moves, {n for n in ends if n is not None}, ())
 
+    def let_go(self) -> None:
+        """Ends what runs of joins that are cut anew and is of no use any more."""
+        applied = self.loop.decide([])
+        self.follow()
+        self.loop.begin(applied)
+
     def _recut(self) -> list[QueryId]:
         """Queries that Nova cut anew since the last call."""
         parted = self.loop.engine.parted
@@ -206,7 +213,13 @@ class Batches:
 
     def _save_cuts(self, recut: Iterable[QueryId]) -> None:
         """Writes down how queries are cut now, and shows their operators."""
-        parted = self.loop.engine.parted.by_name
+        parted, taken = self.loop.engine.parted.by_name, self.loop.engine.parted.taken
+        if taken:  # their operators are those of their cuts from now on
+            known = [q for q in taken if q in self.loop.catalog.plan.queries]
+            texts = [(q, text, p) for q in known for text, p in ((None, False), (self.publisher.texts[q], True))]
+            number = self.ledger.batches.accept(self.clock(), (), (QueryChange(*each) for each in texts))
+            self.ledger.batches.applied(number, {})
+            taken.clear()
         for query in recut:
             self.ledger.queries.save_cut(query, parted[query].record() if query in parted else None)
             if query in self.loop.catalog.plan.queries:
@@ -224,7 +237,9 @@ def _query_of(event: ChangeEvent) -> str | None:
     match event:
         case QueryAdded(query=query):
             return query.id
-        case QueryRemoved(query=name) | DemandChanged(query=name) | JoinMatrixChanged(query=name):
+        case QueryRemoved(query=name) | DemandChanged(query=name):
+            return name
+        case JoinMatrixChanged(query=name) | MechanismChanged(query=name):
             return name
     return None
 

@@ -29,6 +29,7 @@ from meander.coordinator.read_model.publisher import Publisher
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.reconfigure.outcome import ReconfigurationOutcome
+from meander.run.store.journal import JournalError
 
 _log = logging.getLogger(__name__)
 BUSY_S, IDLE_S = 0.01, 0.05
@@ -49,6 +50,7 @@ class Core:
         self.publisher, self.clock = publisher, clock
         self.loop, self.ledger, self.sink_bindings = publisher.loop, publisher.ledger, publisher.sink_bindings
         self.adaptation, self.batches = publisher.adaptation, Batches(publisher, clock)
+        self.loop.let_go = self.batches.let_go
         self.failures: dict[str, float] = {}
         """Internal failures, with the time of the last occurrence of each."""
         self.on_stepped_down: Callable[[str], None] = lambda reason: None
@@ -59,6 +61,8 @@ class Core:
         """The prediction of mobile nodes' moves, if there is one."""
         self._queue: queue.SimpleQueue[Command | CoreTask | None] = queue.SimpleQueue()
         self._measures: deque[Measured] = deque(maxlen=1)
+        self.confirm: Callable[[], None] = lambda: None
+        """Returns when the standby has what was written, if there is one."""
         self.validates = False
         """Whether the running fragments are compared with the catalog after every change."""
         self._validated, self._validates_at = (0, 0), 0.0
@@ -194,7 +198,7 @@ class Core:
             with self.ledger.transaction():
                 self.ledger.answers.expect(task.key.key, task.key.fingerprint, self.clock(), None, None)
                 self.ledger.answers.give(task.key.key, *answer)
-        task.answer.set_result(answer)
+        self._answer([(task, answer)])
 
     def _change(self, commands: Sequence[Command]) -> None:
         """One batch: admitted, written down, applied, written down with its result, answered."""
@@ -220,9 +224,20 @@ class Core:
             for command, answer in answers:
                 if command.key is not None:
                     self.ledger.answers.give(command.key.key, *answer)
+        self._answer(answers)
+        self.batches.begin(batch)
+
+    def _answer(self, answers: Sequence[tuple[Command | CoreTask, Answer]]) -> None:
+        """Tells those who asked, once nobody who takes over would not know of it."""
+        try:
+            self.confirm()
+        except JournalError as error:
+            refusal = ServiceRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"it is not certain that this lasts: {error}")
+            for command, _ in answers:
+                command.answer.set_exception(refusal)
+            return
         for command, answer in answers:
             command.answer.set_result(answer)
-        self.batches.begin(batch)
 
     # ---------------------------------------------------------------- carrying on
 

@@ -24,6 +24,7 @@ from meander.coordinator.ledger.topology_tables import TopologyTables
 from meander.coordinator.ledger.values import as_text
 from meander.membership.protocol import Epoch
 from meander.model.errors import InputError
+from meander.model.files import FILES
 from meander.model.ids import NodeId, OperatorId
 
 
@@ -56,6 +57,18 @@ class Ledger:
 
     def close(self) -> None:
         self._db.close()
+
+    def sync(self) -> None:
+        """Returns when all that was written is on the disk, whether or not the ledger is durable by itself."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        try:
+            descriptor = FILES.open(log)
+        except FileNotFoundError:
+            return  # all of it is in the file itself, which was synced for that
+        try:
+            FILES.sync(descriptor)
+        finally:
+            FILES.close(descriptor)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

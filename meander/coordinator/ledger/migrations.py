@@ -187,7 +187,11 @@ ALTER TABLE nodes ADD COLUMN power_w REAL NOT NULL DEFAULT 0;
 ALTER TABLE nodes ADD COLUMN price_per_h REAL NOT NULL DEFAULT 0;
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, STEERING, PARTED, COSTS)
+PROTOCOLS = """
+ALTER TABLE sites ADD COLUMN protocol INTEGER NOT NULL DEFAULT 3;  -- the version that site and coordinator agreed on
+"""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, STEERING, PARTED, COSTS, PROTOCOLS)
 """In order; the first is number 1."""
 
 

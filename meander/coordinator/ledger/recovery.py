@@ -9,7 +9,7 @@ has taken them up and can let go.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meander.coordinator.ledger.ledger import Ledger, Placing
 from meander.coordinator.ledger.query_texts import planned
@@ -61,7 +61,9 @@ def rebuild(
     found = Recovered(catalog, Applicator(catalog, ChangeLog()))
     found.applicator.parted.settings = nova or NovaQuerySettings()
     found.catalog.rates_tps.update(ledger.rates())
-    _restore_cuts(found, ledger, _follow_queries(found, ledger, set(running)), running)
+    cut = {OperatorId(o) for record in ledger.queries.cuts().values() for o in record["cut"]["operators"]}
+    _restore_cuts(found, ledger, _follow_queries(found, ledger, set(running) - cut), running)
+    found.ghosts = [operator for operator in found.ghosts if operator not in cut]
     _restore_demands(found.catalog, ledger)
     _restore_placements(found, ledger.placements())
     found.catalog.difference()  # earlier ones are no news
@@ -91,7 +93,7 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
             continue
         if step.parted and step.text is not None:
             query = planned(name, step.text, catalog.streams, catalog.sinks)
-            parted[name] = Query(name, query.plan, query.demands)
+            parted[name] = replace(query, id=name)
             now = catalog.plan.next_operator
             retention.came(name, QueryArrival(step.position, step.batch, now, frozenset(), frozenset()))
             found.texts[name], found.since_ms[name] = step.text, step.at_ms
@@ -105,7 +107,7 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
         else:
             query = planned(name, step.text, catalog.streams, catalog.sinks)
             first = catalog.plan.next_operator
-            add_query(catalog, preparation.prepare(Query(name, query.plan, query.demands)))
+            add_query(catalog, preparation.prepare(replace(query, id=name)))
             made = frozenset(map(OperatorId, range(first, catalog.plan.next_operator)))
             used = frozenset(catalog.plan.serving(name))
             retention.came(name, QueryArrival(step.position, step.batch, first, made, used))
@@ -121,7 +123,8 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
 def _restore_cuts(
     found: Recovered, ledger: Ledger, parted: Mapping[QueryId, Query], running: Collection[OperatorId]
 ) -> None:
-    """Adds the queries that Nova places as they were cut; no number is given twice, also of what still runs."""
+    """Adds the queries that Nova places as they were cut; no number is given twice, also of what still runs. Queries
+    that Nova is taking over are in the plan as they were before."""
     plan, cuts = found.catalog.plan, ledger.queries.cuts()
     used = [*running, *(OperatorId(o) for record in cuts.values() for o in record["cut"]["operators"])]
     plan.count_from(max([plan.next_operator, *(o + 1 for o in used)]))
@@ -130,6 +133,9 @@ def _restore_cuts(
             found.applicator.parted.restore(query, cuts[name])
         else:
             del found.texts[name]
+    for name in map(QueryId, cuts):
+        if name not in parted and name in plan.queries:
+            found.applicator.parted.restore(plan.query(name).query, cuts[name])
 
 
 def _let_go(found: Recovered, leaving: dict[OperatorId, None], running: set[OperatorId]) -> None:
@@ -165,7 +171,7 @@ def _restore_demands(catalog: Catalog, ledger: Ledger) -> None:
         running = plan.queries.get(QueryId(name))
         if running is not None:
             demands = parse_demands(", ".join(texts))
-            query = Query(running.query.id, running.query.plan, demands)
+            query = replace(running.query, demands=demands)
             plan.queries[query.id] = RunningQuery(query, running.sinks)
 
 

@@ -64,6 +64,8 @@ class PlacementLoop:
         self._again_at = 0.0
         self.heard: Callable[[Sequence[ReconfigurationOutcome]], None] = lambda outcomes: None
         """Told of changes that ended."""
+        self.let_go: Callable[[], object] = lambda: self.apply([])
+        """Called when something of a join that was cut anew is of no use any more."""
         self._retries = RetryPace(time.monotonic)
         self._begun: list[Reconfiguration] = []
         self._rerouted: dict[ChannelKey, Channel] = {}
@@ -213,7 +215,7 @@ class PlacementLoop:
         if self._may_begin(found, bool(regrouped)):
             self._begin()
         if self.engine.parted and self.retired.look():
-            self.apply([])
+            self.let_go()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 

@@ -6,16 +6,12 @@ from meander.coordinator.membership.records import MemberSite, MemberState
 from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import Pass
 from meander.coordinator.request_values import check_name
-from meander.membership.protocol import CLOCK_MS, PROTOCOL, Code, Description
+from meander.membership.protocol import CLOCK_MS, PROTOCOL, Code, Description, is_spoken, not_spoken
 
 
 def check_protocol(spoken: int) -> None:
-    if spoken != PROTOCOL:
-        older = "site" if spoken < PROTOCOL else "coordinator"
-        raise SiteRefusedError(
-            Code.PROTOCOL,
-            f"the site speaks version {spoken} of the protocol, the coordinator {PROTOCOL}; update the {older}",
-        )
+    if not is_spoken(spoken):
+        raise SiteRefusedError(Code.PROTOCOL, not_spoken(spoken, PROTOCOL))
 
 
 def check_own(given: Pass, site: str) -> None:

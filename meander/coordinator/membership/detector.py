@@ -24,7 +24,10 @@ class Detector(PeriodicThread):
         last, self._last = self._last, time.monotonic()
         if self._last - last > 5 * self.every_s:  # stopped, or starved: heartbeats could not be heard either
             self._membership.forgive()
+            self._membership.probe(self._membership.roster.present())
         self._membership.leadership.check()
+        if silent := self._membership.silent():  # perhaps they were told to listen to another coordinator
+            self._membership.probe(silent)
         lost = self._membership.sweep()
         if lost:
             _log.warning("not heard of any more: %s", ", ".join(lost))

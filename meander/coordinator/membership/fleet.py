@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from meander.coordinator.membership.members import Membership
-from meander.membership.protocol import Epoch
+from meander.membership.protocol import PROTOCOL, Epoch
 from meander.model.locks import lock
 
 FRESH_S = 5.0
@@ -24,6 +24,8 @@ class MemberFleet:
         self._stand_ins: dict[str, str] = {}
         self._brokers: dict[str, str] = {}
         self._keys: dict[str, str] = {}
+        self._revoked: list[str] = []
+        self._protocols: dict[str, int] = {}
 
     @property
     def epoch(self) -> Epoch:
@@ -40,9 +42,17 @@ class MemberFleet:
         self._refresh()
         return self._brokers
 
+    def revoked(self) -> Collection[str]:
+        self._refresh()
+        return self._revoked
+
     def key(self, site: str) -> str | None:
         self._refresh()
         return self._keys.get(site)
+
+    def protocol(self, site: str) -> int:
+        self._refresh()
+        return self._protocols.get(site, PROTOCOL)
 
     def put(self, site: str, address: str | None) -> None:
         """A replica stands in for a site at an address, or no longer does."""
@@ -61,7 +71,10 @@ class MemberFleet:
                 return
             store = self._membership.store
             self._keys = store.keys()
-            rows = [row for row in store.sites() if row.name in self._keys]
+            known = store.sites()
+            rows = [row for row in known if row.name in self._keys]
+            self._revoked = sorted(row.name for row in known if row.name not in self._keys)
+            self._protocols = {row.name: row.protocol for row in rows}
             self._addresses = {row.name: row.address for row in rows if row.address} | self._stand_ins
             self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S

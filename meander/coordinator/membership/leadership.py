@@ -53,6 +53,11 @@ class Leadership:
         with self.held():
             raise SteppedDownError(refusal(seen, self.epoch))
 
+    def meet(self, newest: Epoch) -> None:
+        """Steps down when a site listens to a newer coordinator of this directory, or of a copy of it."""
+        if newest.number >= self.epoch.number and newest != self.epoch and self._store.is_genuine(newest):
+            self.step_down(refusal(newest, self.epoch))
+
     def step_down(self, reason: str) -> None:
         """Acts no more: another coordinator does."""
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -56,6 +56,10 @@ class Membership:
         """Called after the state of a site changed, from whichever thread changed it."""
         self.admission: Callable[[Description], None] = lambda said: None
         """Raises for sites that may not join now."""
+        self.announced: Callable[[], Mapping[str, Any] | None] = lambda: None
+        """The facts about the standby that sites have to know."""
+        self.probe: Callable[[Sequence[str]], None] = lambda sites: None
+        """Asks sites directly whether they listen to another coordinator."""
         self.events, self._wall_ms = events, wall_ms
         self._core: Core | None = None
 
@@ -120,14 +124,14 @@ class Membership:
             "session_timeout_ms": self.session_timeout_ms,
             "nodes": list(said.names),
         }
-        return {"protocol": PROTOCOL, **self._answer(), "session": site.row.session, **terms}
+        return {"protocol": said.protocol, **self._answer(), "session": site.row.session, **terms}
 
     def heartbeat(self, given: Pass, name: str, said: Heartbeat, seen: Epoch | None) -> dict[str, Any]:
         """A site is heard of."""
         self._check_may_act(given, name, seen)
         with self._lock:
             site = self.roster.in_session(name, said.session)
-            if said.protocol != PROTOCOL:  # one of us was updated meanwhile; it hears so when it registers
+            if said.protocol != site.row.protocol:  # one of us was updated meanwhile; they agree anew
                 raise SiteRefusedError(Code.SESSION, f"site {name!r} speaks another version now; register again")
             foreign = sorted(set(said.measures.get("nodes", ())) - set(site.nodes))
             if foreign:
@@ -135,7 +139,13 @@ class Membership:
             site.measures = said.measures
             self.roster.hear([site])
             self._compare_clocks(site, self._wall_ms() - said.now_ms)
-            return {**self._answer(), "state": site.state.value, "peers": self.roster.news(site)}
+            return {
+                **self._answer(),
+                "state": site.state.value,
+                "peers": self.roster.news(site),
+                "speaks": PROTOCOL,
+                **({"standby": told} if (told := self.announced()) else {}),
+            }
 
     def _compare_clocks(self, site: MemberSite, behind_ms: int) -> None:
         """A clock that goes wrong while a site is there is told of; sending it away would not mend it."""
@@ -202,6 +212,11 @@ class Membership:
 
     # ---------------------------------------------------------------- those that are not heard of
 
+    def silent(self) -> list[str]:
+        """Sites that are about to count as away."""
+        with self._lock:
+            return [site.row.name for site in self.roster.sites.values() if self._is_late(site)]
+
     def sweep(self) -> list[str]:
         """Sites that were not heard of for too long are away from now on; gives their names."""
         core = self._core
@@ -252,7 +267,7 @@ class Membership:
                 checks.check_unclaimed(said.site, node, owner, state)
             now_ms = self._wall_ms()
             head = (said.site, MemberState.HERE.value, said.instance, secrets.token_hex(8))
-            row = MemberRow(*head, said.address, said.version, now_ms, behind_ms, said.broker)
+            row = MemberRow(*head, said.address, said.version, now_ms, behind_ms, said.broker, said.protocol)
             with self.leadership.transaction():
                 self.store.save_site(row)
                 self.store.claim(said.site, said.names)

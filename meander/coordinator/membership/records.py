@@ -63,6 +63,7 @@ class MemberSite:
             "address": row.address,
             "broker": row.broker or None,
             "version": row.version,
+            "protocol": row.protocol,
             "since_ms": row.since_ms,
             "clock_ms": row.clock_ms,
             "silent_ms": round((now - self.heard) * 1000) if self.state.is_present else None,

@@ -126,6 +126,11 @@ class Roster:
             raise not_found(unknown("site", name, found))
         return found[name]
 
+    def members(self) -> list[str]:
+        """The sites that are there or may come back."""
+        with self.lock:
+            return sorted(site.row.name for site in self.sites.values() if site.state is not MemberState.LEFT)
+
     def present(self) -> list[str]:
         """The sites that are there now."""
         with self.lock:

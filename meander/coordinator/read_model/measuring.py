@@ -15,7 +15,7 @@ from meander.run.delivery.latency import LatencyHistogram, Percentiles
 from meander.run.host import Host, HostStatus
 from meander.run.periodic import PeriodicThread
 from meander.run.reporting.backlog import Backlog, ChannelFlow, read_counters
-from meander.run.reporting.host_report import HostReport, merged_flows
+from meander.run.reporting.host_report import HostReport, merged_flows, state_sizes
 
 EVERY_S = 1.0
 SPAN = 10
@@ -34,6 +34,7 @@ class Measured:
     flows: Mapping[ChannelId, ChannelFlow]
     """The flow of all their channels."""
     state_bytes: Mapping[FragmentId, int]
+    """The size of fragments' state, here and at sites."""
     latency: Mapping[str, Percentiles]
     """Event-time latency by query, of the last seconds."""
     channel_tps: Mapping[ChannelId, float] = field(default_factory=dict)
@@ -69,12 +70,13 @@ class Measuring(PeriodicThread):
         """The measures now, compared with some seconds ago."""
         host = self.host
         status = host.status()
-        exchange, state = host.store.exchange, host.store.state
+        exchange = host.store.exchange
         counters = read_counters(exchange)
         flows = self._backlog.read(int(time.monotonic() * 1000), counters)
-        reports = {HOME: HostReport.of(status, flows, host.feeding.channels), **self.sites()}
+        own = HostReport.of(status, flows, host.feeding.channels, state_bytes=state_sizes(host.store))
+        reports = {HOME: own, **self.sites()}
         seen = (wall_clock_ms(), status, counters, reports, merged_flows(reports))
-        sizes = {f: state.size(f).bytes for f in state.fragments()}
+        sizes = {f: size for report in (*reports.values(), own) for f, size in report.state_bytes.items()}
         latencies = host.latencies()
         sink_bindings = status.delivery.sink_bindings if status.delivery else {}
         rows = {name: binding.rows for name, binding in sink_bindings.items()}

@@ -132,7 +132,8 @@ class ChangeRequests:
         self, query: str, mechanism: str, protocol: str | None, key: Key | None = None, *, dry_run: bool = False
     ) -> Future[Answer]:
         """Lets another mechanism place a query, which moves while it runs; or says what that would take."""
-        return self._ask(CoreTask(lambda core: switch(core, QueryId(query), mechanism, protocol, dry_run=dry_run), key))
+        name, read = QueryId(query), self._reader.read
+        return self._ask(CoreTask(lambda core: switch(core, read, name, mechanism, protocol, dry_run=dry_run), key))
 
     def _ask(self, command: Command | CoreTask) -> Future[Answer]:
         return self._service.core.ask(command)

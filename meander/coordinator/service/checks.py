@@ -25,9 +25,13 @@ def has_query(query: str) -> Callable[[Core], None]:
 def matrix_of(core: Core, query: QueryId) -> dict[str, Any]:
     """The join matrix of a query that Nova places; raises for any other."""
     has_query(query)(core)
-    parted = core.loop.engine.parted.by_name.get(query)
-    if parted is None:
-        raise conflict(f"query {query!r} is not placed by Nova and has no join matrix; submit it with --mechanism nova")
+    queries = core.loop.engine.parted
+    if not queries.has(query):
+        raise conflict(
+            f"query {query!r} is not placed by Nova and has no join matrix; `meander switch {query} nova` lets Nova "
+            "place it"
+        )
+    parted = queries.by_name[query]
     sides = {"left": (0, parted.shape.left), "right": (1, parted.shape.right)}
     found: dict[str, Any] = {
         name: {"stream": side.source.stream, "nodes": [n for s, n in parted.wiring.producers if s == number]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from meander.coordinator.condition.condition import (
@@ -31,6 +31,17 @@ class SiteReplicas(Protocol):
     def problems(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
+class StandbyFacts(Protocol):
+    """Whether this process acts, and how its standby is."""
+
+    @property
+    def role(self) -> str: ...
+
+    def shown(self) -> Mapping[str, Any] | None: ...
+
+    def problems(self) -> Sequence[str]: ...
+
+
 class ServiceHealth:
     """It grows with the service: the core, sites and their replicas come one after the other."""
 
@@ -39,19 +50,25 @@ class ServiceHealth:
         self.core: Core | None = None
         self.sites: Membership | None = None
         self.replicas: SiteReplicas | None = None
+        self.standby: StandbyFacts | None = None
+        self.disagreements: Callable[[], Mapping[str, tuple[str, ...]]] = dict
+        """Of sites with the backup that this coordinator was restored from."""
         self.is_stopping = False
         self._started = time.monotonic()
         self._told: Any = None
 
     def shown(self) -> dict[str, Any]:
-        found = self._condition()
+        found, standby = self._condition(), self.standby
+        role = "active" if standby is None else standby.role
         return {
-            "status": found.status,
+            "status": found.status if role == "active" else role,
             "problems": list(found.problems),
             "queries": dict(found.queries),
             "version": self._version,
             "uptime_s": round(time.monotonic() - self._started, 1),
             "stages": self._stages(),
+            "role": role,
+            "standby": None if standby is None else standby.shown(),
         }
 
     def tell(self) -> None:
@@ -78,8 +95,8 @@ class ServiceHealth:
             queries = conditions(views.queries.values())
         if sites is not None and sites.leadership.stepped_down is not None:
             problems.append(sites.leadership.stepped_down)
+        problems += self.standby.problems() if self.standby is not None else ()
         troubles = sites.roster.troubles() if sites is not None and core is not None else {}
-        if self.replicas is not None:
-            lacking = self.replicas.problems()
+        for lacking in (self.replicas.problems() if self.replicas is not None else {}, self.disagreements()):
             troubles = {s: (*troubles.get(s, ()), *lacking.get(s, ())) for s in sorted({*troubles, *lacking})}
         return service_condition(ServiceFacts(core is not None, self.is_stopping, tuple(problems), troubles, queries))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -13,16 +13,18 @@ from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.membership.auditor import Auditor
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.refusals import SiteRefusedError
-from meander.coordinator.membership.store import ANONYMOUS
 from meander.coordinator.problems import ServiceRefusedError
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.read_model import PlacementViews
-from meander.coordinator.security.tokens import Tokens
+from meander.coordinator.security.authenticator import Authenticator
+from meander.coordinator.security.tokens import ANONYMOUS, Tokens
 from meander.coordinator.service.changes import ChangeRequests
-from meander.coordinator.service.health import ServiceHealth, SiteReplicas
+from meander.coordinator.service.health import ServiceHealth, SiteReplicas, StandbyFacts
 from meander.coordinator.service.host_requests import HostRequests
 from meander.coordinator.service.positions import MovingPositions
 from meander.membership.protocol import Code
+from meander.model.errors import InputError
+from meander.run.connectors.http_source import HttpPush
 
 
 class Service:
@@ -36,14 +38,23 @@ class Service:
         samples: Sequence[tuple[str, str]] = (),
         adapts: bool = True,
     ) -> None:
-        self.hub, self.tokens, self.reader, self.samples, self.adapts = hub, tokens, reader, tuple(samples), adapts
+        self.hub, self.reader, self.samples, self.adapts = hub, reader, tuple(samples), adapts
+        self.authenticator = Authenticator(tokens)
         self.version = version("meander")
         self._core: Core | None = None
         self._sites: Membership | None = None
         self.auditor: Auditor | None = None
         self._history: EventHistory | None = None
         self._stopping = False
+        self.backup: Callable[[], Iterator[bytes]] = lambda: iter(())
+        """Gives the bytes of a backup."""
+        self.follow: Callable[[Mapping[str, Any]], Iterator[bytes]] = lambda asked: iter(())
+        """Gives a standby what it lacks."""
         self.hosts = HostRequests(lambda: self.core)
+        self.receivers: Mapping[str, HttpPush] = {}
+        """Sources that take rows which are posted here, by stream."""
+        self.sending = 0
+        """Batches of rows that wait for their commit."""
         self._replicas: SiteReplicas | None = None
         self.changes, self.positions = ChangeRequests(self), MovingPositions(hub)
         self._health = ServiceHealth(hub, self.version)
@@ -62,11 +73,20 @@ class Service:
 
     def who(self, token: str | None) -> str:
         """The name of a token's owner, for the audit log."""
-        role = self.tokens.role_of(token) if token else None
-        if role is not None or token is None or self._sites is None:
-            return role.value if role else ANONYMOUS
+        identity = self.authenticator.identity_of(token) if token else None
+        if identity is not None or token is None or self._sites is None:
+            return identity.name if identity else ANONYMOUS
         found = self._sites.store.pass_of(token)
         return found.site if found else ANONYMOUS
+
+    def check_new_user(self, name: str) -> None:
+        """Raises for a user's name that a site has: the audit log would not tell them apart."""
+        if self._sites is not None and any(given.site == name for given in self._sites.store.passes()):
+            raise InputError(f"a site is called {name!r}; choose another name for the user")
+
+    def take_rows(self, sources: Mapping[str, object]) -> None:
+        """Rows for these sources can be posted here, for those that take posted rows."""
+        self.receivers = {name: source for name, source in sources.items() if isinstance(source, HttpPush)}
 
     def stopping(self) -> None:
         self._stopping = self._health.is_stopping = True
@@ -97,6 +117,14 @@ class Service:
     def has_replicas(self, replicas: SiteReplicas) -> None:
         """Sites have replicas from now on."""
         self._replicas = self._health.replicas = replicas
+
+    def has_standby(self, standby: StandbyFacts) -> None:
+        """It has a standby from now on, or is one."""
+        self._health.standby = standby
+
+    def has_reconciliation(self, problems: Callable[[], Mapping[str, tuple[str, ...]]]) -> None:
+        """It was restored from a backup, with which sites may disagree."""
+        self._health.disagreements = problems
 
     @property
     def replicas(self) -> SiteReplicas:

@@ -12,7 +12,6 @@ from meander.coordinator.core.core import Core
 from meander.coordinator.problems import conflict
 from meander.coordinator.request_values import check_name
 from meander.model.events import QueryAdded
-from meander.model.plan import Query
 
 
 def submission(reader: ChangeReader, text: str, name: str) -> Command:
@@ -20,7 +19,7 @@ def submission(reader: ChangeReader, text: str, name: str) -> Command:
     check_name(name, "the query's name")
     query = reader.query(text, name)
     value = {"at_ms": 0, "event": "query_added", "query": query.id, "sql": text}
-    changes = Changes((QueryAdded(0, Query(query.id, query.plan, query.demands)),), (value,), {query.id: text})
+    changes = Changes((QueryAdded(0, query),), (value,), {query.id: text})
 
     def check(core: Core) -> None:
         if query.id in core.publisher.texts:

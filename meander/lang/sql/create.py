@@ -34,7 +34,7 @@ def read_stream(reader: Reader) -> Stream:
             with reader.text.at(offset):
                 rate = _rate(reader)
         elif reader.take("WITH"):
-            options = _options(reader)
+            options = read_options(reader)
         else:
             break
     with reader.text.at(start):
@@ -48,7 +48,7 @@ def read_sink(reader: Reader) -> SinkTarget:
     if reader.take("ON"):
         reader.expect("NODE")
         node = reader.name("a node")
-    return SinkTarget(name, node, _options(reader) if reader.take("WITH") else {})
+    return SinkTarget(name, node, read_options(reader) if reader.take("WITH") else {})
 
 
 def _rate(reader: Reader) -> float:
@@ -58,7 +58,9 @@ def _rate(reader: Reader) -> float:
     return quantity(value, RATE_UNITS_HZ, "rate", "/s")
 
 
-def _options(reader: Reader) -> dict[str, str]:
+def read_options(reader: Reader) -> dict[str, str]:
+    """`(key = 'value', ...)`"""
+
     def one() -> tuple[str, str]:
         key = reader.name("an option's name")
         while reader.take("."):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from meander.lang.demands import read_demands
 from meander.lang.reader import Reader
 from meander.lang.relation import check_sink, plan
-from meander.lang.sql.create import read_sink, read_stream
+from meander.lang.sql.create import read_options, read_sink, read_stream
 from meander.lang.sql.select import SelectReader
 from meander.lang.text import Text
 from meander.model.demands import Demand
@@ -49,6 +49,7 @@ class _Unnamed:
     name: str | None
     plan: QueryPlan
     demands: tuple[Demand, ...]
+    options: dict[str, str]
 
 
 class _ScriptReader:
@@ -113,8 +114,9 @@ class _ScriptReader:
         reader.expect("INTO", remedy="or another clause")
         sinks = self._sinks()
         demands = read_demands(reader) if reader.take("DEMAND") else ()
+        options = read_options(reader) if reader.take("WITH") else {}
         with reader.text.at(start):
-            self.queries.append(_Unnamed(name, plan(relation, sinks), demands))
+            self.queries.append(_Unnamed(name, plan(relation, sinks), demands, options))
 
     def _sinks(self) -> list[str]:
         found: list[str] = []
@@ -139,5 +141,5 @@ class _ScriptReader:
             name = query.name or (f"{base}_{number}" if several else base)
             if any(q.id == name for q in result):
                 raise InputError(f"two queries are called {name!r}; name them with CREATE QUERY name AS SELECT")
-            result.append(Query(QueryId(name), query.plan, query.demands))
+            result.append(Query(QueryId(name), query.plan, query.demands, tuple(query.options.items())))
         return tuple(result)

@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from meander.model.demands import Metric
@@ -36,6 +36,13 @@ class Mechanism(ABC):
     def allowed(self, problem: Problem) -> Mapping[OperatorId, frozenset[NodeId]]:
         """The only nodes that it would ever use for a free operator; operators that may run anywhere are left out."""
         return {}
+
+    def of(self, operator: OperatorId) -> str:
+        """The mechanism that places an operator, where several are one."""
+        return self.name
+
+    def assign(self, operators: Iterable[OperatorId], mechanism: str) -> None:  # noqa: B027 - one alone has no choice
+        """Lets a mechanism place these operators from now on, where several are one."""
 
     def leaves_lock_for(self, operators: Sequence[OperatorId]) -> bool:
         """Whether these free operators would be placed by a solver that leaves Python's lock."""

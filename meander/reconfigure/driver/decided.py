@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.codec import decode, encode
@@ -25,6 +25,8 @@ class DecidedChanges:
     def __init__(self, agent: Agent, participants: Participants) -> None:
         self._agent, self._participants = agent, participants
         self.outbox: Outbox | None = None
+        self.settle: Callable[[Iterable[Progress]], None] = lambda told: None
+        """Makes sure that what was decided lasts, before sites hear of it."""
         self._waiting: dict[int, ReconfigurationOutcome | None] = {}
         """Not everywhere in effect: with the outcome that is told then, unless that was long ago."""
 
@@ -43,6 +45,7 @@ class DecidedChanges:
         positions = {p.number: p.positions for p in complete}
         records = {p.number: self._records(p) for p in complete if not p.is_alone}
         done = self._agent.effect(Effect(positions), records)
+        self.settle(complete)
         now = clock()
         happened = [p for p in complete if p.number not in done.refused]
         outcomes = [self._happens(p, positions[p.number], now) for p in happened]

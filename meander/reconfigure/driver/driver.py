@@ -70,6 +70,9 @@ class Driver:
         self._routes = ChannelRoutes(self.agent, self.participants, self.progress, self._forks)
         self._decided = DecidedChanges(self.agent, self.participants)
         self.aborted = AbortedChanges(self.agent, self.participants, lambda: self.clock())
+        self.before_telling: Callable[[], None] = lambda: None
+        """Makes durable what led to a change, before sites hear of it."""
+        self._forks.settle = self._decided.settle = self._make_durable
         self._happened: list[ReconfigurationOutcome] = []
         self.requests = OpenRequests(self.agent)
         self._turn = 0
@@ -139,7 +142,15 @@ class Driver:
                     self.progress[each.number] = progress
                 case outcome:
                     self._happened.append(outcome)
+        self._make_durable(self.progress[r.number] for r in reconfigurations if r.number in self.progress)
         self._go_on(beginning=True)
+
+    def _make_durable(self, told: Iterable[Progress]) -> None:
+        """Brings on the disk what sites are about to hear, whatever `durability` promises: they act on it, and a start
+        of this machine must not take it back."""
+        if any(not progress.is_alone for progress in told):
+            self.before_telling()
+            self.host.store.syncer.sync()
 
     # ---------------------------------------------------------------- going on
 

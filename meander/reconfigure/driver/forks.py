@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from meander.deploy.contexts import Reconfiguration, reconfiguration
@@ -25,6 +25,8 @@ class Forks:
 
     def __init__(self, agent: Agent, participants: Participants, progress: dict[int, Progress]) -> None:
         self._agent, self._participants, self._progress = agent, participants, progress
+        self.settle: Callable[[Iterable[Progress]], None] = lambda told: None
+        """Makes sure that what was forked lasts, before sites hear of it."""
 
     def fork(self, splitting: Sequence[Progress], now: float) -> None:
         """One commit: from here on old and new fragments run side by side, until the old ones have ended."""
@@ -36,6 +38,7 @@ class Forks:
             times[progress.number] = found = split_times(part, at.seen, at.entered, self._participants.plan)
             records.append(self._record(progress, found))
         self._agent.fork(ForkAt(times), tuple(records))
+        self.settle(splitting)
         for progress in splitting:
             progress.forked(times[progress.number], now)
 

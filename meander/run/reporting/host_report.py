@@ -12,9 +12,11 @@ from meander.run.reporting.backlog import ChannelFlow
 
 if TYPE_CHECKING:
     from meander.run.host import HostStatus  # which brings Spark along
+    from meander.run.store.store import Store
 
 MOST = 200
-"""Entries of each kind in a heartbeat; of channels, those in which something has waited the longest."""
+"""Entries of each kind in a heartbeat; of channels, those in which something has waited the longest; of states, the
+largest."""
 MOST_MEMORIES = 2_000
 Channels = Mapping[tuple[str, str], tuple[ChannelId, ...]]
 
@@ -33,6 +35,8 @@ class HostReport:
     flows: Mapping[ChannelId, ChannelFlow] = field(default_factory=dict)
     memories: Mapping[OperatorId, tuple[int, int, int]] = field(default_factory=dict)
     """Of join parts: the version of their fragment, the oldest and the newest time that their memory is about."""
+    state_bytes: Mapping[FragmentId, int] = field(default_factory=dict)
+    """The size of fragments' state, where there is some."""
     stands_in: str = ""
     """The keeper at which a replica goes on in place of the site, if one does."""
     not_reached: Mapping[str, str] = field(default_factory=dict)
@@ -46,6 +50,7 @@ class HostReport:
         flows: Mapping[ChannelId, ChannelFlow],
         ingest: Channels,
         memories: Mapping[OperatorId, tuple[int, int, int]] | None = None,
+        state_bytes: Mapping[FragmentId, int] | None = None,
     ) -> HostReport:
         sink_bindings = status.delivery.sink_bindings.items() if status.delivery else ()
         streams = status.ingest.streams.items() if status.ingest else ()
@@ -63,11 +68,13 @@ class HostReport:
             quiet,
             flows,
             memories or {},
+            state_bytes or {},
         )
 
     def as_json(self) -> dict[str, Any]:
         """The part of a heartbeat; small, however much runs there."""
         waiting = sorted(self.flows.items(), key=lambda each: -each[1].waits_ms)
+        largest = sorted(self.state_bytes.items(), key=lambda each: -each[1])
         return {
             "halted": self.halted,
             "paused": {
@@ -77,6 +84,7 @@ class HostReport:
             },
             "quiet_ms": dict(list(self.quiet_ms.items())[:MOST]),
             "memories": {str(o): list(memory) for o, memory in list(self.memories.items())[:MOST_MEMORIES]},
+            "state": {str(f): size for f, size in largest[:MOST]},
             "flows": {str(c): list(astuple(flow)) for c, flow in waiting[:MOST] if flow.waits_ms},
         }
 
@@ -97,11 +105,18 @@ class HostReport:
                     OperatorId(int(o)): (int(v), int(a), int(b))
                     for o, (v, a, b) in (value.get("memories") or {}).items()
                 },
+                {FragmentId(int(f)): max(0, int(size)) for f, size in (value.get("state") or {}).items()},
                 str(value.get("stands_in") or ""),
                 {str(n): str(why) for of in (value.get("not_reached") or {}).values() for n, why in of.items()},
             )
         except (AttributeError, TypeError, ValueError):
             return HostReport(("it says nothing that this coordinator understands; update one of them",))
+
+
+def state_sizes(store: Store) -> dict[FragmentId, int]:
+    """The size of each fragment's state on this host."""
+    sizes = {fragment: store.state.size(fragment).bytes for fragment in store.state.fragments()}
+    return {fragment: size for fragment, size in sizes.items() if size}
 
 
 def merged_flows(reports: Mapping[str, HostReport]) -> dict[ChannelId, ChannelFlow]:

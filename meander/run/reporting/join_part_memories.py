@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from meander.model.ids import OperatorId
 from meander.run.host import Host
 from meander.run.operators.state import StateTable
@@ -41,9 +39,8 @@ def memories(host: Host, operators: Iterable[OperatorId] | None = None) -> dict[
 
 
 def _is_part(states: Sequence[StateTable]) -> bool:
-    """Whether these tables keep tuples of two sides that may be marked: those of a join that may be cut anew."""
-    sides = len(states) == 2 and [table.name for table in states] == ["left", "right"]
-    return sides and all(table.columns[-1].arrow == pa.bool_() for table in states)
+    """Whether these tables keep tuples of two sides: those of a join that may be cut anew, or taken over."""
+    return [table.name for table in states] == ["left", "right"]
 
 
 def memory_rows(host: Host) -> dict[OperatorId, tuple[int, int, int]]:

@@ -8,6 +8,7 @@ anywhere else is an error. The journal knows bytes; what records mean is left to
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -157,6 +158,12 @@ class Journal:
     def extents(self) -> dict[int, int]:
         """How far each segment is written, oldest first."""
         return {number: self._segments[number].size for number in sorted(self._segments)}
+
+    def link(self, directory: Path) -> dict[str, int]:
+        """Gives all segments another name in a directory; says how far each is written."""
+        for segment in self._segments.values():
+            os.link(segment.path, directory / segment.path.name)
+        return {segment.path.name: segment.size for segment in self._segments.values()}
 
     def size_of(self, segment: int) -> int:
         return self._segments[segment].size
@@ -405,6 +412,12 @@ class JournalSegments:
         """The number of the next record, and how far each segment is written."""
         with self._lock:
             return self._journal.next_number, self._journal.extents
+
+    def link(self, directory: Path) -> dict[str, int]:
+        """Gives all segments another name in a directory of the same disk; says how far each is written, all at the
+        same moment. What is added to them later comes behind that."""
+        with self._lock:
+            return self._journal.link(directory)
 
     def read(self, segment: int, offset: int, length: int) -> pa.Buffer:
         """Bytes of a segment as they were written."""

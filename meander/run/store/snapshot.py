@@ -31,11 +31,14 @@ from meander.run.store.journal import Written
 from meander.run.store.partitions import WIDTH as PIECE_WIDTH
 from meander.run.store.payloads import NO_PAYLOAD, Payload, Sealed, one_batch
 from meander.run.store.records.former_notes import changes_of
+from meander.run.store.records.record import UnknownRecordError
 from meander.run.store.records.table import read_record
 from meander.run.store.views import UNKNOWN_PROGRAM, LastBatch, Views
 
 PACK_BYTES = 32_000_000
 ENTRY_WIDTH = entries_of.WIDTH
+FORMAT = 1
+"""The version of journal, snapshots and state; records have versions of their own. This and the one before are read."""
 _CHANNEL_WIDTH, _KEY_WIDTH, _PAYLOAD_WIDTH, _LINEAGE_WIDTH = 15, 5, 6, 3
 _NOBODY = -1
 
@@ -146,6 +149,7 @@ class SnapshotDraft:
                 "counters": [[f, name, n] for (f, name), n in views.counters.items()],
                 "acknowledged": views.acknowledged,
                 "program": program(),
+                "format": FORMAT,
                 "incarnation": views.incarnation,
                 "records": views.records.to_plain(),
             },
@@ -183,6 +187,9 @@ class SnapshotDraft:
 def load(views: Views, header: bytes, numbers: Int64s, places: Sequence[Place]) -> None:
     """Fills empty views from a snapshot; `places` are those of its packs."""
     data = json.loads(header)
+    if data.get("format", FORMAT) > FORMAT:
+        views.program = data.get("program", "a newer version")
+        raise UnknownRecordError(f"the store has format {data['format']}, known here are those up to {FORMAT}")
     for number, text in data["schemas"]:
         views.schemas.add(number, schema_from(text))
     widths = (_PAYLOAD_WIDTH, _CHANNEL_WIDTH, _KEY_WIDTH, ENTRY_WIDTH, PIECE_WIDTH, _LINEAGE_WIDTH)

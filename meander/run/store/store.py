@@ -146,6 +146,9 @@ class Store:
                 f"{problem}; Meander {self.views.program} wrote {self._journal.directory}, and this is {program()}: "
                 "open it with that one or a newer one"
             ) from problem
+        missing = [s for s in self.payloads.live_bytes() if s not in self._journal.segments]
+        if missing:
+            self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do
         directory, kept = self._journal.directory, self._journal.directory / LOCK_NAME
         is_another_life = may_have_lost(directory, kept)
         if is_another_life:
@@ -156,9 +159,6 @@ class Store:
             self._bring_up_to_date()
         if is_another_life and self._snapshot_problem is None:  # else the incarnation is not written down yet
             remember(directory, kept)
-        missing = [s for s in self.payloads.live_bytes() if s not in self._journal.segments]
-        if missing:
-            self._journal.read(Place(missing[0], 0, 0, 0), verify=False)  # raises with what to do
         self._journal.sync()
         self.payloads.emptied.clear()
         self.payloads.note_emptied()

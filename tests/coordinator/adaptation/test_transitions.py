@@ -171,7 +171,7 @@ def test_a_mechanism_that_finds_no_place_leaves_the_query_with_the_old_one(
     rng = np.random.default_rng(2)
     library = PerQuery({"random": mechanism("random"), "helpless": Helpless()}, "random")
     plane = MovingPlane(tmp_path, spark, runner, QUERIES, disorder_ms=300, chosen=library)
-    transitions = Transitions(plane.loop)
+    transitions = Transitions(plane.loop, "mfgs_concurrent")
     plane.feed(rng, 0)
     plane.step()
     with pytest.raises(InputError, match="helpless finds no place for operator"):

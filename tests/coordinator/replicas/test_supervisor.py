@@ -14,6 +14,7 @@ from meander.coordinator.replicas.assignment import Candidates, assigned
 from meander.coordinator.replicas.ledger import ReplicaLedger
 from meander.coordinator.replicas.restoring import WAIT, SiteRestore
 from meander.coordinator.replicas.supervisor import ReplicaSupervisor
+from meander.membership.protocol import PROTOCOL
 from meander.model.errors import InputError
 from meander.model.resilience import ReplicationMode, Resilience
 from meander.run.channels.flight.client import AwayError
@@ -49,7 +50,7 @@ class Fleet:
 
     def enter(self, site: str, state: str = "here", instance: str = "") -> None:
         since_ms = round(self.now_s * 1000)
-        self.rows[site] = MemberRow(site, state, instance or f"{site} 1", "", "", "", since_ms, 0, "")
+        self.rows[site] = MemberRow(site, state, instance or f"{site} 1", "", "", "", since_ms, 0, "", PROTOCOL)
 
     def pass_s(self, seconds: float) -> None:
         self.now_s += seconds

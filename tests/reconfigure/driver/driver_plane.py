@@ -6,7 +6,7 @@ Doors, pulling and orders are the real ones, over the loopback interface, from t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.own_site import OwnSite
 from meander.membership.fence import Fence
-from meander.membership.protocol import Epoch
+from meander.membership.protocol import PROTOCOL, Epoch
+from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.serving.peers import PeerDirectory
@@ -54,6 +55,7 @@ class Roster:
     nodes: Mapping[str, str]
     where: dict[str, str] = field(default_factory=dict)
     broker: str = ""
+    protocols: dict[str, int] = field(default_factory=dict)
     epoch: Epoch = field(default_factory=lambda: Epoch(1, "coordinator 1"))
 
     def owner(self, node: str) -> str | None:
@@ -62,8 +64,14 @@ class Roster:
     def addresses(self) -> Mapping[str, str]:
         return dict(self.where)
 
+    def revoked(self) -> Collection[str]:
+        return ()
+
     def brokers(self) -> Mapping[str, str]:
         return dict.fromkeys(self.where, self.broker) if self.broker else {}
+
+    def protocol(self, site: str) -> int:
+        return self.protocols.get(site, PROTOCOL)
 
     def key(self, site: str) -> str | None:
         return key_of(site)
@@ -92,8 +100,10 @@ class Machine:
         broker: str = "",
         *,
         sends_ahead: bool = False,
+        protocol: int = PROTOCOL,
     ) -> None:
-        self.sends_ahead = sends_ahead
+        """One of an older version takes no orders in another than its own."""
+        self.sends_ahead, self.protocol = sends_ahead, protocol
         self.name, self.directory, self.spark, self.runner, self.clock = name, directory, spark, runner, clock
         self.broker = broker
         self.is_up = False
@@ -112,12 +122,22 @@ class Machine:
         self.agent.remote_channels.connect(self.contacts.client_for, kafka)
         fence = Fence(self.directory / "fence.json")
         desk = AgentRequestHandler(self.name, self.agent, self.contacts, Replication(host.store), fence)
+        if self.protocol != PROTOCOL:
+            desk.order = self._strictly(desk.order)  # type: ignore[method-assign, assignment]
         take_up(host)
         self.agent.recovery.recover()
         self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0")
         self.agent.remote_channels.refresh()
         self.is_up = True
         return f"grpc://127.0.0.1:{self.door.port}"
+
+    def _strictly(self, order: Callable[[str, Mapping[str, Any]], Any]) -> Callable[[str, Mapping[str, Any]], Any]:
+        def ordered(action: str, body: Mapping[str, Any]) -> Any:
+            if body["protocol"] != self.protocol:
+                raise InputError(f"the coordinator speaks version {body['protocol']}, this site {self.protocol}")
+            return order(action, body)
+
+        return ordered
 
     def die(self) -> None:
         """Nothing is said to anybody, nothing is finished."""
@@ -139,9 +159,12 @@ class SpreadPlane(MovingPlane):
         text: str,
         sites: Mapping[str, tuple[str, ...]],
         broker: str = "",
+        older: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
-        self.roster = Roster({node: site for site, nodes in sites.items() for node in nodes}, broker=broker)
+        """`older` are the versions of the protocol of sites that do not speak the newest."""
+        owners = {node: site for site, nodes in sites.items() for node in nodes}
+        self.roster = Roster(owners, broker=broker, protocols=dict(older or {}))
         self.machines: dict[str, Machine] = {}
         self.home_site: OwnSite | None = None
         self._paths = (directory, spark, runner)
@@ -155,8 +178,9 @@ class SpreadPlane(MovingPlane):
             base, spark, runner = self._paths
             for name in self._names:
                 machine = self.machines[name] = Machine(
-                    name, base / name, spark, runner, self.clock, self.roster.broker, sends_ahead=self.sends_ahead
-                )
+                    name, base / name, spark, runner, self.clock, self.roster.broker,
+                    sends_ahead=self.sends_ahead, protocol=self.roster.protocol(name),
+                )  # fmt: skip
                 self.roster.where[name] = machine.start()
         options = HostOptions(self.directory, 1, idle_timeout_ms=self.idle_timeout_ms)
         self.host = Host(options, self.spark, self.runner, clock=self.clock)

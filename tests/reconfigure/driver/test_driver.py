@@ -22,7 +22,7 @@ from meander.coordinator.condition.condition import RUNNING, query_condition
 from meander.coordinator.condition.facts import facts_of
 from meander.coordinator.loop import loop
 from meander.deploy.protocols.sms import SMS
-from meander.membership.protocol import PROTOCOL
+from meander.membership.protocol import OLDEST_PROTOCOL
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
@@ -43,7 +43,8 @@ from meander.run.host import Host, HostOptions
 from meander.run.outside.sink_bindings import SiteSinkBindings
 from meander.run.store.commit import Commit
 from meander.run.store.journal import DiskFullError
-from meander.run.store.records.deployment import SinkBindingRecord
+from meander.run.store.records.deployment import NumbersRecord, SinkBindingRecord
+from meander.run.store.records.reconfigurations import DecidedRecord
 from meander.run.store.store import Store
 from meander.site.site import Site, SiteOptions
 from tests.reconfigure.driver.driver_plane import INNER, TIMEOUT_S, SpreadPlane
@@ -82,7 +83,8 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
     spark: SparkSession, runner: PreparedRunner, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(1)
-    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300, sends_ahead=True)
+    older = {"west": OLDEST_PROTOCOL}  # a fleet that is being updated, site by site
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES, disorder_ms=300, sends_ahead=True, older=older)
     try:
         for moment, node in enumerate(["e0", "e1", "cloud", "e2", "e0"]):
             plane.feed(rng, moment * 500)
@@ -102,9 +104,12 @@ def test_state_moves_between_sites_and_nothing_is_lost_or_double(
         check(plane)
         old = FlightClient(PeerAddress(plane.roster.where["west"], proof(key_of("west"), COORDINATOR)), COORDINATOR)
         with pytest.raises(PeerRefusedError, match="has taken over"):
-            old.order("abort", {"protocol": PROTOCOL, **before.as_json(), "number": 1})
-        with pytest.raises(PeerRefusedError, match="speaks version 1 of the protocol, this site 3; update one"):
-            old.order("abort", {**before.as_json(), "number": 1})
+            old.order("abort", {"protocol": OLDEST_PROTOCOL, **before.as_json(), "number": 1})
+        east = FlightClient(PeerAddress(plane.roster.where["east"], proof(key_of("east"), COORDINATOR)), COORDINATOR)
+        with pytest.raises(
+            PeerRefusedError, match=r"version 4 of the protocol, the coordinator 1; .* update the coord"
+        ):
+            east.order("abort", {"protocol": 1, **before.as_json(), "number": 1})
     finally:
         plane.close()
 
@@ -175,6 +180,42 @@ def test_a_change_is_under_way_at_every_moment_until_it_is_in_effect_everywhere(
         plane.until(lambda: not plane.loop.deployer.has_open_changes)
         assert seen
         assert all(seen)
+    finally:
+        plane.close()
+
+
+def test_what_sites_hear_of_a_change_is_on_the_coordinators_disk(
+    spark: SparkSession, runner: PreparedRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without `durability = "disk"`, too: a machine that starts again must know what it has begun and decided."""
+    plane = SpreadPlane(tmp_path, spark, runner, QUERY, SITES)
+    try:
+        store, calls = plane.host.store, list[str]()
+        monkeypatch.setattr(plane.loop.driver, "before_telling", lambda: calls.append("ledger"))
+        taken, unsettled = Agent.take, list[str]()
+
+        def take(agent: Agent, message: Any) -> Any:
+            decided = [r.number for r in store.records(DecidedRecord).values()]
+            if agent is not plane.loop.driver.agent and (message.ACTION == "prepare" or decided):
+                calls.append(message.ACTION)
+                unsettled.extend([message.ACTION] if store.syncer.settled <= last_change[0] else [])
+            return taken(agent, message)
+
+        last_change, write = [0], store.commit
+
+        def commit(what: Commit) -> Any:
+            outcome = write(what)
+            if any(isinstance(r, NumbersRecord | DecidedRecord) for r in what.records):
+                last_change[0] = store.syncer.written - 1
+            return outcome
+
+        monkeypatch.setattr(Agent, "take", take)
+        monkeypatch.setattr(store, "commit", commit)
+        plane.apply(*(PlacementChanged(0, o, "e1") for o in operators(plane)))
+        plane.until(lambda: not plane.loop.deployer.has_open_changes and plane.is_in_effect())
+        assert unsettled == []
+        assert calls[0] == "ledger"
+        assert {"prepare", "effect"} <= set(calls)
     finally:
         plane.close()
 

@@ -27,6 +27,7 @@ reports = st.builds(
     texts,
     st.dictionaries(st.text(max_size=5), numbers, max_size=4),
     flows,
+    state_bytes=st.dictionaries(numbers.map(FragmentId), numbers, max_size=4),
 )
 
 
@@ -48,7 +49,14 @@ def test_a_site_of_an_earlier_version_says_less(said: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"flows": {"x": [1, 2, 3, 4]}}, {"flows": {"1": [1] * 9}}, {"paused": 3}, {"quiet_ms": {"a": []}}]
+    "said",
+    [
+        {"flows": {"x": [1, 2, 3, 4]}},
+        {"flows": {"1": [1] * 9}},
+        {"paused": 3},
+        {"quiet_ms": {"a": []}},
+        {"state": {"a": 1}},
+    ],
 )
 def test_a_report_that_makes_no_sense_is_a_problem_of_its_site_only(said: dict[str, Any]) -> None:
     assert HostReport.of_json(said).problems == (
@@ -60,6 +68,12 @@ def test_a_channel_that_two_hosts_know_is_as_bad_as_either_says() -> None:
     c = ChannelId(1)
     two = {"a": HostReport(flows={c: ChannelFlow(5, 0, 0, 1)}), "b": HostReport(flows={c: ChannelFlow(9, 7, 0, 2)})}
     assert merged_flows(two) == {c: ChannelFlow(9, 7, 0, 2)}
+
+
+def test_a_heartbeat_names_the_largest_states() -> None:
+    sizes = {FragmentId(n): n for n in range(1, 5 * MOST)}
+    told = HostReport.of_json(HostReport(state_bytes=sizes).as_json()).state_bytes
+    assert told == {FragmentId(n): n for n in range(4 * MOST, 5 * MOST)}
 
 
 def test_memories_of_join_parts_come_out_as_they_went_in() -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from meander.model.errors import InputError
-from meander.model.events import ChangeEvent, JoinMatrixChanged, QueryAdded, QueryRemoved
+from meander.model.errors import InputError, unknown
+from meander.model.events import ChangeEvent, JoinMatrixChanged, MechanismChanged, QueryAdded, QueryRemoved
 from meander.model.ids import OperatorId, QueryId
 from meander.model.plan import Query
 from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.mechanisms.base import Mechanism
 from meander.place.nova.improvement.links import LinkLoad, link_loads
+from meander.place.nova.queries.legacy import Legacy
 from meander.place.nova.queries.partitioned_query import PartitionedQuery
 from meander.place.nova.queries.question import pairs_of_query
 from meander.place.nova.queries.settings import NovaQuerySettings
@@ -36,6 +38,8 @@ class PartitionedQueries:
         self.settings = NovaQuerySettings()
         self.changed: dict[QueryId, None] = {}
         """Queries whose cut changed since somebody last took note of it, and those that came or left."""
+        self.taken: dict[QueryId, None] = {}
+        """Those of them of which nothing runs any more that another mechanism had placed."""
         self.has_run: Callable[[OperatorId], bool] = lambda operator: True
         """Whether something runs, or is about to, that an operator was deployed for."""
         self.spent: Callable[[], Sequence[Running]] = lambda: ()
@@ -45,6 +49,10 @@ class PartitionedQueries:
 
     def __bool__(self) -> bool:
         return bool(self.by_name)
+
+    def has(self, query: QueryId) -> bool:
+        """Whether Nova places a query: not one that it has handed over."""
+        return query in self.by_name and not self.by_name[query].is_handed_over
 
     def check(self, query: Query) -> None:
         """Raises when Nova cannot place a query now. Changes nothing."""
@@ -60,21 +68,47 @@ class PartitionedQueries:
             if isinstance(event, QueryAdded) and event.mechanism == NOVA:
                 self.check_shape(event.query)
             elif isinstance(event, JoinMatrixChanged) and event.query in self.catalog.plan.queries:
-                if event.query not in self.by_name:
+                if not self.has(event.query):
                     raise InputError(
                         f"query {event.query!r} is not placed by Nova and has no join matrix; "
-                        f"submit it with --mechanism {NOVA}"
+                        f"`meander switch {event.query} {NOVA}` lets Nova place it"
                     )
+                if self.by_name[event.query].wiring.legacy is not None:
+                    raise InputError(_on_its_way(event.query))
                 self.by_name[event.query].numbers(event.pairs)
+            elif isinstance(event, MechanismChanged):
+                self._admit_change(event.query, event.mechanism)
+
+    def _admit_change(self, query: QueryId, mechanism: str) -> None:
+        if query not in self.catalog.plan.queries:
+            raise unknown("query", query, self.catalog.plan.queries, "queries")
+        if self.has(query) and self.by_name[query].wiring.legacy is not None:
+            raise InputError(_on_its_way(query))
+        if self.has(query) == (mechanism == NOVA):
+            raise InputError(
+                f"query {query!r} is placed by Nova already"
+                if mechanism == NOVA
+                else f"query {query!r} is not placed by Nova; `meander switch` changes from other mechanisms"
+            )
+        if mechanism == NOVA:
+            known = self.catalog.plan.query(query).query
+            self.check(known)
+            if query not in self.by_name:
+                Legacy.check(self.catalog, query)
 
     def takes(self, event: ChangeEvent) -> bool:
         """Whether an event is about a query that is to be placed by Nova."""
         return isinstance(event, QueryAdded) and event.mechanism == NOVA
 
+    def places(self, event: ChangeEvent) -> bool:
+        """Whether Nova has something to place with an event."""
+        return self.takes(event) or isinstance(event, MechanismChanged)
+
     def restore(self, query: Query, record: dict[str, Any]) -> None:
-        """Takes up a query as it was recorded."""
-        settings, shared = self.settings, self._shared
-        found = PartitionedQuery(self.catalog, self.log, query, settings=settings, shared=shared, record=record)
+        """Takes up a query as it was recorded; one that was being taken over is in the plan."""
+        found = PartitionedQuery(
+            self.catalog, self.log, query, settings=self.settings, shared=self._shared, record=record
+        )
         found.restore(record)
         self.by_name[query.id] = found
 
@@ -97,28 +131,58 @@ class PartitionedQueries:
         for parted in self.by_name.values():
             parted.foresee(events)
 
-    def follow(self, events: Sequence[ChangeEvent]) -> None:
-        """After events were applied."""
+    def follow(self, events: Sequence[ChangeEvent], mechanism: Mechanism) -> None:
+        """After events were applied. What Nova hands over, `mechanism` places from now on."""
         for name in [name for name in self.by_name if name not in self.catalog.plan.queries]:
             self.by_name.pop(name).end()
             self.changed[name] = None
         cause = _cause(events)
         for name, parted in self.by_name.items():
+            chosen = None
             for event in events:
                 if isinstance(event, JoinMatrixChanged) and event.query == name:
                     parted.match(parted.numbers(event.pairs))
+                elif isinstance(event, MechanismChanged) and event.query == name:
+                    parted.take_back() if event.mechanism == NOVA else parted.hand_over()
+                    chosen = event.mechanism
             parted.follow(events)
             self._recut(name, parted, cause)
+            self._assign(parted, chosen, mechanism)
         for query in self._arriving(events):
             found = self._placed(query)
             found.start()
             self.by_name[query.id] = found
             self.changed[query.id] = None
+        self._take_over(events, cause)
+        for parted in self.by_name.values():
+            parted.wiring.operators.unshare()
+
+    def _take_over(self, events: Sequence[ChangeEvent], cause: str) -> None:
+        for event in events:
+            running = self.catalog.plan.queries.get(event.query) if isinstance(event, MechanismChanged) else None
+            if running is not None and running.query.id not in self.by_name:
+                query, shared = running.query, self._shared
+                legacy = Legacy.of(self.catalog, query.id)
+                found = PartitionedQuery(self.catalog, self.log, query, settings=self.settings, shared=shared)
+                found.take_over(legacy, cause)
+                self.by_name[query.id] = found
+                self.changed[query.id] = None
 
     def _recut(self, name: QueryId, parted: PartitionedQuery, cause: str) -> None:
         never = [r for r in parted.wiring.parts if r.operator is not None and not self.has_run(r.operator)]
+        legacy = parted.wiring.legacy
         if parted.recut(cause, [*self.spent(), *never]):
             self.changed[name] = None
+            if legacy is not None and parted.wiring.legacy is None:
+                self.taken[name] = None
+
+    def _assign(self, parted: PartitionedQuery, chosen: str | None, mechanism: Mechanism) -> None:
+        """Lets the query's mechanism place what is new of a join that it places."""
+        plan = self.catalog.plan
+        free = [o for o in plan.serving(parted.shape.query.id) if plan[o].pin is None]
+        whole = next((r.operator for r in parted.wiring.parts if r.part.is_whole and r.operator is not None), None)
+        if parted.is_handed_over and whole is not None:
+            mechanism.assign(free, chosen or mechanism.of(whole))
 
     def _placed(self, query: Query) -> PartitionedQuery:
         """A query that was admitted; what other events of the batch left no room for is tried again later."""
@@ -147,6 +211,10 @@ def _cause(events: Iterable[ChangeEvent]) -> str:
     shown = list(kinds)[:3]
     more = f" and {len(kinds) - 3} more kinds of events" if len(kinds) > 3 else ""
     return f"re-optimised after: {', '.join(shown)}{more}" if shown else "retired parts hold nothing any more"
+
+
+def _on_its_way(query: QueryId) -> str:
+    return f"query {query!r} is on its way to Nova; wait until its former join has ended"
 
 
 def _words(name: str) -> str:

@@ -21,14 +21,13 @@ from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.nova.improvement.bandwidth import respect_links
-from meander.place.nova.place import place
-from meander.place.nova.queries.question import Pairs, numbered, pairs_of_query, parts_of, problem_of_sources
+from meander.place.nova.queries.legacy import Legacy
+from meander.place.nova.queries.placed_join import as_recorded, placed
+from meander.place.nova.queries.question import Pairs, parts_of
 from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.split import slots_of
-from meander.place.nova.queries.wiring import JoinPart, Running, Wiring, record_of
-from meander.place.nova.running.reoptimise import Reoptimiser
-from meander.place.nova.running.restore import restored
+from meander.place.nova.queries.wiring import WHOLE, JoinPart, Running, Wiring, record_of
 from meander.place.rates import row_bytes
 from meander.place.room import in_steps
 
@@ -57,20 +56,17 @@ class PartitionedQuery:
         """
         self.catalog = catalog
         self.shape = shape_of(query, catalog.streams, catalog.sinks)
-        self.settings = settings or NovaQuerySettings()
+        self.settings = (settings or NovaQuerySettings()).with_options(query.options)
         self.wiring = Wiring(catalog, log, self.shape, shared)
+        self.is_handed_over = record is not None and bool(record.get("handed_over"))
+        """Whether another mechanism places the join."""
         if record is None:
-            chosen = pairs_of_query(self.shape, catalog.streams) if pairs is None else list(pairs)
-            ends = numbered(self.shape, chosen)
-            problem = problem_of_sources(catalog, self.shape, self.wiring.producers, ends, fits=fits)
-            joins = place(self.settings.limited(problem, catalog.topology), self.settings.nova)
+            self.reoptimiser = placed(catalog, self.shape, self.wiring.producers, self.settings, pairs, fits=fits)
         else:
             producers = [(side, node) for side, node in record["cut"]["producers"]]
-            problem = problem_of_sources(catalog, self.shape, producers, record["pairs"], fits=True)
-            joins = restored(self.settings.limited(problem, catalog.topology), self.settings.nova, record["replicas"])
-        self.reoptimiser = Reoptimiser(joins, keep=0)
+            self.reoptimiser = as_recorded(catalog, self.shape, producers, self.settings, record)
         self.row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
-        self.taken = np.zeros(problem.nodes)
+        self.taken = np.zeros(catalog.topology.nodes.count)
         """The tuples per second that are booked at each node for this query."""
         if record is None:
             self._respect_links()
@@ -91,8 +87,26 @@ class PartitionedQuery:
         self._book()
         self.wiring.start([*self.parts, *self._at_sink(self.without_room)])
 
+    def take_over(self, legacy: Legacy, cause: str) -> None:
+        """Begins beside the join of a query that runs."""
+        self._book()
+        self.wiring.take_over([*self.parts, *self._at_sink(self.without_room)], legacy, cause)
+
+    def hand_over(self) -> None:
+        """Another mechanism places the join from now on, all producers with all others. `recut` has to follow."""
+        self.is_handed_over = True
+        self._charge(np.zeros(len(self.taken)))
+
+    def take_back(self) -> None:
+        """Places a join again that was handed over. `recut` has to follow."""
+        self.reoptimiser = placed(self.catalog, self.shape, self.wiring.producers, self.settings, fits=True)
+        self.is_handed_over = False
+        self.follow(())
+
     def record(self) -> dict[str, Any]:
         """Where the join is, as JSON values."""
+        if self.is_handed_over:
+            return {"pairs": [], "replicas": [], "cut": record_of(self.wiring), "handed_over": True}
         joins = self.reoptimiser.joins
         rows = np.flatnonzero(joins.active)
         row_of = {int(row): place for place, row in enumerate(rows)}
@@ -121,8 +135,10 @@ class PartitionedQuery:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The sources that join, by their numbers."""
+        """The sources that join, by their numbers: none where another mechanism places the join."""
         joins = self.reoptimiser.joins
+        if self.is_handed_over:
+            return []
         return [(int(a), int(b)) for a, b in joins.board.joins["ends"][np.flatnonzero(joins.active)].tolist()]
 
     @property
@@ -155,6 +171,8 @@ class PartitionedQuery:
 
     def foresee(self, events: Iterable[ChangeEvent]) -> None:
         """Makes room at nodes that are about to leave. Before the events are applied."""
+        if self.is_handed_over:
+            return
         for event in events:
             if isinstance(event, NodeRemoved):
                 self._resize(self.catalog.topology.find(event.node), 0.0)
@@ -162,6 +180,8 @@ class PartitionedQuery:
 
     def follow(self, events: Sequence[ChangeEvent]) -> None:
         """Works out the effects of events that have been applied, on what they touch only."""
+        if self.is_handed_over:
+            return
         joins = self.reoptimiser.joins
         for event in events:
             match event:
@@ -193,8 +213,24 @@ class PartitionedQuery:
 
         Joins that fit nowhere, and those of sources that are away, stay as they are.
         """
-        self._book()
-        topology, active = self.catalog.topology, self.wiring.active
+        topology = self.catalog.topology
+        if self.is_handed_over:
+            wanted = [WHOLE]
+        else:
+            self._book()
+            wanted = [
+                p if topology.is_alive(p.node) else replace(p, node=self.wiring.sink_node) for p in self._wanted()
+            ]
+        for running in self.wiring.parts:
+            part = running.part
+            if not part.is_whole and not topology.is_alive(part.node):
+                heirs = (p.node for p in wanted if (p.left, p.right) == (part.left, part.right))
+                self.wiring.move(running, next(heirs, self.wiring.sink_node))
+        return self.wiring.change(wanted, cause, spent)
+
+    def _wanted(self) -> list[JoinPart]:
+        """The cut from now on."""
+        topology, active = self.catalog.topology, [p for p in self.wiring.active if not p.is_whole]
         away = {
             number for number, (_, name) in enumerate(self.wiring.producers)
             if not topology.is_alive(topology.known_id(name))
@@ -204,14 +240,7 @@ class PartitionedQuery:
         placed, known = {(p.left, p.right) for p in wanted}, set(self.pairs)
         wanted += [p for p in active if (p.left, p.right) not in placed and (p.left, p.right) in known]
         missing = known - placed - {(p.left, p.right) for p in active}
-        wanted += self._at_sink(sorted(missing))
-        wanted = [p if topology.is_alive(p.node) else replace(p, node=self.wiring.sink_node) for p in wanted]
-        for running in self.wiring.parts:
-            part = running.part
-            if not topology.is_alive(part.node):
-                heirs = (p.node for p in wanted if (p.left, p.right) == (part.left, part.right))
-                self.wiring.move(running, next(heirs, self.wiring.sink_node))
-        return self.wiring.change(wanted, cause, spent)
+        return [*wanted, *self._at_sink(sorted(missing))]
 
     def _at_sink(self, pairs: Iterable[tuple[int, int]]) -> list[JoinPart]:
         return [JoinPart(a, b, EVERYTHING, EVERYTHING, self.wiring.sink_node) for a, b in pairs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from meander.place.nova.problem import UNLIMITED, JoinProblem
 from meander.place.nova.settings import NovaSettings, Overload
 
 KEYS = ("sigma", "overload", "least_free_tps", "bandwidth_tps", "ms_per_w", "ms_per_price")
+MECHANISM = "mechanism"
+"""The option of a query that names the mechanism that places it at first."""
 OVERLOADS = {each.name.lower(): each for each in (Overload.EXPAND, Overload.REFUSE)}
 
 
@@ -37,23 +39,34 @@ class NovaQuerySettings:
         """The settings as users write them; raises for one that is not known or not allowed."""
         if not isinstance(values, Mapping):
             raise InputError("the settings of Nova have a section of their own, [nova]")
+        return NovaQuerySettings().overlaid(values)
+
+    def overlaid(self, values: Mapping[str, Any]) -> NovaQuerySettings:
+        """These settings but for some; raises for one that is not known or not allowed."""
         for name in values:
             if name not in KEYS:
                 raise unknown("setting of Nova", name, KEYS, "settings of Nova")
-        found = NovaQuerySettings()
-        nova, sigma, overload = found.nova, values.get("sigma"), values.get("overload")
+        nova, sigma, overload = self.nova, values.get("sigma"), values.get("overload")
         if sigma is not None:
             nova = replace(nova, sigma=None if sigma == "auto" else _number("sigma", sigma))
         if overload is not None:
             if overload not in OVERLOADS:
                 raise unknown("value of overload", str(overload), OVERLOADS, "values of overload")
             nova = replace(nova, overload=OVERLOADS[overload])
-        least = _number("least_free_tps", values.get("least_free_tps", 0.0))
-        most = _number("bandwidth_tps", values.get("bandwidth_tps", UNLIMITED))
-        if not most > 0:
+        numbers = {name: _number(name, values[name]) for name in KEYS[2:] if name in values}
+        if not numbers.get("bandwidth_tps", 1.0) > 0:
             raise InputError("bandwidth_tps must be more than 0: it is what one part of a join may take in")
-        weights = (_number(name, values.get(name, 0.0)) for name in ("ms_per_w", "ms_per_price"))
-        return NovaQuerySettings(nova, least, most, *weights)
+        return replace(self, nova=nova, **numbers)
+
+    def with_options(self, options: Iterable[tuple[str, str]]) -> NovaQuerySettings:
+        """These settings with what a query has of its own; raises for an option that no query has."""
+        values: dict[str, Any] = {}
+        for name, text in options:
+            if name not in (MECHANISM, *KEYS):
+                raise unknown("option of a query", name, (MECHANISM, *KEYS), "options")
+            if name != MECHANISM:
+                values[name] = text if name == "overload" or text == "auto" else _read(name, text)
+        return self.overlaid(values)
 
     def limited(self, problem: JoinProblem, topology: Topology) -> JoinProblem:
         """The problem with these limits, and nodes as far away as they are dear."""
@@ -72,3 +85,10 @@ def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise InputError(f"{name} must be a number that is not negative, not {value!r}")
     return float(value)
+
+
+def _read(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{name} must be a number that is not negative, not {text!r}") from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -113,6 +113,16 @@ class Replication:
     def stop(self) -> None:
         self._ended = True
         self.store.wake_readers()
+
+    @property
+    def keepers(self) -> Mapping[str, int]:
+        """The terms of the keepers, by name."""
+        return self._record.keepers
+
+    @property
+    def in_sync(self) -> Collection[str]:
+        """The keepers that are waited for."""
+        return self._record.in_sync
 
     # ---------------------------------------------------------------- what may leave
 

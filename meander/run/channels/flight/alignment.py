@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.store.commit import Commit, Realign, Renumber
 from meander.run.store.incarnations import Lineage, common, newest
@@ -38,10 +39,15 @@ class Alignment(NamedTuple):
     """Records that were processed here and that the log has lost."""
 
 
-def align(store: Store, channel: ChannelId, copy: CopyState) -> Lineage | None:
+class GivenAwayError(InputError):
+    """A log that would have to make room for its reader, while another host takes it over with the numbers it has."""
+
+
+def align(store: Store, channel: ChannelId, copy: CopyState, *, is_given_away: bool = False) -> Lineage | None:
     """The lineage of a log, after it made room for a copy that has processed more; None if there is nothing to tell.
 
-    A log that is on its way here from another host says nothing yet: its reader may be ahead of what has arrived.
+    A log that is on its way here from another host says nothing yet: its reader may be ahead of what has arrived. One
+    that is given away keeps its numbers, as the other host has some of them: the reader has to ask there.
     """
     with store.lock:
         arriving = store.record(CopyRecord, channel)
@@ -53,6 +59,8 @@ def align(store: Store, channel: ChannelId, copy: CopyState) -> Lineage | None:
             return None
         first = max(shared, log.head)
         if copy.tail == copy.head > first:
+            if is_given_away:
+                raise GivenAwayError(f"the log of channel {channel} is taken over by another site; ask there")
             _log.warning(
                 "the reader of channel %s has processed %s records that were lost here; what is written since gets "
                 "numbers behind them",

@@ -34,3 +34,18 @@ def test_settings_are_those_of_the_file() -> None:
 def test_bad_settings_are_refused(values: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         NovaQuerySettings.of(values)
+
+
+def test_a_query_has_limits_of_its_own_over_those_of_all() -> None:
+    usual = NovaQuerySettings.of({"least_free_tps": 5, "bandwidth_tps": 100})
+    found = usual.with_options([("mechanism", "nova"), ("bandwidth_tps", "20"), ("sigma", "auto")])
+    assert (found.least_free_tps, found.bandwidth_tps, found.nova.sigma) == (5, 20, None)
+    for name, text, complaint in (
+        ("bandwith_tps", "20", "option of a query 'bandwith_tps'"),
+        ("bandwidth_tps", "fast", "bandwidth_tps must be a number"),
+        ("bandwidth_tps", "0", "more than 0"),
+        ("least_free_tps", "-1", "not negative"),
+        ("overload", "spread", "value of overload"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            usual.with_options([(name, text)])

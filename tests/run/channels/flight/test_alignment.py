@@ -202,3 +202,24 @@ def test_a_log_that_goes_on_elsewhere_is_renewed(pair: Pair) -> None:
     pair.pull()
     assert pair.reader.store.views.channels[LOG].lineage == lineage
     assert pair.rest() == list(range(10))
+
+
+def test_a_log_that_another_site_takes_over_keeps_its_numbers_although_its_reader_is_ahead(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine was started again while the log is taken over: numbers that the new sender has must not change."""
+    pair.write(0, 10)
+    pair.remember()
+    pair.write(10, 20)
+    pair.pull()
+    assert pair.process(25) == list(range(25))
+    pair.power_failure()
+    pair.write(100, 30)
+    monkeypatch.setattr(pair.sender, "is_given_away", lambda channel: True)
+    before = pair.sender.store.views.channels[LOG].tail
+    pair.pull()
+    assert pair.rest() == []  # those from 25 on would be others than the reader takes them for
+    assert pair.sender.store.views.channels[LOG].tail == before
+    monkeypatch.undo()
+    pair.pull()
+    assert pair.rest() == list(range(100, 130))

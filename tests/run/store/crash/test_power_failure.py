@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from meander.run.channels.base import Int64s
 from meander.run.store.commit import Commit
-from meander.run.store.journal import Durability
+from meander.run.store.journal import Durability, JournalError
 from meander.run.store.records.progress import DeliveryRecord
 from meander.run.store.store import Store, StoreOptions
 from tests.run.observe import channel, check_accounts, observed
@@ -170,3 +171,41 @@ def test_a_store_opens_after_any_power_failure_with_all_that_was_settled() -> No
             disk = failed
         if len(model.channels) > 12 or life.rng.random() < 0.3:
             disk, model = LyingDisk(), Model()
+
+
+class WithoutSync(LyingDisk):
+    """A store that forgets to bring files on the disk."""
+
+    def sync(self, descriptor: int) -> None:
+        self.before_change()
+
+
+class WithoutNames(LyingDisk):
+    """A store that forgets to bring names on the disk."""
+
+    def sync_directory(self, path: Path) -> None:
+        self.before_change()
+
+
+class WithoutEnds(LyingDisk):
+    """A store that brings all but the end of files on the disk."""
+
+    def sync(self, descriptor: int) -> None:
+        self.before_change()
+        file = self._open[descriptor]
+        file.synced = bytes(file.content[:-64])
+
+
+@pytest.mark.parametrize("planted", [WithoutSync, WithoutNames, WithoutEnds])
+def test_faults_that_are_planted_are_found(planted: type[LyingDisk]) -> None:
+    """The check can fail: what the store must not do is noticed within a few lives."""
+
+    def lives() -> None:
+        for seed in range(40):
+            life = Life(seed, planted(), Model(), points=8)
+            life.run()
+            for failed, first, last in life.failures:
+                found_after(life, failed, first, last)
+
+    with pytest.raises((AssertionError, JournalError)):
+        lives()

@@ -278,3 +278,16 @@ def test_a_record_that_damages_a_store_keeps_it_from_opening(tmp_path: Path) -> 
     store.close()
     with pytest.raises(RecordError, match=r"record 'fragment' .* 'edge' is not int; bring the directory back"):
         Store.open(tmp_path)
+
+
+def test_a_store_of_a_newer_format_is_refused_with_the_program_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "FORMAT", snapshot.FORMAT + 1)
+    monkeypatch.setattr(snapshot, "version", lambda name: "7.8.9")
+    snapshot.program.cache_clear()
+    Store.open(tmp_path).close()
+    monkeypatch.undo()
+    snapshot.program.cache_clear()
+    with pytest.raises(UnknownRecordError, match=r"the store has format 2, .* up to 1; Meander 7\.8\.9 wrote"):
+        Store.open(tmp_path)

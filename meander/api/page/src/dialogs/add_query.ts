@@ -16,6 +16,7 @@ export function addQuery(store: Store): void {
   const editor = new Editor("Query");
   editor.area.placeholder = HINT;
   const name = h("input", { id: "query-name", placeholder: "by itself", autocomplete: "off", spellcheck: "false" });
+  const mechanism = h("select", { id: "query-mechanism" }, h("option", { value: "" }, "by its demands"), ...store.mechanisms.map((m) => h("option", { value: m.name, title: m.summary }, m.name)));
   const add = h("button", { type: "submit", class: "primary" }, "Add query");
   const samples = store.samples.map((sample) =>
     h("button", { type: "button", class: "chip", onclick: () => (editor.text = sample.text.trim()) }, sample.title),
@@ -26,6 +27,7 @@ export function addQuery(store: Store): void {
     samples.length ? h("div", { class: "chips", role: "group", "aria-label": "Samples" }, h("span", { class: "muted" }, "Begin with"), ...samples) : "",
     editor.element,
     h("div", { class: "field" }, h("label", { for: "query-name" }, "Name"), name),
+    h("div", { class: "field" }, h("label", { for: "query-mechanism" }, "Placement mechanism"), mechanism),
   );
   const right = h("aside", { class: "streams", "aria-label": "Streams" }, h("h3", {}, "Streams"), ...store.streams.map((stream) => streamCard(stream, editor)), store.sinks.length > 0 && h("h3", { class: "spaced" }, "Sinks"), h("ul", {}, ...store.sinks.map((sink) => h("li", {}, h("button", { type: "button", class: "link", onclick: () => editor.insert(sink.name) }, sink.name), h("span", { class: "muted" }, ` at ${sink.node}`)))));
   const { element, close } = dialog("Add a query", [left, right], [add], () => void submit(), true);
@@ -40,6 +42,7 @@ export function addQuery(store: Store): void {
     try {
       const body: Record<string, string> = { text: editor.text };
       if (name.value.trim()) body.name = name.value.trim();
+      if (mechanism.value) body.mechanism = mechanism.value;
       const query = await store.api.post<Query>("/queries", body);
       store.queries.set(query.id, query);
       store.refresh();
