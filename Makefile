@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test chaos lint bench clean
+.PHONY: help setup run check test chaos lint audit bench clean
 
 BIN := .venv/bin
 ARGS ?=
@@ -29,6 +29,9 @@ lint: setup ## Check style, types and who imports whom
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+audit: setup ## Known vulnerabilities of pinned packages; says so and goes on where the index cannot be reached
+	@scripts/audit.sh $(ARGS)
 
 bench: setup ## Run an experiment (NAME=topology)
 	@$(BIN)/meander bench $(NAME) $(ARGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 import json
 import re
@@ -18,7 +20,7 @@ from meander.api import ABOUT, BASE, make_app
 from meander.cli.main import app
 from meander.coordinator.change_reader import ChangeReader
 from meander.coordinator.read_model.hub import Hub
-from meander.coordinator.security.tokens import Tokens
+from meander.coordinator.security.tokens import Role, Tokens
 from meander.coordinator.service.service import Service
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -29,7 +31,7 @@ MADE = "<!-- made by scripts/reference.py; change the code and run it again -->"
 
 
 def http_reference() -> str:
-    api = make_app(Service(Hub("reference"), Tokens("r" * 16, "o" * 16), ChangeReader({}, {}))).openapi()
+    api = make_app(Service(Hub("reference"), Tokens(), ChangeReader({}, {}))).openapi()
     lines = ["# HTTP API", "", MADE, "", *ABOUT.split("\n"), ""]
     lines += [f"All paths begin with `{BASE}`. The machine-readable description is at `{BASE}/openapi.json`.", ""]
     used: dict[str, None] = {}
@@ -191,12 +193,84 @@ def settings_reference() -> str:
     )
 
 
+# ---------------------------------------------------------------- roles
+
+
+def roles_reference() -> str:
+    """Who may ask for what, found out by asking with a token of each role."""
+    lines = [
+        "# Roles",
+        "",
+        MADE,
+        "",
+        "Which requests are answered to whom: made by asking with a token of each role. A token of a site opens",
+        "that site's own paths and nothing else; tokens of users do not open those.",
+        "",
+        f"| request | {' | '.join(role.value for role in Role)} |",
+        "|---" * (len(Role) + 1) + "|",
+    ]
+    for (path, method), who in sorted(answered_roles().items()):
+        cells = ["the site"] * len(Role) if who is None else ["yes" if role in who else "no" for role in Role]
+        lines.append(f"| `{method} {path}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def answered_roles() -> dict[tuple[str, str], frozenset[Role | None] | None]:
+    """By path and method, the roles that are not refused; with None among them strangers too. None: only sites."""
+    tokens = Tokens()
+    shown = {None: None, **{role: tokens.make(f"a-{role.value}", role) for role in Role}}
+    service = Service(Hub("reference"), tokens, ChangeReader({}, {}))
+    app = make_app(service)
+    found: dict[tuple[str, str], frozenset[Role | None] | None] = {}
+    for path, methods in app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            asked = path.removeprefix(BASE), method.upper()
+            if any("SiteToken" in each for each in operation.get("security", ())):
+                found[asked] = None
+                continue
+            statuses = {role: asyncio.run(_status(app, method.upper(), path, token)) for role, token in shown.items()}
+            found[asked] = frozenset(role for role, status in statuses.items() if status not in (401, 403, 429))
+    return found
+
+
+async def _status(app: Any, method: str, path: str, token: str | None) -> int:
+    """The status of one request without a body; the rest of the answer is not waited for."""
+    heard: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    sent = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal sent
+        if sent:
+            await asyncio.Event().wait()
+        sent = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start" and not heard.done():
+            heard.set_result(int(message["status"]))
+
+    headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "root_path": ""}
+    scope |= {"method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
+    task = asyncio.ensure_future(app({**scope, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}, receive, send))
+    await asyncio.wait({task, heard}, return_when=asyncio.FIRST_COMPLETED, timeout=10.0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await task
+    return heard.result()
+
+
 def _written(value: object) -> str:
     """A default as it is written in the settings file."""
     return re.sub(r"\.0\b", "", json.dumps(value))
 
 
-REFERENCES = {"http.md": http_reference, "cli.md": cli_reference, "adaptation.md": settings_reference}
+REFERENCES = {
+    "http.md": http_reference,
+    "cli.md": cli_reference,
+    "adaptation.md": settings_reference,
+    "roles.md": roles_reference,
+}
 
 if __name__ == "__main__":
     for name, made in REFERENCES.items():

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("CONTRIBUTING.md")])
+PAGES = sorted(
+    [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("CONTRIBUTING.md"), *ROOT.glob("SECURITY.md")]
+)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)\"")
 FILE = re.compile(r"`((?:meander|lab|tests|scripts|examples|docs|packaging)/[\w./-]+|[a-z_]+(?:/[a-z_]+)+\.py)`")
 MODULE = re.compile(r"\b(?:from|import|-m) ((?:meander|lab)(?:\.\w+)+)")

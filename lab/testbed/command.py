@@ -90,7 +90,7 @@ def up(
             if as_json:
                 typer.echo(json.dumps(shown, indent=2))
             else:
-                typer.echo(f"running at {found.url}, page: {shown['page']}")
+                typer.echo(f"running at {found.url}, page: {found.link()}")
                 for host, what in shown["hosts"].items():
                     where = f", namespace {what['namespace']}" if "namespace" in what else ""
                     typer.echo(f"  {host}: {', '.join(what['nodes'])} (process {what['process']}{where})")

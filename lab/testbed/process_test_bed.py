@@ -29,9 +29,9 @@ from lab.testbed.port_forward import PortForward
 from lab.testbed.process import COMMAND, Process
 from lab.testbed.signals import deafen, in_order
 from meander.coordinator.directory.creation import create
-from meander.coordinator.directory.directory import CoordinatorDirectory
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
-from meander.coordinator.security.tokens import Tokens
+from meander.membership.addresses import INSECURE
 from meander.model.clock import VARIABLE, set_off, wall_clock_ms
 from meander.model.errors import InputError
 
@@ -69,7 +69,9 @@ class ProcessTestBed:
 
     @property
     def token(self) -> str:
-        return Tokens.load(self.home.tokens).operator
+        """The token of the coordinator that runs, or ran last."""
+        found = announced(self.home)
+        return found.token if found is not None else ""
 
     def results(self, host: str) -> Path:
         """The directory of a host's sinks."""
@@ -130,6 +132,11 @@ class ProcessTestBed:
         except (OSError, HTTPException, ValueError):
             return None
         return body if status == 200 else None
+
+    def link(self) -> str:
+        """An address that opens the page once."""
+        _, body = self.ask("POST", "/links")
+        return f"{self.url}{body['link']}"
 
     def states(self) -> dict[str, str]:
         return {s["site"]: s["state"] for s in self.get("/sites") or ()}
@@ -209,7 +216,7 @@ class ProcessTestBed:
         """The processes and their nodes, for people and programs."""
         return {
             "address": self.url,
-            "page": f"{self.url}/#token={self.token}",
+            "directory": str(self.home.directory),
             "hosts": {
                 host: {
                     "nodes": list(nodes),
@@ -226,7 +233,7 @@ class ProcessTestBed:
         if self.links is not None:
             command = self.links.command(host, command)
         self.shift(host, 0)
-        environment = {**environment, VARIABLE: str(self._clock(host))}
+        environment = {**environment, VARIABLE: str(self._clock(host)), INSECURE: "1"}
         self.processes[host] = Process(host, command, self.directory / "logs" / f"{host}.log", environment)
 
     def _clock(self, host: str) -> Path:

@@ -17,6 +17,8 @@ import meander.api.queries as queries
 import meander.api.sites as sites
 import meander.api.system as system
 import meander.api.topology as topology
+import meander.api.users.logins as logins
+import meander.api.users.rows as rows
 from meander.api.auditing import Audited
 from meander.api.errors import install_errors
 from meander.api.guards import Headers, SizeLimit, may_read
@@ -27,8 +29,8 @@ from meander.coordinator.service.service import Service
 BASE = "/api/v1"
 ABOUT = """Meander keeps continuous queries running on Spark while the infrastructure under them moves.
 
-Every request but `GET /health` needs `Authorization: Bearer TOKEN`: a reader's token to look, an operator's to change,
-a site's to speak for that site.
+Every request but `GET /health` and `POST /login` needs `Authorization: Bearer TOKEN`: a reader's token to look, an
+operator's to change, an admin's to say who may do what, a site's to speak for that site.
 Errors are `application/problem+json`; `detail` is a sentence for people. Requests that change something accept
 `Idempotency-Key`: the same request sent again with the same key has no second effect and gets the first answer."""
 
@@ -62,6 +64,7 @@ def make_app(service: Service) -> FastAPI:
         },
     }
     app.include_router(system.open_router, prefix=BASE, tags=["system"])
+    app.include_router(logins.open_router, prefix=BASE, tags=["users"], responses=wrong)
     for name, module in (
         ("system", system),
         ("topology", topology),
@@ -70,8 +73,10 @@ def make_app(service: Service) -> FastAPI:
         ("adaptation", adaptation),
         ("live", live),
         ("sites", sites),
+        ("users", logins),
     ):
         app.include_router(module.router, prefix=BASE, tags=[name], dependencies=[Depends(may_read)], responses=wrong)
+    app.include_router(rows.router, prefix=BASE, tags=["rows"], responses=wrong)
     app.include_router(sites.site_router, prefix=BASE, tags=["sites"], responses=wrong)
     app.include_router(system.metrics_router, dependencies=[Depends(may_read)], include_in_schema=False)
     page.mount(app)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from meander.api.errors import is_malformed, reason_of
 from meander.coordinator.membership.audit_log import AuditEntry
-from meander.coordinator.membership.store import ANONYMOUS
+from meander.coordinator.security.tokens import ANONYMOUS
 from meander.coordinator.service.service import Service
 from meander.model.clock import wall_clock_ms
 
@@ -42,7 +42,12 @@ class Audited:
 
     def _note(self, scope: Scope, status: int) -> None:
         auditor = self.service.auditor
-        if auditor is None or not (status in REFUSED or scope["method"] not in LOOKING):
+        if auditor is None or status == HTTPStatus.TOO_MANY_REQUESTS:
+            return
+        unwritten: int | None = 0
+        if status == HTTPStatus.UNAUTHORIZED:
+            unwritten = self.service.authenticator.failed.failed((scope.get("client") or ("",))[0])
+        if unwritten is None or not (status in REFUSED or scope["method"] not in LOOKING):
             return
         who = self.service.who(_token(scope))
         path = scope["path"].removeprefix(self.base)
@@ -51,7 +56,11 @@ class Audited:
         noted = path == "/sites" or (path.startswith("/sites/") and status not in REFUSED)
         if noted and who != ANONYMOUS and not is_malformed(scope):  # the membership has done so, or it is a heartbeat
             return
+        if path == "/login" or (path.startswith("/tokens") and status < HTTPStatus.BAD_REQUEST):  # they have done so
+            return
         outcome = ": ".join(filter(None, (str(status), reason_of(scope))))
+        if unwritten:
+            outcome = f"{unwritten} more before; {outcome}"
         auditor.note(AuditEntry(wall_clock_ms(), who, scope["method"], path[:LONGEST], outcome[:LONGEST]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -27,7 +28,10 @@ async def change(service: ServiceOf, body: models.Events, key: KeyOf, dry_run: b
 
     Requests that wait at the same time are carried out as one batch; the answer is about the whole batch.
     """
-    return await answered(service.changes.dry_run(body.events) if dry_run else service.changes.apply(body.events, key))
+    changes = service.changes
+    if dry_run:
+        return await answered(await asyncio.to_thread(changes.dry_run, body.events))
+    return await answered(await asyncio.to_thread(changes.apply, body.events, key))
 
 
 @router.get("/events", responses={200: {"model": list[models.RecordedEvent]}}, response_class=Response)

@@ -22,6 +22,8 @@ from meander.coordinator.assembly import Assembly
 from meander.coordinator.directory.creation import create
 from meander.coordinator.directory.directory import CoordinatorDirectory, held
 from meander.coordinator.options import CoordinatorOptions
+from meander.coordinator.security.authenticator import OWNER
+from meander.coordinator.security.private import private_directory
 from meander.coordinator.service.changes import body_of
 from meander.lang.topology.reader import load
 from meander.model.events import ChangeEvent
@@ -29,6 +31,7 @@ from meander.place.catalog import Catalog
 from meander.run.connectors import check_connectors
 from meander.run.connectors.base import SinkBinding, Surroundings
 from meander.run.delivery.latency import LatencyHistogram
+from meander.run.operators.user_function import only
 
 
 class Coordinator(CoordinatorProcess):
@@ -40,8 +43,8 @@ class Coordinator(CoordinatorProcess):
 
     @property
     def page(self) -> str:
-        """The page's address, with the token that it needs to change things."""
-        return f"{self.address}/#token={self.token}"
+        """An address that opens the page once, within an hour."""
+        return f"{self.address}/{self.service.authenticator.link(OWNER)}"
 
     @property
     def parts(self) -> Assembly:
@@ -136,7 +139,8 @@ def running(
             home.check()
         else:
             create(directory, topology)
-    with held(home):
+    private_directory(directory)
+    with held(home), only(chosen.functions):
         world = load(home.topology)
         check_connectors(world.streams.values(), (), Surroundings(home.results, home.host))
         coordinator = Coordinator(home, world, chosen, spark)

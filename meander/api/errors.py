@@ -20,6 +20,7 @@ from meander.model.errors import InputError
 
 _log = logging.getLogger(__name__)
 _REASON, _MALFORMED = "meander.reason", "meander.malformed"
+RETRY_S: dict[int, str] = {HTTPStatus.SERVICE_UNAVAILABLE: "2", HTTPStatus.TOO_MANY_REQUESTS: "60"}
 REMEDIES = {
     HTTPStatus.NOT_FOUND: "there is nothing at this address; /api/v1/openapi.json lists what there is",
     HTTPStatus.METHOD_NOT_ALLOWED: "this cannot be done here; /api/v1/openapi.json lists what can",
@@ -29,8 +30,8 @@ REMEDIES = {
 def respond(status: int, detail: str, instance: str, **more: Any) -> Response:
     body = json.dumps(problem(status, detail, instance, **more), ensure_ascii=True)
     headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {}
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["Retry-After"] = "2"
+    if status in RETRY_S:
+        headers["Retry-After"] = RETRY_S[status]
     return Response(body, int(status), headers, MEDIA_TYPE)
 
 

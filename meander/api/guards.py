@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from meander.api.errors import respond
 from meander.coordinator.core.commands import Key
 from meander.coordinator.problems import ServiceRefusedError
-from meander.coordinator.security.tokens import Role
+from meander.coordinator.security.tokens import Identity, Role
 from meander.coordinator.service.service import Service
 
 MOST_BYTES = 1_000_000
@@ -34,7 +34,7 @@ SECURITY = {
     b"cross-origin-resource-policy": b"same-origin",
 }
 
-_bearer = HTTPBearer(auto_error=False, description="A token of `tokens.json`: the reader's or the operator's.")
+_bearer = HTTPBearer(auto_error=False, description="A token of `meander token make`.")
 
 
 async def service_of(request: Request) -> Service:
@@ -45,28 +45,63 @@ async def service_of(request: Request) -> Service:
 ServiceOf = Annotated[Service, Depends(service_of)]
 
 
-async def role_of(
-    service: ServiceOf, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
-) -> Role:
-    """The role of the requester."""
+def client_of(request: Request) -> str:
+    """The address that a request comes from; a proxy's, if there is one in front."""
+    return request.client.host if request.client is not None else ""
+
+
+async def identity_of(
+    request: Request,
+    service: ServiceOf,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None,
+) -> Identity:
+    """The user who asks."""
     if given is None:
         raise ServiceRefusedError(
-            HTTPStatus.UNAUTHORIZED, "send `Authorization: Bearer TOKEN`; `meander init` made them"
+            HTTPStatus.UNAUTHORIZED, "send `Authorization: Bearer TOKEN`; `meander token make` makes one"
         )
-    role = service.tokens.role_of(given.credentials)
-    if role is None:
-        raise ServiceRefusedError(HTTPStatus.UNAUTHORIZED, "this token is not known; look into tokens.json")
-    return role
+    found = service.authenticator.identity_of(given.credentials)
+    if found is None:
+        if service.authenticator.failed.is_over(client_of(request)):
+            raise ServiceRefusedError(
+                HTTPStatus.TOO_MANY_REQUESTS, "too many failed logins from here; wait a minute, or use a valid token"
+            )
+        raise ServiceRefusedError(
+            HTTPStatus.UNAUTHORIZED, "this token is not known; `meander token list` shows who has one"
+        )
+    return found
 
 
-async def may_read(role: Annotated[Role, Depends(role_of)]) -> None:
-    """Lets every owner of a token read."""
+IdentityOf = Annotated[Identity, Depends(identity_of)]
 
 
-async def may_change(role: Annotated[Role, Depends(role_of)]) -> None:
-    """Only operators may change things."""
-    if not role.allows(Role.OPERATOR):
-        raise ServiceRefusedError(HTTPStatus.FORBIDDEN, "a reader's token cannot change anything; use the operator's")
+async def may_read(identity: IdentityOf) -> None:
+    """Lets everybody read but devices, which only send rows."""
+    _check(identity, Role.READER)
+
+
+async def may_send(identity: IdentityOf) -> None:
+    """Devices may send rows, and operators."""
+    _check(identity, Role.DEVICE)
+
+
+async def may_change(identity: IdentityOf) -> None:
+    """Only operators and administrators may change things."""
+    _check(identity, Role.OPERATOR)
+
+
+async def may_administer(identity: IdentityOf) -> None:
+    """Only administrators say who may do what, and see what was done."""
+    _check(identity, Role.ADMIN)
+
+
+def _check(identity: Identity, needed: Role) -> None:
+    if not identity.role.allows(needed):
+        raise ServiceRefusedError(
+            HTTPStatus.FORBIDDEN,
+            f"this needs the role {needed.value}, and {identity.name!r} has the role {identity.role.value}; "
+            "`meander token make` makes tokens with other roles",
+        )
 
 
 async def key_of(

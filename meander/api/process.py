@@ -14,7 +14,7 @@ from meander.api.server import Server
 from meander.api.site_side import SiteSide
 from meander.coordinator.assembly import Assembly, assemble
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.directory.directory import CoordinatorDirectory, announce, withdraw
+from meander.coordinator.directory.directory import CoordinatorDirectory, announce, own_secret, withdraw
 from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.membership.service import MembershipService
@@ -39,11 +39,9 @@ class CoordinatorProcess:
         self, home: CoordinatorDirectory, world: TopologyFile, options: CoordinatorOptions, spark: SparkSession | None
     ) -> None:
         self.home, self.world, self.options = home, world, options
-        tokens = Tokens.load(home.tokens)
-        self.token, self.reader_token = tokens.operator, tokens.reader
         self.hub = Hub(secrets.token_hex(4))
-        reader = ChangeReader(world.streams, world.sinks)
-        self.service = Service(self.hub, tokens, reader, options.samples, options.adapt)
+        reader = ChangeReader(world.streams, world.sinks, options.functions)
+        self.service = Service(self.hub, Tokens.load(home.tokens), reader, options.samples, options.adapt)
         self.server = Server(self.service, options.host, options.port, options.tls)
         self.stepped_down = threading.Event()
         """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""
@@ -56,13 +54,18 @@ class CoordinatorProcess:
         self._host: Host | None = None
         self._site_side: SiteSide | None = None
 
+    @property
+    def token(self) -> str:
+        """The token of the directory's owner, good for this process."""
+        return self.service.authenticator.own_token
+
     # ---------------------------------------------------------------- life
 
     def start(self) -> None:
         """Listens at once; takes up what ran before and begins to run as soon as Spark is there."""
         self.membership_service.start()
         self.server.start()
-        announce(self.home, self.server.address)
+        announce(self.home, self.server.address, self.token)
         started = time.monotonic()
         if self._spark is None:
             self._spark = start_session("meander")
@@ -79,6 +82,7 @@ class CoordinatorProcess:
         parts.settle()
         parts.core.carry_on()
         sources = {name: self.options.source_of(s, parts.around) for name, s in self.world.streams.items()}
+        self.service.take_rows(sources)
         host.feeding.begin(self.world.streams.values(), parts.around, sources)
         _settle_memory()
         parts.core.start()
@@ -134,7 +138,7 @@ class CoordinatorProcess:
         membership = self.membership_service.membership
         address = self.options.url or self.server.address
         self._site_side = SiteSide(
-            loop, membership, self.service, self.token, self.world, self.options, self.home, address
+            loop, membership, self.service, own_secret(self.home), self.world, self.options, self.home, address
         )
 
     def _step_down(self, reason: str) -> None:

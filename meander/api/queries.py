@@ -69,7 +69,7 @@ async def stop(service: ServiceOf, query: Id, key: KeyOf) -> Response:
 )
 async def demand(service: ServiceOf, query: Id, body: models.Demands, key: KeyOf) -> Response:
     """Change what a query demands."""
-    return await answered(service.changes.demand(query, body.demands, key))
+    return await answered(await asyncio.to_thread(service.changes.demand, query, body.demands, key))
 
 
 @router.get("/queries/{query}/join-matrix", responses={200: {"model": models.JoinMatrix}}, response_class=Response)

@@ -9,6 +9,7 @@ import time
 import uvicorn
 
 from meander.api import make_app
+from meander.api.connections import BoundedConnection
 from meander.coordinator.security.tls import Tls
 from meander.coordinator.service.service import Service
 from meander.model.errors import InputError
@@ -33,7 +34,7 @@ class Server:
         self._host, self._port = host, int(self._socket.getsockname()[1])
         config = uvicorn.Config(
             make_app(service),
-            http="h11",
+            http=BoundedConnection,
             loop="asyncio",
             lifespan="on",
             log_config=None,

@@ -28,7 +28,7 @@ class SiteSide:
         loop: PlacementLoop,
         membership: Membership,
         service: Service,
-        token: str,
+        secret: str,
         world: TopologyFile,
         options: CoordinatorOptions,
         home: CoordinatorDirectory,
@@ -36,7 +36,7 @@ class SiteSide:
     ) -> None:
         """`address` is where sites find this coordinator."""
         members = MemberFleet(membership)
-        own_site = self.own_site = OwnSite(members, token, world, _listening(options))
+        own_site = self.own_site = OwnSite(members, secret, world, _listening(options))
         own_site.join(loop)
         own_site.clients.fenced = membership.leadership.meet
         membership.probe = own_site.probe
@@ -98,4 +98,5 @@ def _listening(options: CoordinatorOptions) -> ListenOptions:
     pair = None if tls is None else (tls.certificate.read_bytes(), tls.key.read_bytes())
     listen = options.rpc_listen or f"{options.host}:0"
     authority = None if options.ca is None else options.ca.read_bytes()
-    return ListenOptions(listen, options.rpc_address, pair, authority, options.broker, options.broker_settings)
+    broker = (options.broker, options.broker_settings)
+    return ListenOptions(listen, options.rpc_address, pair, authority, *broker, options.mutual_tls)

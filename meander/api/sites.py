@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.responses import Response
 
 from meander.api import site_models as models
-from meander.api.guards import ServiceOf, may_change
+from meander.api.guards import IdentityOf, ServiceOf, may_administer, may_change
 from meander.api.responses import shown
 from meander.coordinator.membership import checks
 from meander.coordinator.membership.audit_log import AuditEntry
@@ -28,7 +28,6 @@ site_router = APIRouter()
 """For sites, with their own tokens."""
 router = APIRouter()
 _bearer = HTTPBearer(auto_error=False, scheme_name="SiteToken", description="A token of `meander site token create`.")
-OPERATOR = "operator"
 LONGEST = 300
 
 
@@ -116,9 +115,9 @@ def site(service: ServiceOf, site: str) -> Response:
     responses={200: {"model": models.SiteShown}},
     response_class=Response,
 )
-def release(service: ServiceOf, site: str) -> Response:
+def release(service: ServiceOf, identity: IdentityOf, site: str) -> Response:
     """Take a site's nodes from it: it is not expected back, and another site may have them."""
-    service.sites.release(site, OPERATOR)
+    service.sites.release(site, identity.name)
     return shown(service.sites.roster.site(site))
 
 
@@ -128,14 +127,14 @@ def release(service: ServiceOf, site: str) -> Response:
     responses={200: {"model": models.ForgetAnswer}},
     response_class=Response,
 )
-def forget(service: ServiceOf, site: str) -> Response:
+def forget(service: ServiceOf, identity: IdentityOf, site: str) -> Response:
     """Give up a site whose directory is lost for good: what ran there goes on elsewhere, or can be stopped."""
-    return shown(service.replicas.forget(site, OPERATOR))
+    return shown(service.replicas.forget(site, identity.name))
 
 
 @router.get(
     "/site-tokens",
-    dependencies=[Depends(may_change)],
+    dependencies=[Depends(may_administer)],
     responses={200: {"model": list[models.TokenShown]}},
     response_class=Response,
 )
@@ -147,26 +146,26 @@ def tokens(service: ServiceOf) -> Response:
 @router.post(
     "/site-tokens",
     status_code=201,
-    dependencies=[Depends(may_change)],
+    dependencies=[Depends(may_administer)],
     responses={201: {"model": models.TokenCreated}},
     response_class=Response,
 )
-def make_token(service: ServiceOf, body: models.TokenRequest) -> Response:
+def make_token(service: ServiceOf, identity: IdentityOf, body: models.TokenRequest) -> Response:
     """Make a token for a site. It is shown once; only its hash is kept."""
-    token = service.sites.make_token(body.site, body.nodes, OPERATOR, renew=body.renew)
+    token = service.sites.make_token(body.site, body.nodes, identity.name, renew=body.renew)
     return shown({"site": body.site, "nodes": body.nodes, "token": token}, HTTPStatus.CREATED)
 
 
-@router.delete("/site-tokens/{site}", status_code=204, dependencies=[Depends(may_change)], response_class=Response)
-def revoke(service: ServiceOf, site: str) -> Response:
+@router.delete("/site-tokens/{site}", status_code=204, dependencies=[Depends(may_administer)], response_class=Response)
+def revoke(service: ServiceOf, identity: IdentityOf, site: str) -> Response:
     """A site's token is good no more; if the site is there, its nodes go."""
-    service.sites.revoke(site, OPERATOR)
+    service.sites.revoke(site, identity.name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get(
     "/audit",
-    dependencies=[Depends(may_change)],
+    dependencies=[Depends(may_administer)],
     responses={200: {"model": list[models.AuditEntry]}},
     response_class=Response,
 )

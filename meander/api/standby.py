@@ -34,7 +34,9 @@ def following(
     `given` are the settings of this process, by their names in the settings file.
     """
     if not token:
-        raise InputError("a standby needs an operator's token of the coordinator: give --token or MEANDER_TOKEN")
+        raise InputError(
+            "a standby needs an admin's token of the coordinator (`meander token make`): give --token or MEANDER_TOKEN"
+        )
     host, port = str(given.get("host", CoordinatorOptions.host)), int(given.get("port", CoordinatorOptions.port))
     if not port:
         raise InputError("a standby needs a port at which sites can find it: give --port")
@@ -73,7 +75,7 @@ def _tell(
     service.has_standby(_Facts(standby))
     server = Server(service, host, port, tls)
     server.start()
-    announce(home, server.address)
+    announce(home, server.address, service.authenticator.own_token)
     ended.wait()
     server.stop()
     withdraw(home)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response, StreamingResponse
 
 from meander.api import models
-from meander.api.guards import ServiceOf, may_change
+from meander.api.guards import ServiceOf, may_administer, may_change
 from meander.api.responses import shown
 from meander.coordinator.metrics import CONTENT_TYPE, exposition
 
@@ -50,7 +50,7 @@ def resume(service: ServiceOf, body: models.ResumeRequest) -> Response:
 
 @router.post(
     "/backup",
-    dependencies=[Depends(may_change)],
+    dependencies=[Depends(may_administer)],
     responses={200: {"content": {ARCHIVE: {"schema": {"type": "string", "format": "binary"}}}}},
     response_class=Response,
 )
@@ -62,7 +62,7 @@ def backup(service: ServiceOf) -> Response:
 
 @router.post(
     "/standby/follow",
-    dependencies=[Depends(may_change)],
+    dependencies=[Depends(may_administer)],
     responses={200: {"content": {STREAM: {"schema": {"type": "string", "format": "binary"}}}}},
     response_class=Response,
 )

@@ -18,8 +18,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import typer
 
 from meander.coordinator.directory.directory import DEFAULT, CoordinatorDirectory, announced, written_settings
-from meander.coordinator.security.tokens import Tokens
-from meander.membership.http_client import trusting
+from meander.membership.addresses import INSECURE, check_clear_text
+from meander.membership.http_client import Shown, trusting
 from meander.model.errors import InputError
 
 FAILED = 1
@@ -35,7 +35,7 @@ Url = Annotated[
 ]
 Token = Annotated[
     str | None,
-    typer.Option("--token", envvar="MEANDER_TOKEN", help="A token, instead of the operator's in the directory."),
+    typer.Option("--token", envvar="MEANDER_TOKEN", help="A token of `meander token make`, instead of the owner's."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 HERE = DEFAULT
@@ -49,6 +49,8 @@ class ServiceClient:
     token: str
     ca: Path | None = None
     """The authority that signed the coordinator's certificate, unless the system knows it."""
+    shown: Shown = (None, None)
+    """The certificate to show where the coordinator asks for one, and its key."""
 
     def get(self, path: str, **query: Any) -> Any:
         return self._ask("GET", path, query)
@@ -84,7 +86,7 @@ class ServiceClient:
         host, port = parts.hostname or "", parts.port
         connection: HTTPConnection
         if parts.scheme == "https":
-            connection = HTTPSConnection(host, port, timeout=timeout_s, context=trusting(self.ca))
+            connection = HTTPSConnection(host, port, timeout=timeout_s, context=trusting(self.ca, self.shown))
         else:
             connection = HTTPConnection(host, port, timeout=timeout_s)
         chosen = {key: value for key, value in query.items() if value is not None}
@@ -140,18 +142,40 @@ def connect(directory: Path, url: str | None, token: str | None) -> ServiceClien
             raise InputError(f"{url!r} is no address; write one such as http://127.0.0.1:8420")
         if token is None and not home.exists:
             raise InputError("give --token (or MEANDER_TOKEN) with --url, or --dir with the coordinator's directory")
-        return ServiceClient(url.rstrip("/"), token or Tokens.load(home.tokens).operator, _authority(home))
+        if urlsplit(url).scheme == "http":
+            check_clear_text(urlsplit(url).hostname or "", f"the coordinator at {url}", INSECURE in os.environ)
+        return ServiceClient(url.rstrip("/"), token or _owners_token(home), _authority(home), _shown(home))
     home.check()
     found = announced(home)
     if found is None or not found.runs:
         raise InputError("no coordinator runs on this directory; start it with `meander up`", str(directory))
-    return ServiceClient(found.address, token or Tokens.load(home.tokens).operator, _authority(home))
+    return ServiceClient(found.address, token or _owners_token(home), _authority(home), _shown(home))
+
+
+def _owners_token(home: CoordinatorDirectory) -> str:
+    """The token that the running coordinator wrote into its directory for the directory's owner."""
+    found = announced(home)
+    if found is None or not found.token:
+        raise InputError(
+            "no coordinator that lets its owner in runs on this directory; start it with `meander up`, or give --token",
+            str(home.directory),
+        )
+    return found.token
 
 
 def _authority(home: CoordinatorDirectory) -> Path | None:
     """The authority to trust: from the environment, or else from the settings of the directory."""
     given = os.environ.get("MEANDER_CA") or (written_settings(home).get("ca") if home.exists else None)
     return None if given is None else Path(given)
+
+
+def _shown(home: CoordinatorDirectory) -> Shown:
+    """The certificate to show, and its key: from the environment, or else those of the directory's own coordinator."""
+    given = os.environ.get("MEANDER_CERTIFICATE"), os.environ.get("MEANDER_KEY")
+    if given == (None, None) and home.exists and (settings := written_settings(home)).get("mutual_tls"):
+        given = settings.get("certificate"), settings.get("key")
+    certificate, key = (None if path is None else Path(path) for path in given)
+    return certificate, key
 
 
 def at(query: str, *more: str) -> str:

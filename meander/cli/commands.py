@@ -125,6 +125,9 @@ COMMANDS: tuple[CommandEntry, ...] = (
     _entry(COORDINATOR, "restore", "backup", "Make a coordinator's directory from a backup."),
     _entry(COORDINATOR, "site", "site_members", "Run the nodes of a site, or make the tokens that let sites join."),
     _entry(
+        COORDINATOR, "token", "meander.cli.users.token", "Make, list and revoke tokens of users, and links to the page."
+    ),
+    _entry(
         COORDINATOR,
         "certificates",
         "certificates",

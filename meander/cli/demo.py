@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from meander.coordinator.security.private import keep_private
 from meander.model.units import duration_ms
 
 commands = typer.Typer()
@@ -39,6 +40,7 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Watch trains circle Berlin while queries follow them on Spark; nothing may be lost or double at the end."""
+    keep_private()
     started = time.monotonic()
     seconds = None if duration == EVER else duration_ms(duration) / 1000
     from meander.demo.demo import Demo, DemoOptions  # Spark is imported only when it is needed
@@ -49,7 +51,7 @@ def demo(
     def shown(coordinator: Any) -> None:
         if page:
             say(f"\n  page  {coordinator.page}\n")
-            say(f"  another terminal  export MEANDER_URL={coordinator.address} MEANDER_TOKEN={coordinator.token}")
+            say(f"  another terminal  export MEANDER_DIR={coordinator.home.directory}")
             say("                    meander top; meander submit ...; meander node remove base-5; meander doctor\n")
         say("running until Ctrl-C" if seconds is None else f"running for {duration}; `--for ever` keeps it running")
 

@@ -27,6 +27,6 @@ def init(
     if as_json:
         show({"directory": str(directory), "settings": str(home.settings), "tokens": str(home.tokens)})
         return
-    typer.echo(f"made {directory}/ with settings ({home.settings.name}) and tokens ({home.tokens.name})")
+    typer.echo(f"made {directory}/ with settings ({home.settings.name})")
     where = "" if directory == HERE else f" -d {directory}"
     typer.echo(f"next: `meander up{where}`, then `meander submit{where} query.sql`")

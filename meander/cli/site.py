@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from meander.cli.stop_signals import Ending
 from meander.coordinator.logs import start_logging
-from meander.membership.addresses import is_everywhere
+from meander.coordinator.security.private import check_key, keep_private, private_directory
+from meander.membership.addresses import INSECURE, check_clear_text, is_everywhere
 from meander.model.errors import InputError
+from meander.model.expressions.allowed_functions import allowed
 from meander.run.channels.kafka.address import addresses, client_settings
 
 group = typer.Typer(
@@ -43,6 +47,9 @@ def run(
         str,
         typer.Option(help="What is acknowledged survives: process, or also power failures: disk."),
     ] = "process",
+    functions: Annotated[
+        str | None, typer.Option(help="What APPLY may import here: modules, or module:function, between commas.")
+    ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of Spark's driver, such as 2g.")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(help="More of Spark's settings, each as spark.executor.memory=4g.")
@@ -50,6 +57,9 @@ def run(
     ca: Annotated[Path | None, typer.Option(help="The authority that signed the certificates of the others.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="This site's certificate; needs --key.")] = None,
     key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
+    mutual_tls: Annotated[
+        bool, typer.Option("--mutual-tls", help="Others have to show a certificate of --ca.")
+    ] = False,
     broker: Annotated[
         str | None, typer.Option(help="A Kafka broker, such as hub:9092, for channels to sites that use the same one.")
     ] = None,
@@ -73,23 +83,40 @@ def run(
     for path in (ca, certificate, key):
         if path is not None and not path.is_file():
             raise InputError("this file is not there; make certificates with `meander certificates`", str(path))
+    if key is not None:
+        check_key(key)
     if address is None and is_everywhere(listen):
         raise InputError(f"others cannot reach this site at {listen}; say where they do with --address HOST:PORT")
+    insecure = INSECURE in os.environ
+    for url in map(urlsplit, join.split(",")):
+        if url.scheme == "http":
+            check_clear_text(url.hostname or "", f"the coordinator at {join}", insecure)
+    if certificate is None:
+        check_clear_text(listen.rsplit(":", 1)[0], f"a site at {listen}", insecure)
+    if mutual_tls and (certificate is None or ca is None):
+        raise InputError("--mutual-tls needs --certificate, --key and --ca, whose certificates are let in")
     if master is not None and not master.startswith(MASTERS):
         raise InputError(
             f"{master!r} is no master of Spark; write local[2], spark://HOST:7077, yarn or k8s://HOST:PORT"
         )
     if broker is not None:
         addresses(broker)
+    may_import = allowed(n.strip() for n in (functions or "").split(",") if n.strip())
     settings = {} if broker_settings is None else client_settings(broker_settings)
+    keep_private()
     start_logging(as_json=log_json, verbose=verbose)
+    from meander.run.operators.user_function import allowing
     from meander.site.site import Site, SiteOptions  # Spark is imported only when it is needed
 
+    allowing.functions = may_import
+
     called = name or names[0]
+    kept = directory or Path(f".meander-{called}")
+    private_directory(kept)
     running = Site(
         SiteOptions(
             called,
-            directory or Path(f".meander-{called}"),
+            kept,
             join,
             token,
             [{"name": n} for n in names],
@@ -105,6 +132,7 @@ def run(
             _settings(memory, conf or []),
             broker or "",
             settings,
+            mutual_tls,
         )
     )
     ending = Ending()

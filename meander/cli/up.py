@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,12 @@ from meander.cli.client import HERE, Directory
 from meander.cli.stop_signals import Ending
 from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.logs import start_logging
+from meander.coordinator.security.private import keep_private
 from meander.coordinator.security.tls import Tls
+from meander.membership.addresses import INSECURE
 from meander.membership.protocol import HEARTBEAT_MS
 from meander.model.errors import InputError
+from meander.model.expressions.allowed_functions import allowed
 from meander.model.units import duration_ms
 from meander.run.channels.kafka.address import addresses, client_settings
 
@@ -26,7 +30,6 @@ commands = typer.Typer()
 STEPPED_DOWN = 3
 """Exit code when another coordinator has taken over: not to be started again by itself."""
 POLL_S = 0.5
-LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @commands.command()
@@ -51,6 +54,9 @@ def up(
     certificate: Annotated[str | None, typer.Option(help="Serve HTTPS with this certificate; needs --key.")] = None,
     key: Annotated[str | None, typer.Option(help="The key of the certificate.")] = None,
     ca: Annotated[str | None, typer.Option(help="The authority that signed the certificates of sites.")] = None,
+    mutual_tls: Annotated[
+        bool | None, typer.Option("--mutual-tls", help="Clients and sites have to show a certificate of --ca.")
+    ] = None,
     rpc_listen: Annotated[
         str | None, typer.Option(help="Host and port at which sites pull channels from here.")
     ] = None,
@@ -63,6 +69,9 @@ def up(
     ] = None,
     session_timeout: Annotated[
         str | None, typer.Option(help="A site not heard of for so long, such as 5s, is away.")
+    ] = None,
+    functions: Annotated[
+        str | None, typer.Option(help="What APPLY may import: modules, or module:function, between commas.")
     ] = None,
     validate: Annotated[
         bool | None, typer.Option("--validate", help="Compare what runs with the catalog after every change.")
@@ -77,7 +86,7 @@ def up(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(envvar="MEANDER_TOKEN", help="An operator's token of the coordinator that a standby follows."),
+        typer.Option(envvar="MEANDER_TOKEN", help="An admin's token of the coordinator that a standby follows."),
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="Where sites find this coordinator, if it differs: https://...")
@@ -93,6 +102,7 @@ def up(
     from meander.coordinator.directory.creation import create  # these bring mechanisms and Spark along
     from meander.coordinator.directory.settings import read_settings
 
+    keep_private()
     seconds = None if duration is None else duration_ms(duration) / 1000
     home = CoordinatorDirectory(directory)
     if not home.exists and topology is not None and standby is None:
@@ -104,7 +114,7 @@ def up(
         "host": host, "port": port, "slots": slots, "amenders": amenders, "rebinding": rebinding,
         "durability": durability,
         "certificate": certificate, "key": key,
-        "ca": ca, "rpc_listen": rpc_listen, "rpc_address": rpc_address, "broker": broker,
+        "ca": ca, "mutual_tls": mutual_tls, "rpc_listen": rpc_listen, "rpc_address": rpc_address, "broker": broker,
         "broker_settings": broker_settings, "session_timeout": session_timeout, "validate": validate, "url": url,
     }  # fmt: skip
     from meander.api.coordinator import running  # Spark is imported only when it is needed
@@ -124,17 +134,19 @@ def up(
     if not as_json:
         typer.echo("starting Spark ...", err=True)
     settings = read_settings(home) | {k: v for k, v in given.items() if v is not None}
+    if functions is not None:
+        settings["functions"] = allowed(name.strip() for name in functions.split(",") if name.strip())
     if predict is not None or timetable is not None:
         settings["prediction"] = _prediction(settings.get("prediction"), predict, timetable)
-    if settings.get("host", LOCAL[0]) not in LOCAL and "certificate" not in settings:
-        typer.echo("warning: without --certificate, tokens cross the network in clear text", err=True)
+    if INSECURE in os.environ:
+        settings["insecure"] = True
     with running(directory, None, options_of(settings), spark) as c:
         ending.ready()
         if as_json:
             typer.echo(json.dumps({"address": c.address, "page": c.page}))
         else:
             typer.echo(f"running at {c.address} (directory {directory}/); Ctrl-C stops it")
-            typer.echo(f"page: {c.page}")
+            typer.echo(f"page: {c.page} (opens once, within an hour; `meander token link` makes another)")
         reason = _wait(c, ending, seconds)
         summary = c.summary()
     if as_json:
@@ -180,7 +192,8 @@ def options_of(settings: dict[str, Any]) -> Any:
     if (certificate is None) != (key is None):
         raise InputError("a certificate needs its key: give --certificate and --key together")
     if certificate is not None:
-        found["tls"] = Tls(Path(certificate), Path(key))
+        clients = Path(found["ca"]) if found.get("mutual_tls") and "ca" in found else None
+        found["tls"] = Tls(Path(certificate), Path(key), clients)
         found["tls"].check()
     if "ca" in found:
         found["ca"] = Path(found["ca"])

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meander.coordinator.ledger.query_texts import planned
-from meander.coordinator.request_values import check_name, check_text, check_value
+from meander.coordinator.request_values import check_plain_name, check_text, check_value
 from meander.lang.event_file import dump_events, read_events
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded
+from meander.model.expressions.allowed_functions import ANY, AllowedFunctions
 from meander.model.ids import QueryId
+from meander.model.operators import UserFunction
 from meander.model.plan import Query
 from meander.model.streams import SinkTarget, Stream
 
@@ -36,12 +38,16 @@ class ChangeReader:
 
     streams: Mapping[str, Stream]
     sinks: Mapping[str, SinkTarget]
+    functions: AllowedFunctions = ANY
 
     def query(self, text: str, name: str) -> Query:
         """The query that a text describes; it is called `name` unless the text says otherwise."""
         check_text(text, "the query")
         found = planned(QueryId(name), text, self.streams, self.sinks)
-        check_name(found.id, "the query's name")
+        check_plain_name(found.id, "the query's name")
+        for operator in found.plan.operators.values():
+            if isinstance(operator, UserFunction):
+                self.functions.check(operator.function)
         return found
 
     def read(self, values: Sequence[Mapping[str, Any] | ChangeEvent]) -> Changes:

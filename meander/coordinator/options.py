@@ -13,9 +13,10 @@ from meander.adapt.settings import BY_DEMANDS
 from meander.coordinator.security.tls import Tls
 from meander.deploy.protocols import protocol
 from meander.deploy.protocols.base import Protocol
-from meander.membership.addresses import check_listen
+from meander.membership.addresses import check_clear_text, check_listen
 from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
+from meander.model.expressions.allowed_functions import NONE, AllowedFunctions
 from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
 from meander.place.nova.queries.settings import NovaQuerySettings
@@ -79,6 +80,12 @@ class CoordinatorOptions:
     """How queries that Nova places are split, and what nodes keep free of them."""
     prediction: PredictionSettings = field(default_factory=PredictionSettings)
     """The prediction of mobile nodes' moves, and its bounds."""
+    mutual_tls: bool = False
+    """Whether clients of the API and other sites have to show a certificate of the authority."""
+    insecure: bool = False
+    """Whether others may reach it without TLS, such as behind a proxy that has it."""
+    functions: AllowedFunctions = NONE
+    """The user functions that queries may apply: each is a module that this process imports."""
     validate: bool = False
     """Whether the running fragments are compared with the catalog after every change; a difference is a problem in
     `health`."""
@@ -97,6 +104,11 @@ class CoordinatorOptions:
         durability_by(self.durability)
         if self.rpc_listen is not None:
             check_listen(self.rpc_listen, "rpc_listen")
+        if self.tls is None:
+            for host in (self.host, (self.rpc_listen or f"{self.host}:0").rsplit(":", 1)[0]):
+                check_clear_text(host, f"a coordinator at {host or 'all addresses'}", self.insecure)
+        if self.mutual_tls and (self.tls is None or self.ca is None):
+            raise InputError("mutual_tls needs certificate, key and ca: the authority whose certificates are let in")
         if self.rpc_address is not None and not self.rpc_address.startswith(("grpc://", "grpc+tls://")):
             raise InputError(
                 f"rpc_address {self.rpc_address!r} is no address that sites can use; write grpc://host:port, or "

@@ -48,7 +48,7 @@ class OwnSite:
             "streams": {name: to_plain(stream) for name, stream in world.streams.items()},
             "sinks": {name: to_plain(sink) for name, sink in world.sinks.items()},
         }
-        self._clients = ClientPool(fleet, self._key, options.authority, options.broker)
+        self._clients = ClientPool(fleet, self._key, options.tls, options.broker)
         self._endpoint: AgentEndpoint | None = None
         self._driver: Driver | None = None
         self.outbox: Outbox | None = None

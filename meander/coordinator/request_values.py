@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ LONGEST_TEXT = 100_000
 TEXTS = ("sql", "when")
 LARGEST_WHOLE = 2**31 - 1
 LARGEST_TIME = 2**53
+_PLAIN = re.compile(r"\w[\w.-]*")
 
 
 def check_value(key: str, value: Any) -> None:
@@ -42,8 +44,15 @@ def check_name(text: str, what: str) -> None:
         raise InputError(f"{what} must have 1 to {LONGEST_NAME} characters, not {len(text)}")
     if any(unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") for c in text):
         raise InputError(f"{what} contains characters that cannot be shown: {text!r}")
-    if "/" in text and what == "the query's name":
-        raise InputError(f"{what} must not contain a slash: {text!r}")
+
+
+def check_plain_name(text: str, what: str) -> None:
+    """Raises for a name that would mean something in a path, an address or a log."""
+    check_name(text, what)
+    if not _PLAIN.fullmatch(text):
+        raise InputError(
+            f"{what} is {text!r}; it begins with a letter or digit and goes on with letters, digits, '_', '-' and '.'"
+        )
 
 
 def check_text(text: str, what: str) -> None:

@@ -17,6 +17,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 
+from meander.lang.patterns import check_pattern
 from meander.lang.temporal import EXTRACTED, MICROS, interval_of, temporal_literal
 from meander.lang.text import Phrase
 from meander.model.errors import InputError, unknown
@@ -203,6 +204,8 @@ class _Converter:
 
     def _call(self, function: str, *nodes: exp.Expr | None) -> Expression:
         args = [literal(None) if n is None else self.convert(n) for n in nodes]
+        if _has_pattern(function) and len(args) > 1 and isinstance(args[1], Literal) and isinstance(args[1].value, str):
+            check_pattern(args[1].value)
         target = _temporal_type(args) if function in _TEMPORAL_TESTS else None
         if target is not None:
             for i, (node, arg) in enumerate(zip(nodes, args, strict=True)):
@@ -386,3 +389,9 @@ def contains_aggregate(expression: Expression) -> bool:
     if isinstance(expression, Call):
         return is_aggregate(expression.function) or any(map(contains_aggregate, expression.args))
     return False
+
+
+def _has_pattern(function: str) -> bool:
+    """Whether a function's second argument is a regular expression."""
+    name = canonical_name(function)
+    return name in ("rlike", "split") or name.startswith("regexp")

@@ -17,6 +17,9 @@ from meander.model.errors import InputError
 
 Tokens = tuple[Token, ...]
 _QUOTES = "'\"`"
+MOST_TOKENS, DEEPEST = 20_000, 100
+_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
+_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,22 @@ class Text:
 
     def tokens(self) -> Tokens:
         try:
-            return tuple(Spark().tokenize(self.source))
+            found = tuple(Spark().tokenize(self.source))
         except TokenError:
             offset, opened = _unclosed(self.source)
             raise self.error(f"{opened} is opened here, but never closed", offset) from None
+        self._check_size(found)
+        return found
+
+    def _check_size(self, tokens: Tokens) -> None:
+        """Raises for texts that are only there to keep a reader busy."""
+        if len(tokens) > MOST_TOKENS:
+            raise self.error(f"this has {len(tokens):,} words and signs; at most {MOST_TOKENS:,} are read", 0)
+        depth = 0
+        for token in tokens:
+            depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+            if depth > DEEPEST:
+                raise self.error(f"brackets are nested more than {DEEPEST} deep here; use sub-queries", token.start)
 
     def phrase(self) -> Phrase:
         """All of the text as one expression."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from meander.model.errors import InputError
 
+INSECURE = "MEANDER_INSECURE"
+"""The environment variable that allows plain addresses beyond this machine."""
 EVERYWHERE = frozenset({"", "0.0.0.0", "::", "[::]", "*"})
 
 
@@ -20,3 +24,24 @@ def check_listen(listen: str, setting: str) -> None:
     _, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise InputError(f"{setting} {listen!r} is no address to listen at; write host:port, such as 0.0.0.0:7070")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("hub")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_clear_text(host: str, what: str, insecure: bool) -> None:
+    """Raises for an address without TLS that is not this machine's own."""
+    if not insecure and not is_loopback(host):
+        raise InputError(
+            f"{what} is reached over the network without TLS, so that tokens and tuples could be read on the way; use "
+            f"certificates (`meander certificates` makes some), or set {INSECURE}=1 where something else encrypts it"
+        )

@@ -20,6 +20,8 @@ from meander.model.locks import lock
 
 BASE = "/api/v1"
 TIMEOUT_S = 10.0
+Shown = tuple[Path | None, Path | None]
+"""A certificate and its key."""
 _CODES = {
     HTTPStatus.UNAUTHORIZED: Code.TOKEN,
     HTTPStatus.FORBIDDEN: Code.NOT_YOURS,
@@ -43,13 +45,22 @@ class RequestRefusedError(InputError):
 class CoordinatorClient:
     """The coordinator, wherever it is, from any thread."""
 
-    def __init__(self, url: str, token: str, ca: Path | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        ca: Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        shown: Shown = (None, None),
+    ) -> None:
         """`url` may name several addresses with commas between them: of the coordinator and its standby. `ca` is the
-        certificate that signed theirs; without it, those of the system count."""
+        certificate that signed theirs; without it, those of the system count. `shown` is the certificate to show where
+        they ask for one, and its key."""
         self._token, self._timeout_s, self._ca = token, timeout_s, ca
+        self._shown = shown
         self._given = [_address(each) for each in url.split(",")]
         self._known = list(self._given)
-        self._context = trusting(ca) if any(each.startswith("https") for each in self._given) else None
+        self._context = trusting(ca, shown) if any(each.startswith("https") for each in self._given) else None
         self._lock = lock("coordinator client")
         self._connection: HTTPConnection | None = None
 
@@ -65,7 +76,7 @@ class CoordinatorClient:
             here = self._known[0]
             self._known = [here, *(each for each in known if each != here)]
             if self._context is None and any(each.startswith("https") for each in self._known):
-                self._context = trusting(self._ca)
+                self._context = trusting(self._ca, self._shown)
 
     def turn(self) -> None:
         """Asks at the next address from here on."""
@@ -152,9 +163,16 @@ def _address(url: str) -> str:
     return url.strip().rstrip("/")
 
 
-def trusting(ca: Path | None) -> ssl.SSLContext:
-    """The TLS context that trusts certificates signed by this authority."""
+def trusting(ca: Path | None, shown: Shown = (None, None)) -> ssl.SSLContext:
+    """The TLS context that trusts certificates signed by this authority, and shows one with its key."""
     try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+        found = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"this is no certificate of an authority: {error}", str(ca)) from None
+    certificate, key = shown
+    if certificate is not None and key is not None:
+        try:
+            found.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"no certificate with its key: {error}", str(certificate)) from None
+    return found

@@ -64,15 +64,18 @@ ORDER: tuple[str, ...] = (
     "broker",
     "coordinator client",
     "event history",
+    "failed logins",
     "fence",
     "flight client",
     "host totals",
     "http source",
+    "http listener",
     "hub",
     "kafka connector",
     "latency",
     "membership client",
     "newest results",
+    "page sessions",
     "parts server",
     "path cache",
     "peers",
@@ -83,6 +86,7 @@ ORDER: tuple[str, ...] = (
     "slot wake",
     "status file",
     "step measures",
+    "tokens",
 )
 """Every lock, outermost first."""
 

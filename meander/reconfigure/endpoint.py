@@ -13,6 +13,7 @@ from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.serving.peers import PeerDirectory
 from meander.reconfigure.agent.serving.replication import Replication
 from meander.reconfigure.agent.serving.request_handler import AgentRequestHandler, Order
+from meander.run.channels.flight.client import ClientTls
 from meander.run.channels.flight.server import FlightServer, Serve
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.exchange import KafkaExchange
@@ -30,8 +31,14 @@ class ListenOptions:
     broker: str = ""
     """The Kafka broker that it shares with hosts that use the same one."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
+    mutual_tls: bool = False
+    """Whether clients have to show a certificate of the authority."""
     reached_at: str | None = None
     """The machine's name for others, where the port is any; it is found out if not given."""
+
+    @property
+    def tls(self) -> ClientTls:
+        return ClientTls(self.authority, self.certificate)
 
     @property
     def scheme(self) -> str:
@@ -49,7 +56,7 @@ class AgentEndpoint:
     def __init__(self, name: str, key: str, agent: Agent, options: ListenOptions) -> None:
         """`key` proves to this host who asks."""
         self._name, self._key, self._agent, self._options = name, key, agent, options
-        self.peers = PeerDirectory(agent.host.store, name, options.authority)
+        self.peers = PeerDirectory(agent.host.store, name, options.tls)
         kafka = None
         if options.broker:
             broker = Broker(agent.host.spark, options.broker, options.broker_settings)
@@ -87,7 +94,14 @@ class AgentEndpoint:
         )
         location = f"{options.scheme}://{options.listen}"
         self._server = FlightServer(
-            self._agent.host.store, handler, self._key, location, [pair] if pair else [], handler.replica
+            self._agent.host.store,
+            handler,
+            self._key,
+            location,
+            [pair] if pair else [],
+            handler.replica,
+            clients_signed_by=options.authority if options.mutual_tls else None,
+            is_revoked=self.peers.is_revoked,
         )
 
     @property

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import Code
 from meander.reconfigure.replicas.pull import ReplicaPull
-from meander.run.channels.flight.client import FlightClient
+from meander.run.channels.flight.client import ClientTls, FlightClient
 from meander.run.channels.flight.proof import PeerAddress
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ WAIT_S = 60.0
 """How long a site waits until the coordinator knows that its former process is gone."""
 
 
-def restore(directory: Path, name: str, instance: str, client: CoordinatorClient, authority: bytes | None) -> None:
+def restore(directory: Path, name: str, instance: str, client: CoordinatorClient, tls: ClientTls) -> None:
     """Brings the directory up to date.
 
     A coordinator that does not answer is not waited for: what it would say it says when the site joins.
@@ -48,7 +48,7 @@ def restore(directory: Path, name: str, instance: str, client: CoordinatorClient
         (directory / INSTANCE).unlink(missing_ok=True)
         _log.warning("what was here was given up; it is put aside, and the site begins anew")
         return
-    _fetch(directory / FETCHED, name, told, authority)
+    _fetch(directory / FETCHED, name, told, tls)
     put_aside(directory)
     (directory / FETCHED).rename(directory / HOST)
     _log.warning("the store came back from a replica at %s", told["keeper"])
@@ -67,9 +67,9 @@ def _asked(name: str, instance: str, client: CoordinatorClient) -> Mapping[str, 
         time.sleep(float(told["wait_ms"]) / 1000)
 
 
-def _fetch(directory: Path, name: str, told: Mapping[str, Any], authority: bytes | None) -> None:
+def _fetch(directory: Path, name: str, told: Mapping[str, Any], tls: ClientTls) -> None:
     shutil.rmtree(directory, ignore_errors=True)
-    client = FlightClient(PeerAddress(str(told["address"]), str(told["proof"])), name, authority)
+    client = FlightClient(PeerAddress(str(told["address"]), str(told["proof"])), name, tls)
     following = ReplicaPull(name, 0, directory / "store", (str(told["keeper"]),), lambda site: client)
     try:
         following.fetch()

@@ -73,13 +73,17 @@ class SiteOptions:
     """The Kafka broker that it shares with other sites: host and port."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings of Kafka's clients."""
+    mutual_tls: bool = False
+    """Whether clients have to show a certificate of the authority."""
 
     @property
     def network(self) -> ListenOptions:
         """The settings of its network, with the contents of the files that are named."""
         pair = (self.certificate.read_bytes(), self.key.read_bytes()) if self.certificate and self.key else None
         authority = None if self.ca is None else self.ca.read_bytes()
-        return ListenOptions(self.listen, self.address, pair, authority, self.broker, self.broker_settings)
+        return ListenOptions(
+            self.listen, self.address, pair, authority, self.broker, self.broker_settings, self.mutual_tls
+        )
 
 
 class Site(MembershipListener):
@@ -108,8 +112,8 @@ class Site(MembershipListener):
         host_options = HostOptions(options.directory / "host", options.slots, rebinding=rebinding)
         host_options = host_options.surviving(options.durability)
         options.directory.mkdir(parents=True, exist_ok=True)
-        client = CoordinatorClient(options.join, options.token, options.ca)
-        restore(options.directory, options.name, self._instance(), client, options.network.authority)
+        client = CoordinatorClient(options.join, options.token, options.ca, shown=(options.certificate, options.key))
+        restore(options.directory, options.name, self._instance(), client, options.network.tls)
         instance = self._instance()
         if self._spark is None:
             extra = dict(options.spark) | ({"spark.master": options.master} if options.master else {})

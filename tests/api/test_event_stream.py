@@ -14,11 +14,11 @@ from tests.coordinator.world import Browser
 Messages = Iterator[tuple[str, str, Any]]
 
 
-def stream(coordinator: Coordinator, last: str | None = None, kinds: str | None = None) -> Messages:
+def stream(coordinator: Coordinator, token: str, last: str | None = None, kinds: str | None = None) -> Messages:
     """(id, kind, value) of each message; the greeting has no id."""
     parts = urlsplit(coordinator.address)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=60)
-    headers = {"Authorization": f"Bearer {coordinator.reader_token}"} | ({"Last-Event-ID": last} if last else {})
+    headers = {"Authorization": f"Bearer {token}"} | ({"Last-Event-ID": last} if last else {})
     connection.request("GET", "/api/v1/stream" + (f"?kinds={kinds}" if kinds else ""), headers=headers)
     response = connection.getresponse()
     assert (response.status, response.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
@@ -44,8 +44,10 @@ def until_kinds(messages: Messages, wanted: set[str]) -> dict[str, tuple[str, An
     return found
 
 
-def test_a_watcher_sees_what_happens_and_can_go_on_later(coordinator: Coordinator, operator: Browser) -> None:
-    messages = stream(coordinator)
+def test_a_watcher_sees_what_happens_and_can_go_on_later(
+    coordinator: Coordinator, operator: Browser, reader_token: str
+) -> None:
+    messages = stream(coordinator, reader_token)
     _, kind, greeting = next(messages)
     assert (kind, set(greeting)) == ("hello", {"epoch", "last_id"})
     text = "SELECT id, value + 1 AS more FROM noise WHERE value >= 0 INTO side"
@@ -59,19 +61,21 @@ def test_a_watcher_sees_what_happens_and_can_go_on_later(coordinator: Coordinato
     assert set(found["metrics"][1]) == {"at_ms", "queries", "host", "links"}
 
     first, _ = found["query"]
-    again = stream(coordinator, first)
+    again = stream(coordinator, reader_token, first)
     next(again)
     number, _, _ = next(again)
     assert int(number.rsplit("-")[-1]) == int(first.rsplit("-")[-1]) + 1
 
-    removed = stream(coordinator, kinds="query_removed")
+    removed = stream(coordinator, reader_token, kinds="query_removed")
     next(removed)
     assert operator.ask("DELETE", "/queries/watched").status == 202
     assert next(removed)[1:] == ("query_removed", {"id": "watched"})
 
 
-def test_positions_that_somebody_tells_are_shown(coordinator: Coordinator, operator: Browser) -> None:
-    messages = stream(coordinator, kinds="positions")
+def test_positions_that_somebody_tells_are_shown(
+    coordinator: Coordinator, operator: Browser, reader_token: str
+) -> None:
+    messages = stream(coordinator, reader_token, kinds="positions")
     next(messages)
     coordinator.positions({"train": (1.0, 2.0)})
     assert next(messages)[1:] == ("positions", {"train": {"x": 1.0, "y": 2.0}})

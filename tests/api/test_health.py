@@ -67,9 +67,9 @@ def well(operator: Browser, coordinator: Coordinator, until: Until) -> Iterator[
 
 @pytest.mark.usefixtures("well")
 def test_queries_without_a_route_wait_and_the_service_is_not_well(
-    operator: Browser, coordinator: Coordinator, until: Until
+    operator: Browser, coordinator: Coordinator, until: Until, reader_token: str
 ) -> None:
-    watched = stream(coordinator, kinds="health,query")
+    watched = stream(coordinator, reader_token, kinds="health,query")
     next(watched)
     assert operator.ask("POST", "/events", {"events": AWAY}).status == 200
     until(lambda: in_condition(operator, "steady", "waiting"))

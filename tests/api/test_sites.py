@@ -221,7 +221,7 @@ def test_a_revoked_token_ends_the_membership_at_both_ends(
     with pytest.raises(RequestRefusedError, match="this token is not known") as refused:
         client.wait_joined(90)
     assert refused.value.code is Code.TOKEN
-    assert ("revoke token", "done") in audit(operator, "operator")
+    assert ("revoke token", "done") in audit(operator, "local")
 
 
 # ---------------------------------------------------------------- nobody gets in who may not

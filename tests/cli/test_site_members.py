@@ -6,6 +6,7 @@ import json
 import ssl
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from meander.cli.main import app
 from meander.coordinator.directory.creation import create
 from meander.coordinator.membership.store import MembershipStore
+from meander.coordinator.options import CoordinatorOptions
 from meander.coordinator.security.tls import Tls
 from meander.model.errors import InputError
 from meander.run.channels.kafka.address import client_settings
@@ -69,13 +71,13 @@ def test_what_makes_no_sense_changes_nothing(home: Path, arguments: tuple[str, .
 
 @pytest.mark.parametrize("setting", ["executor.memory=4g", "spark.executor.memory"])
 def test_what_is_no_setting_of_spark_is_refused(setting: str) -> None:
-    arguments = ("site", "--join", "http://hub:8420", "--token", "t", "--nodes", "e0", "--conf", setting)
+    arguments = ("site", "--join", "https://hub:8420", "--token", "t", "--nodes", "e0", "--conf", setting)
     with pytest.raises(InputError, match=r"write --conf spark\.executor\.memory=4g"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
 def test_a_master_that_spark_does_not_know_is_refused_before_anything_starts() -> None:
-    arguments = ("site", "--join", "http://hub:8420", "--token", "t", "--nodes", "e0", "--master", "spork://hub")
+    arguments = ("site", "--join", "https://hub:8420", "--token", "t", "--nodes", "e0", "--master", "spork://hub")
     with pytest.raises(InputError, match=r"'spork://hub' is no master of Spark; write local\[2\], spark://HOST:7077"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
@@ -123,14 +125,14 @@ def test_a_broker_that_is_none_is_refused_before_spark_starts(
     file = tmp_path / "client.properties"
     file.write_text(settings)
     brokers = ["--broker", broker, "--broker-settings", str(file)]
-    for command in (["up", "-d", str(home)], ["site", "--join", "http://hub:1", "--token", "t", "--nodes", "e0"]):
+    for command in (["up", "-d", str(home)], ["site", "--join", "https://hub:1", "--token", "t", "--nodes", "e0"]):
         with pytest.raises(InputError, match=reason):
             CliRunner().invoke(app, [*command, *brokers], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8430", "[::]:0", ":8430"])
 def test_a_site_that_listens_everywhere_has_to_say_where_others_reach_it(listen: str) -> None:
-    command = ["site", "--join", "http://hub:1", "--token", "t", "--nodes", "e0", "--listen", listen]
+    command = ["site", "--join", "https://hub:1", "--token", "t", "--nodes", "e0", "--listen", listen]
     with pytest.raises(InputError, match=r"cannot reach this site at .*; say where they do with --address HOST:PORT"):
         CliRunner().invoke(app, command, catch_exceptions=False)
 
@@ -142,3 +144,40 @@ def test_settings_of_kafkas_clients_are_lines_with_remarks(tmp_path: Path) -> No
     assert client_settings(file) == found
     with pytest.raises(InputError, match="cannot be read"):
         client_settings(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["site", "--join", "http://hub:1", "--token", "t", "--nodes", "e0"],
+        ["site", "--join", "https://hub:1", "--token", "t", "--nodes", "e0", "--listen", "10.0.0.1:8430"],
+        ["list", "--url", "http://hub:1", "--token", "t"],
+    ],
+)
+def test_nothing_goes_over_the_network_in_clear_text(words: list[str]) -> None:
+    found = CliRunner().invoke(app, words)
+    assert isinstance(found.exception, InputError)
+    assert "without TLS" in str(found.exception)
+    assert "MEANDER_INSECURE=1" in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_refused"),
+    [
+        ({"host": "127.0.0.1"}, False),
+        ({"host": "::1"}, False),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "10.0.0.1"}, True),
+        ({"rpc_listen": "0.0.0.0:8430"}, True),
+        ({"host": "0.0.0.0", "insecure": True}, False),
+    ],
+)
+def test_a_coordinator_does_not_listen_in_clear_text(options: dict[str, Any], is_refused: bool) -> None:
+    chosen = CoordinatorOptions(**options)
+    if is_refused:
+        with pytest.raises(InputError, match="without TLS"):
+            chosen.check()
+    else:
+        chosen.check()
+    with pytest.raises(InputError, match="mutual_tls needs certificate"):
+        CoordinatorOptions(mutual_tls=True).check()

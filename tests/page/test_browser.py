@@ -42,7 +42,7 @@ def _choose(page: Page, node: str) -> None:
 
 def test_the_page_shows_the_world(page: Page) -> None:
     page.wait_for_selector("text=all well")
-    assert "token" not in page.url, "the token must not stay in the address"
+    assert "code" not in page.url, "the code must not stay in the address"
     page.wait_for_selector("button.query:has-text('station_load')")
     assert page.locator("button.query strong").all_inner_texts() == ["slow_trains", "station_load"]
     assert "nodes" in page.inner_text(".map-summary")
@@ -261,6 +261,25 @@ def test_demands_change(page: Page) -> None:
     page.fill("dialog textarea", "latency < 700 s")
     page.click("dialog button.primary")
     page.wait_for_selector(".query-view .demand:has-text('latency < 700000 ms')")
+
+
+def test_a_link_that_was_used_opens_the_page_again_where_it_was_opened_and_nowhere_else(
+    browser: Browser, demo: RunningDemo
+) -> None:
+    assert demo.coordinator is not None
+    link, context = demo.coordinator.page, browser.new_context()
+    for _ in range(2):
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.goto(link)
+        page.wait_for_selector("button.query")
+        page.close()
+    context.close()
+    page = browser.new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+    page.goto(link)
+    page.wait_for_selector("text=Who are you?")
+    page.close()
 
 
 def test_without_a_token_the_page_asks_for_one(browser: Browser, demo: RunningDemo) -> None:

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from meander.coordinator.directory.creation import create
-from meander.coordinator.directory.directory import CoordinatorDirectory
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.coordinator.membership.store import MembershipStore
 from meander.coordinator.security import certificates
-from meander.coordinator.security.tokens import Tokens
 
 TIMEOUT_S = 600.0
 """A busy machine takes minutes to start three Sparks; nobody waits longer than it takes."""
@@ -208,7 +207,8 @@ class Fleet:
         """A request to the coordinator, with time for a busy machine to answer."""
         context = ssl.create_default_context(cafile=str(self.directory / SECRETS / "ca.pem"))
         connection = HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_S, context=context)
-        headers = {"Authorization": f"Bearer {Tokens.load(self.home.tokens).operator}"}
+        found = announced(self.home)
+        headers = {"Authorization": f"Bearer {found.token if found is not None else ''}"}
         try:
             data = None if body is None else json.dumps(body)
             connection.request(method, f"/api/v1{path}", data, {**headers, "Content-Type": "application/json"})

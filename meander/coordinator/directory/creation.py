@@ -7,7 +7,8 @@ from pathlib import Path
 
 from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.directory.settings import SETTINGS
-from meander.coordinator.security.tokens import Tokens
+from meander.coordinator.security.private import private_directory
+from meander.coordinator.security.tokens import write
 from meander.lang.topology.reader import load
 from meander.model.errors import InputError
 
@@ -19,12 +20,12 @@ def create(directory: Path, topology: Path) -> CoordinatorDirectory:
         raise InputError("a coordinator has its directory here already; choose another, or remove it", str(directory))
     load(topology)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         home.results.mkdir(exist_ok=True)
         shutil.copyfile(topology, home.topology)
         if not home.settings.exists():
             home.settings.write_text(SETTINGS, encoding="utf-8")
-        Tokens.fresh().save(home.tokens)  # last: with it, the directory is complete
+        write(home.tokens)  # last: with it, the directory is complete
     except OSError as error:
         raise InputError(f"the directory cannot be made: {error.strerror}", str(directory)) from None
     return home

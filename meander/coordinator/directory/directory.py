@@ -1,12 +1,13 @@
 """The directory of a coordinator: where everything is that it needs to start again, on this machine or another.
 
 meander.toml    settings, for people to edit
-tokens.json     who may look and who may change things; readable by its owner only
+tokens.json     who may look and who may change things: names, roles and hashes
 topology.yaml   nodes, links, streams and sinks at the beginning; later changes are in the ledger
 ledger.db       what should run, and what happened
 host/           what runs: tuples on their way, state, positions of sources and sinks
 results/        what sinks write, unless they are told otherwise; relative paths of sources start here, too
-service.json    the address, while a coordinator runs
+service.json    the address, while a coordinator runs, and a token that is good for that long
+secret.key      identity on the network; like everything here readable by its owner only
 restored.json   the backup that all of it was restored from, if it was
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meander.coordinator.security.private import check_key, write_private
 from meander.model.errors import InputError, unknown
 from meander.run.process import is_running
 
@@ -51,6 +54,9 @@ KNOWN: dict[str, type] = {
     "prediction": dict,
     "session_timeout": str,
     "adaptation": dict,
+    "functions": list,
+    "mutual_tls": bool,
+    "insecure": bool,
 }
 """Settings, with their types."""
 
@@ -90,6 +96,10 @@ class CoordinatorDirectory:
         return self.directory / "service.json"
 
     @property
+    def secret(self) -> Path:
+        return self.directory / "secret.key"
+
+    @property
     def restored(self) -> Path:
         return self.directory / "restored.json"
 
@@ -125,10 +135,20 @@ class ServiceSettings:
 
     address: str
     process: int
+    token: str
+    """The token of the directory's owner, good for this process."""
 
     @property
     def runs(self) -> bool:
         return is_running(self.process)
+
+
+def own_secret(home: CoordinatorDirectory) -> str:
+    """The secret behind the coordinator's own host on the network, made once for a directory."""
+    if not home.secret.exists():
+        write_private(home.secret, secrets.token_hex(32))
+    check_key(home.secret)
+    return home.secret.read_text(encoding="utf-8").strip()
 
 
 @contextmanager
@@ -144,18 +164,16 @@ def held(home: CoordinatorDirectory) -> Iterator[None]:
         yield
 
 
-def announce(home: CoordinatorDirectory, address: str) -> None:
-    """Says where the coordinator of this directory can be reached."""
-    partial = home.service.with_suffix(".new")
-    partial.write_text(json.dumps({"address": address, "process": os.getpid()}), encoding="utf-8")
-    partial.replace(home.service)
+def announce(home: CoordinatorDirectory, address: str, token: str) -> None:
+    """Says where the coordinator of this directory can be reached, and lets its owner in."""
+    write_private(home.service, json.dumps({"address": address, "process": os.getpid(), "token": token}))
 
 
 def announced(home: CoordinatorDirectory) -> ServiceSettings | None:
     """The address under which this directory's coordinator can be reached, as it announced it."""
     try:
         found = json.loads(home.service.read_text(encoding="utf-8"))
-        return ServiceSettings(str(found["address"]), int(found["process"]))
+        return ServiceSettings(str(found["address"]), int(found["process"]), str(found.get("token", "")))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

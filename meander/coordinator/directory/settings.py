@@ -11,13 +11,14 @@ from meander.adapt.setting_layers import SETTINGS as ADAPTATION
 from meander.adapt.setting_layers import AdaptationPolicy
 from meander.coordinator.directory.directory import CoordinatorDirectory, written_settings
 from meander.model.errors import InputError
+from meander.model.expressions.allowed_functions import allowed
 from meander.place.amenders.count import check_amenders
 from meander.place.nova.queries.settings import NovaQuerySettings
 
 SETTINGS = """\
 # Settings of this coordinator. Flags of `meander up` win over them. What is left out has the value shown.
 
-# host = "127.0.0.1"      # the address to listen on; beyond this machine, only with a certificate or a proxy with TLS
+# host = "127.0.0.1"      # the address to listen on; beyond this machine, only with a certificate
 # port = 8420
 # url = "..."             # where sites find it, if that is not where it listens
 # mechanism = "by_demands"  # what places queries at first: by_demands, nova, or one of `meander place --help`
@@ -29,12 +30,15 @@ SETTINGS = """\
 # rebinding = "steady"    # how fragments change slots when there are several: static, single_queue, greedy, steady, off
 # durability = "process"  # what survives a power failure: all but the last second (process), or all (disk)
 # emulate_latency = false # delay tuples by the latency of their path
+# functions = []         # what APPLY may import: "fleet.rules:enrich", "fleet.rules", "fleet.*"; sites have --functions
 # validate = false        # compare what runs with the catalog after every change; costs little, finds faults of Meander
 
 # For sites on other machines:
 # certificate = "..."     # files for TLS, as `meander certificates` makes them
 # key = "..."
 # ca = "..."              # the authority that signed the certificates of the sites
+# mutual_tls = false      # whether clients and sites have to show a certificate of that authority
+# insecure = false        # whether others may come without TLS, such as behind a proxy that has it
 # rpc_listen = "127.0.0.1:0"  # where sites pull channels from, and the address under which they reach it
 # rpc_address = "..."
 # broker = "hub:9092"     # a Kafka broker, for channels to sites that use the same one
@@ -72,6 +76,8 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
     found = written_settings(home)
     try:
         check_amenders(found.get("amenders"))
+        if "functions" in found:
+            found["functions"] = allowed(map(str, found["functions"]))
         check_adaptation(found.get("adaptation", {}))
         if "nova" in found:
             found["nova"] = NovaQuerySettings.of(found["nova"])

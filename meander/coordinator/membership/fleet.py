@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from meander.coordinator.membership.members import Membership
 from meander.membership.protocol import PROTOCOL, Epoch
@@ -24,6 +24,7 @@ class MemberFleet:
         self._stand_ins: dict[str, str] = {}
         self._brokers: dict[str, str] = {}
         self._keys: dict[str, str] = {}
+        self._revoked: list[str] = []
         self._protocols: dict[str, int] = {}
 
     @property
@@ -40,6 +41,10 @@ class MemberFleet:
     def brokers(self) -> Mapping[str, str]:
         self._refresh()
         return self._brokers
+
+    def revoked(self) -> Collection[str]:
+        self._refresh()
+        return self._revoked
 
     def key(self, site: str) -> str | None:
         self._refresh()
@@ -66,7 +71,9 @@ class MemberFleet:
                 return
             store = self._membership.store
             self._keys = store.keys()
-            rows = [row for row in store.sites() if row.name in self._keys]
+            known = store.sites()
+            rows = [row for row in known if row.name in self._keys]
+            self._revoked = sorted(row.name for row in known if row.name not in self._keys)
             self._protocols = {row.name: row.protocol for row in rows}
             self._addresses = {row.name: row.address for row in rows if row.address} | self._stand_ins
             self._brokers = {row.name: row.broker for row in rows if row.broker}

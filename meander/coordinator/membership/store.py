@@ -6,7 +6,6 @@ belongs to the decision core. It can be opened without a coordinator, to make to
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import sqlite3
@@ -22,15 +21,11 @@ from meander.coordinator.ledger.away_links import AwayLinks
 from meander.coordinator.ledger.migrations import migrate
 from meander.coordinator.membership.audit_log import AuditEntry, AuditLog
 from meander.coordinator.problems import conflict, not_found
+from meander.coordinator.security.tokens import RESERVED, digest
 from meander.membership.protocol import Epoch
 from meander.model.errors import InputError, unknown
 from meander.model.locks import lock, reentrant_lock
 from meander.model.topology.elements import Link
-
-ANONYMOUS = "anonymous"
-"""The name in the audit log of requests without a valid token."""
-RESERVED = ("home", "coordinator", "operator", "reader", ANONYMOUS)
-"""Names that sites cannot have: those of other actors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +119,7 @@ class MembershipStore:
     def make_token(self, site: str, nodes: Sequence[str], at_ms: int, who: str, *, renew: bool = False) -> str:
         """A new token, which is shown once. An older one of the same site is good no more when `renew` is set."""
         if site in RESERVED:
-            raise InputError(f"{site!r} is what the coordinator is called; choose another name for the site")
+            raise InputError(f"{site!r} is what another actor is called; choose another name for the site")
         if not nodes:
             raise InputError("name the nodes that the site may act for, such as --nodes train-7 or --nodes 'train-*'")
         token = secrets.token_urlsafe(24)
@@ -213,7 +208,3 @@ class MembershipStore:
     def drop_links(self, ends: Iterable[tuple[str, str]]) -> None:
         with self.transaction():
             self._away_links.drop_arcs(ends)
-
-
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

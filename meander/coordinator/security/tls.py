@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meander.coordinator.security.private import check_key
 from meander.model.errors import InputError
 
 
@@ -16,12 +17,15 @@ class Tls:
 
     certificate: Path
     key: Path
+    clients: Path | None = None
+    """The authority whose certificates clients have to show; None lets them in without one."""
 
     def check(self) -> None:
         """Raises when they cannot be read, or do not belong together."""
         for path in (self.certificate, self.key):
             if not path.is_file():
                 raise InputError("this file is not there; make certificates with `meander certificates`", str(path))
+        check_key(self.key)
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
@@ -29,4 +33,7 @@ class Tls:
             raise InputError(f"no certificate with its key: {reason}", str(self.certificate)) from None
 
     def for_server(self) -> dict[str, Any]:
-        return {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(self.key)}
+        found: dict[str, Any] = {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(self.key)}
+        if self.clients is not None:
+            found |= {"ssl_ca_certs": str(self.clients), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        return found

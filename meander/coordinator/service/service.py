@@ -13,16 +13,18 @@ from meander.coordinator.ledger.history import EventHistory
 from meander.coordinator.membership.auditor import Auditor
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.refusals import SiteRefusedError
-from meander.coordinator.membership.store import ANONYMOUS
 from meander.coordinator.problems import ServiceRefusedError
 from meander.coordinator.read_model.hub import Hub
 from meander.coordinator.read_model.read_model import PlacementViews
-from meander.coordinator.security.tokens import Tokens
+from meander.coordinator.security.authenticator import Authenticator
+from meander.coordinator.security.tokens import ANONYMOUS, Tokens
 from meander.coordinator.service.changes import ChangeRequests
 from meander.coordinator.service.health import ServiceHealth, SiteReplicas, StandbyFacts
 from meander.coordinator.service.host_requests import HostRequests
 from meander.coordinator.service.positions import MovingPositions
 from meander.membership.protocol import Code
+from meander.model.errors import InputError
+from meander.run.connectors.http_source import HttpPush
 
 
 class Service:
@@ -36,7 +38,8 @@ class Service:
         samples: Sequence[tuple[str, str]] = (),
         adapts: bool = True,
     ) -> None:
-        self.hub, self.tokens, self.reader, self.samples, self.adapts = hub, tokens, reader, tuple(samples), adapts
+        self.hub, self.reader, self.samples, self.adapts = hub, reader, tuple(samples), adapts
+        self.authenticator = Authenticator(tokens)
         self.version = version("meander")
         self._core: Core | None = None
         self._sites: Membership | None = None
@@ -48,6 +51,10 @@ class Service:
         self.follow: Callable[[Mapping[str, Any]], Iterator[bytes]] = lambda asked: iter(())
         """Gives a standby what it lacks."""
         self.hosts = HostRequests(lambda: self.core)
+        self.receivers: Mapping[str, HttpPush] = {}
+        """Sources that take rows which are posted here, by stream."""
+        self.sending = 0
+        """Batches of rows that wait for their commit."""
         self._replicas: SiteReplicas | None = None
         self.changes, self.positions = ChangeRequests(self), MovingPositions(hub)
         self._health = ServiceHealth(hub, self.version)
@@ -66,11 +73,20 @@ class Service:
 
     def who(self, token: str | None) -> str:
         """The name of a token's owner, for the audit log."""
-        role = self.tokens.role_of(token) if token else None
-        if role is not None or token is None or self._sites is None:
-            return role.value if role else ANONYMOUS
+        identity = self.authenticator.identity_of(token) if token else None
+        if identity is not None or token is None or self._sites is None:
+            return identity.name if identity else ANONYMOUS
         found = self._sites.store.pass_of(token)
         return found.site if found else ANONYMOUS
+
+    def check_new_user(self, name: str) -> None:
+        """Raises for a user's name that a site has: the audit log would not tell them apart."""
+        if self._sites is not None and any(given.site == name for given in self._sites.store.passes()):
+            raise InputError(f"a site is called {name!r}; choose another name for the user")
+
+    def take_rows(self, sources: Mapping[str, object]) -> None:
+        """Rows for these sources can be posted here, for those that take posted rows."""
+        self.receivers = {name: source for name, source in sources.items() if isinstance(source, HttpPush)}
 
     def stopping(self) -> None:
         self._stopping = self._health.is_stopping = True

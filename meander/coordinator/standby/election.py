@@ -17,7 +17,7 @@ from meander.membership.protocol import PROTOCOL, Epoch
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.reconfigure.agent.serving.request_handler import ELECT
-from meander.run.channels.flight.client import AwayError, FlightClient
+from meander.run.channels.flight.client import AwayError, ClientTls, FlightClient
 from meander.run.channels.flight.proof import COORDINATOR, PeerAddress, proof
 from meander.run.store.commit import Commit
 from meander.run.store.records.replicas import ReplicationRecord
@@ -67,7 +67,7 @@ class Candidacy:
     def _vote(self, peer: PeerAddress | None, would: bool) -> str | None:
         if peer is None:
             return "it has no token any more"
-        client = FlightClient(peer, COORDINATOR, self._authority)
+        client = FlightClient(peer, COORDINATOR, ClientTls(self._authority))
         body: dict[str, Any] = {"protocol": PROTOCOL, **self.epoch.as_json(), "term": self._term, "would": would}
         try:
             answer = client.order(ELECT, body, VOTE_S)

@@ -45,7 +45,7 @@ class Standby:
         ca: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`address` is where sites find it once it acts; `token` is one of an operator's of the coordinator."""
+        """`address` is where sites find it once it acts; `token` is one of an admin's of the coordinator."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"{url!r} is no address of a coordinator; write one such as https://hub:8420")

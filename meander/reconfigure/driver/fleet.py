@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from meander.membership.protocol import Epoch
 from meander.model.locks import lock
 from meander.reconfigure.agent.serving.request_handler import NEWEST
-from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError
+from meander.run.channels.flight.client import AwayError, ClientTls, FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, proof
 
 
@@ -28,6 +28,9 @@ class Fleet(Protocol):
     def brokers(self) -> Mapping[str, str]:
         """The brokers that sites use, of those that use one."""
 
+    def revoked(self) -> Collection[str]:
+        """Sites that have joined once and whose token is good no more: nobody is to answer them."""
+
     def key(self, site: str) -> str | None:
         """The key that proofs for a site are made with; None when it has no token any more."""
 
@@ -38,9 +41,9 @@ class Fleet(Protocol):
 class ClientPool:
     """Asks sites, in the name of the coordinator or of its own host."""
 
-    def __init__(self, fleet: Fleet, home_key: str, authority: bytes | None = None, home_broker: str = "") -> None:
+    def __init__(self, fleet: Fleet, home_key: str, tls: ClientTls | None = None, home_broker: str = "") -> None:
         """`home_key` is for those who ask at the coordinator's own host."""
-        self.fleet, self._home_key, self._authority = fleet, home_key, authority
+        self.fleet, self._home_key, self._tls = fleet, home_key, tls
         self._home_broker = home_broker
         self.home_address: str | None = None
         self.fenced: Callable[[Epoch], None] = lambda newest: None
@@ -68,6 +71,8 @@ class ClientPool:
                 found[other] = {"address": address, "proof": proof(key, site)}
         if site != HOME and self.home_address is not None:
             found[HOME] = {"address": self.home_address, "proof": proof(self._home_key, site)}
+        for other in self.fleet.revoked():
+            found[other] = {"address": "", "proof": ""}
         for other in found:
             if broker := brokers.get(other):
                 found[other]["broker"] = broker
@@ -81,7 +86,7 @@ class ClientPool:
         with self._lock:
             found = self._clients.get(site)
             if found is None or found.peer != contact:
-                found = self._clients[site] = FlightClient(contact, COORDINATOR, self._authority)
+                found = self._clients[site] = FlightClient(contact, COORDINATOR, self._tls)
             return found
 
     def close(self) -> None:

@@ -108,6 +108,7 @@ class Outbox:
         fleet = self.clients.fleet
         addresses, brokers = dict(fleet.addresses()), fleet.brokers()
         seen = {site: (address, brokers.get(site, "")) for site, address in addresses.items()}
+        seen |= dict.fromkeys(fleet.revoked(), ("", ""))
         if seen != self._seen:
             self._seen, self._peers_of = seen, {}
             self._own(self.clients.peers_of(HOME))

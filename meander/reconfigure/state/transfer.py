@@ -22,6 +22,7 @@ import pyarrow as pa
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId
 from meander.reconfigure.state.manifest import Manifest, pieces_of
+from meander.run.channels.flight.untrusted import read_untrusted
 from meander.run.store.commit import Commit, StateAppend, StateDrop, Writer, transfer_writer
 from meander.run.store.encoding import schema_from, schema_text
 from meander.run.store.framing import Frame, Section, encode, scan, section
@@ -31,6 +32,8 @@ from meander.run.store.payloads import Payloads, one_batch
 from meander.run.store.store import Store
 
 CHUNK_BYTES = 1_000_000
+MOST_BYTES = 1_000_000_000
+"""The size to which one part of a chunk may unpack: a chunk is larger than usual where one row is."""
 _CHUNK_KIND = 3
 _LAST = 1 << 40
 """Added to the batch id of an export's last chunk, so that the store itself knows what is complete."""
@@ -262,8 +265,10 @@ def import_state(
     for part, place in zip(header["parts"], frame.places, strict=True):
         data = pa.py_buffer(chunk).slice(place.offset, place.length)
         if "codec" in part:
+            if not 0 <= part["bytes"] <= MOST_BYTES:
+                raise TransferError(f"a chunk of transfer {transfer!r} says to unpack to {part['bytes']:,} bytes")
             data = pa.Codec(part["codec"]).decompress(data, part["bytes"])
-        batch = pa.ipc.read_record_batch(data, schema_from(part["schema"]))
+        batch = read_untrusted(data, schema_from(part["schema"]), sum(part["lengths"]))
         fragments = np.full(len(part["buckets"]), fragment, np.int64)
         appends.append(
             StateAppend.sliced(batch, new_key[part["operator"]], fragments, part["buckets"], part["lengths"])

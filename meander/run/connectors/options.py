@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meander.model.errors import InputError, unknown
-from meander.model.units import duration_ms
+from meander.model.units import duration_ms, size_bytes
+from meander.run.connectors.secrets import Secret, check_not_written_out, is_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class ConnectorOptions:
                 raise InputError(f"{self.what}: {unknown('option', name, shown).message}")
 
     def wrong(self, name: str, expected: str) -> InputError:
+        if is_secret(name):
+            return InputError(f"{self.what}: option {name!r} is not {expected}")
         return InputError(f"{self.what}: option {name!r} is {self.values.get(name)!r}; expected {expected}")
 
     def text(self, name: str, default: str = "") -> str:
@@ -115,12 +118,27 @@ class ConnectorOptions:
         except InputError as error:
             raise InputError(f"{self.what}: option {name!r}: {error.message}") from None
 
+    def size(self, name: str) -> int | None:
+        """Bytes; None if it is not given."""
+        if name not in self.values:
+            return None
+        try:
+            return size_bytes(self.values[name])
+        except InputError as error:
+            raise InputError(f"{self.what}: option {name!r}: {error.message}") from None
+
     def choice(self, name: str, choices: Iterable[str], default: str) -> str:
         value = self.values.get(name, default)
         allowed = list(choices)
         if value not in allowed:
             raise self.wrong(name, f"one of {', '.join(allowed)}")
         return value
+
+    def secret(self, name: str) -> Secret | None:
+        """The place of a secret; it is looked up where the connector is opened."""
+        if name not in self.values:
+            return None
+        return Secret.at(self.values[name], f"{self.what}: option {name!r}")
 
     def words(self, name: str) -> list[str]:
         """Words between commas."""
@@ -132,6 +150,7 @@ class ConnectorOptions:
     def foreign(self, ours: Iterable[ConnectorOption]) -> dict[str, str]:
         """Options that are not ours but another system's; `option.` in front of one says so."""
         names = {o.name for o in ours}
+        check_not_written_out({k: v for k, v in self.values.items() if k not in names}, self.what)
         found = {k: v for k, v in self.values.items() if k not in names and not k.startswith(OPTION)}
         return found | self.under(OPTION)
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.options import SINK_OPTIONS, ConnectorOption, ConnectorOptions
+from meander.run.connectors.secrets import revealed
 from meander.run.session import active, start_session
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "avro", "xml")
@@ -36,6 +37,7 @@ class SparkSink:
         options = ConnectorOptions(binding.target.options, f"sink {binding.target.name!r}")
         self._format = options.required("format", "parquet")
         self._foreign = options.foreign((*SINK_OPTIONS, *OPTIONS))
+        self._what = options.what
         self._table = options.text("table")
         self._path = options.text("path")
         self._application = binding.name
@@ -59,7 +61,7 @@ class SparkSink:
         return None
 
     def _write(self, frame: DataFrame, first: int) -> None:
-        writer = frame.write.format(self._format).options(**self._foreign)
+        writer = frame.write.format(self._format).options(**revealed(self._foreign, self._what))
         if self._format == "delta":
             writer = writer.option("txnAppId", self._application).option("txnVersion", first)
         if self._table:

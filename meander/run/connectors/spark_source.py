@@ -25,6 +25,7 @@ from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surr
 from meander.run.connectors.elsewhere import only_here
 from meander.run.connectors.formats import Format, joined
 from meander.run.connectors.options import STREAM_OPTIONS, ConnectorOption, ConnectorOptions
+from meander.run.connectors.secrets import revealed
 from meander.run.session import active, leave_alone, start_session
 
 OPTIONS = (
@@ -94,7 +95,7 @@ class SparkSource:
             raise InputError(f"stream {self.stream.name!r}: Spark refuses this source: {_first_line(error)}") from None
 
     def _loaded(self, spark: SparkSession) -> DataFrame:
-        reader = spark.readStream.format(self._spark_format).options(**self._foreign)
+        reader = spark.readStream.format(self._spark_format).options(**revealed(self._foreign, self._options.what))
         if "schema" in self._options.values:
             reader = reader.schema(self._options.values["schema"])
         frame = reader.load()

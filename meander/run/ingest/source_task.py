@@ -32,6 +32,8 @@ from meander.run.store.store import Store
 
 _LONGEST_ROW = 10_000
 """Characters of a malformed row that are kept."""
+MOST_MALFORMED_BYTES, OLDER = 64_000_000, ".older.jsonl"
+"""The size at which a file of malformed rows is put aside, in place of the one before: there are never more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +284,23 @@ class SourceTask:
     def _write_malformed(self, rows: tuple[Malformed, ...], now_ms: int) -> None:
         """Into a file beside the store, cut back after a crash as sinks are."""
         if self._malformed_file is None:
-            self._malformed_file = CutFile(self._work / f"malformed-{self.stream.name}.jsonl", self._malformed_bytes)
+            self._malformed_file = self._open_malformed()
+        if self._malformed_bytes >= MOST_MALFORMED_BYTES:
+            self._malformed_file.close()
+            path = self._malformed_file.path
+            path.replace(path.with_suffix(OLDER))
+            self._malformed_file = CutFile(path, 0)
         lines = [json.dumps({"at_ms": now_ms, "reason": m.reason, "row": m.row[:_LONGEST_ROW]}) + "\n" for m in rows]
         self._malformed_bytes = self._malformed_file.append("".join(lines).encode())
         self._malformed += len(rows)
+
+    def _open_malformed(self) -> CutFile:
+        """The file, cut back to what was acknowledged; one that was begun anew just before a crash is emptied."""
+        path = self._work / f"malformed-{self.stream.name}.jsonl"
+        older = path.with_suffix(OLDER)
+        if older.exists() and older.stat().st_size >= self._malformed_bytes > _size(path):
+            self._malformed_bytes = 0
+        return CutFile(path, self._malformed_bytes)
 
     def _check_limit(self) -> None:
         new = self._malformed - self._forgiven
@@ -318,3 +333,7 @@ class SourceTask:
         return SourceTaskMetrics(
             self._rows, self._unread, self._malformed, self._behind, self.ended, self.paused, self._waits
         )
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -9,20 +9,44 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from meander.model.errors import InputError
+from meander.model.expressions.allowed_functions import ANY, AllowedFunctions
 from meander.model.operators import UserFunction
 from meander.run.expressions import type_text
 from meander.run.frames import Mapping, arrow_type, mapped, positions
 
 
+@dataclass(slots=True)
+class Allowing:
+    """The functions that this process may import; a service sets it, and other commands import what their user says."""
+
+    functions: AllowedFunctions = ANY
+
+
+allowing = Allowing()
+
+
+@contextmanager
+def only(functions: AllowedFunctions) -> Iterator[None]:
+    """Within this block, the process imports these functions and no others."""
+    before, allowing.functions = allowing.functions, functions
+    try:
+        yield
+    finally:
+        allowing.functions = before
+
+
 def apply(
     operator: UserFunction, inputs: Sequence[DataFrame], carried: Sequence[str], names: Sequence[str]
 ) -> DataFrame:
+    allowing.functions.check(operator.function)
     load(operator.function)
     types = [arrow_type(t) for t in operator.output.types]
     hidden = [inputs[0].schema[name] for name in carried]

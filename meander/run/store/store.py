@@ -360,6 +360,8 @@ class Store:
 
     def close(self) -> None:
         """Gives the directory back, with everything on the disk; what was read stays readable."""
+        with self.lock:
+            self.syncer.end()
         self.syncer.stop()
         with self.lock:
             try:

@@ -58,6 +58,10 @@ class Syncer:
         except JournalError as problem:
             _log.warning("what was committed last is not on the disk: %s", problem)
 
+    def end(self) -> None:
+        """No thread begins from here on. Not beside `wake`, which may have begun one that does not run yet."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Returns when no thread runs any more."""
         self._stopping.set()

@@ -16,10 +16,9 @@ from pyspark.sql import SparkSession
 
 from meander.api.coordinator import running
 from meander.coordinator.core.commands import CommandKind, Response
-from meander.coordinator.directory.directory import CoordinatorDirectory
+from meander.coordinator.directory.directory import CoordinatorDirectory, announced
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.options import CoordinatorOptions
-from meander.coordinator.security.tokens import Tokens
 from tests.coordinator.world import QUERIES, Browser, expected_counts, expected_large, rows_of, write_world
 
 HANDOVER = [
@@ -59,7 +58,9 @@ def test_a_coordinator_that_is_killed_loses_nothing_and_repeats_nothing(spark: S
     try:
         assert child.stdout is not None
         address = child.stdout.readline().strip()
-        browser = Browser(address, Tokens.load(home.tokens).operator)
+        told = announced(home)
+        assert told is not None
+        browser = Browser(address, told.token)
         until(lambda: results(browser)["large"] > 0)
         moved = browser.ask("POST", "/events", {"events": HANDOVER}, headers={"Idempotency-Key": "handover"})
         submitted = browser.ask("POST", "/queries", SUBMISSION, headers={"Idempotency-Key": "submission"})

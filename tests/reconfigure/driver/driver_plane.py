@@ -6,7 +6,7 @@ Doors, pulling and orders are the real ones, over the loopback interface, from t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,9 @@ class Roster:
 
     def addresses(self) -> Mapping[str, str]:
         return dict(self.where)
+
+    def revoked(self) -> Collection[str]:
+        return ()
 
     def brokers(self) -> Mapping[str, str]:
         return dict.fromkeys(self.where, self.broker) if self.broker else {}

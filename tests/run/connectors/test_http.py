@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import ssl
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from http.client import HTTPSConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,10 +20,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from meander.coordinator.security.certificates import make
+from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.model.streams import SinkTarget
 from meander.run.channels.base import ChannelAppend, ChannelSpec
 from meander.run.connectors.base import SinkBinding
+from meander.run.connectors.http_batches import MOST_CLIENTS, MOST_OF_ONE, NumberedBatches, Numbering
+from meander.run.connectors.http_listener import MOST_CLIENTS as LISTENER_CLIENTS
 from meander.run.connectors.http_source import HttpPush
 from meander.run.delivery.delivery import Delivery
 from meander.run.ingest.ingest import Ingest
@@ -148,6 +157,144 @@ def test_a_full_queue_asks_to_come_again(tmp_path: Path, client: ThreadPoolExecu
         pass
     assert post(rig.url, [{"ts": 2, "id": 2}])[0] == 429
     assert rig.until_done(first)[0] == 200
+    rig.ingest.stop()
+
+
+def numbered(rig: Pushed, client: ThreadPoolExecutor, name: str, number: int, value: int) -> int:
+    row = [{"ts": value, "id": value}]
+    sent = client.submit(post, rig.url + "?node=s-1", row, Meander_Client=name, Meander_Sequence=str(number))
+    return rig.until_done(sent)[0]
+
+
+def test_a_great_number_in_its_name_silences_no_device(pushed: Pushed, client: ThreadPoolExecutor) -> None:
+    assert numbered(pushed, client, "c", 1, 1) == 200
+    for forged in (3, 1_000_000, 10**17):
+        assert numbered(pushed, client, "c", forged, 666) == 409
+    assert numbered(pushed, client, "c", 2, 2) == 200
+    pushed.crash()
+    assert numbered(pushed, client, "c", 10**17, 666) == 409
+    assert numbered(pushed, client, "c", 3, 3) == 200
+    assert pushed.ids() == [[1, 2, 3], []]
+
+
+def test_a_batch_that_somebody_else_sent_under_its_number_is_not_taken_for_the_devices(
+    pushed: Pushed, client: ThreadPoolExecutor
+) -> None:
+    assert numbered(pushed, client, "c", 1, 1) == 200
+    assert numbered(pushed, client, "c", 2, 666) == 200
+    status, answer = post(pushed.url, [{"ts": 2, "id": 2}], Meander_Client="c", Meander_Sequence="2")
+    assert (status, "its next number is 3" in answer["error"].lower()) == (409, True)
+    for number in range(3, 10):
+        assert numbered(pushed, client, "c", number, number) == 200
+    assert numbered(pushed, client, "c", 1, 1) == 409, "long ago: it is not known whether it was the same"
+
+
+def test_clients_without_end_take_no_more_room(pushed: Pushed) -> None:
+    batches = NumberedBatches()
+    for number in range(MOST_CLIENTS + 50):
+        batches.take(f"c{number}", 1, "a")
+    assert len(batches.saved()) == MOST_CLIENTS
+    owned = NumberedBatches()
+    owned.take("other/x", 1, "a")
+    for number in range(MOST_OF_ONE + 50):
+        owned.take(f"mallory/{number}", 1, "a")
+    assert len(owned.saved()) == MOST_OF_ONE + 1
+    assert "other/x" in owned.saved()
+
+
+def test_numbers_of_a_version_before_go_on() -> None:
+    batches = NumberedBatches({"c": 7})
+    assert batches.numbering("c", 7, "anything", {}) is Numbering.REPEATED
+    assert batches.numbering("c", 8, "next", {}) is Numbering.NEXT
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "localhost:1"}, 400),
+        ({"Content-Length": "-1"}, 411),
+        ({"Content-Length": "9" * 30}, 411),
+        ({"Content-Length": "17000000"}, 413),
+        ({"Transfer-Encoding": "chunked"}, 411),
+        ({"Meander-Client": "c", "Meander-Sequence": "9" * 5000}, 400),
+    ],
+)
+def test_requests_that_no_device_makes_are_refused(pushed: Pushed, headers: dict[str, str], status: int) -> None:
+    with socket.create_connection(("127.0.0.1", pushed.source.port), 10) as raw:
+        said = {"Host": "127.0.0.1", "Content-Length": "1", **headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+        raw.sendall(f"POST / HTTP/1.1\r\n{lines}\r\n{{".encode())
+        assert raw.makefile("rb").readline().split()[1] == str(status).encode()
+
+
+def test_clients_that_never_end_their_request_keep_only_so_many_places(
+    pushed: Pushed, client: ThreadPoolExecutor
+) -> None:
+    idle = [socket.create_connection(("127.0.0.1", pushed.source.port), 10) for _ in range(LISTENER_CLIENTS + 20)]
+    for each in idle:
+        with contextlib.suppress(OSError):  # those for whom there is no room are let go
+            each.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n[")
+    threads = [t for t in threading.enumerate() if "process_request_thread" in t.name]
+    assert len(threads) <= LISTENER_CLIENTS
+    for each in idle:
+        each.close()
+    deadline = time.monotonic() + 20
+    while True:  # places come back
+        with contextlib.suppress(OSError):
+            answer = client.submit(post, pushed.url, [{"ts": 1, "id": 1}])
+            assert pushed.until_done(answer)[0] == 200
+            break
+        assert time.monotonic() < deadline
+
+
+def test_a_token_is_needed_where_one_is_set(
+    tmp_path: Path, client: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_TOKEN", "correct horse")
+    rig = Pushed(tmp_path, token="env:FLEET_TOKEN")
+    row = [{"ts": 1, "id": 1}]
+    assert post(rig.url, row)[0] == 401
+    assert post(rig.url, row, Authorization="Bearer wrong")[0] == 401
+    assert rig.until_done(client.submit(post, rig.url, row, Authorization="Bearer correct horse"))[0] == 200
+    rig.ingest.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"listen": "0.0.0.0"}, "needs options certificate, key and token"),
+        ({"listen": "0.0.0.0", "token": "env:T"}, "needs options certificate, key and token"),
+        ({"certificate": "a.pem"}, "a certificate needs its key"),
+        ({"token": "hunter2"}, "is a secret written out"),
+    ],
+)
+def test_a_source_that_would_stand_open_is_refused(tmp_path: Path, options: dict[str, str], reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as told:
+        HttpPush(stream("s", "ts bigint, id int", options=options), around(tmp_path))
+    assert "hunter2" not in str(told.value)
+
+
+def test_rows_come_over_tls_and_a_client_that_never_shakes_hands_keeps_nobody_out(
+    tmp_path: Path, client: ThreadPoolExecutor
+) -> None:
+    (pair,) = make(tmp_path, ["device-hub"])
+    rig = Pushed(tmp_path, certificate=str(pair.certificate), key=str(pair.key))
+    silent = [socket.create_connection(("127.0.0.1", rig.source.port), 10) for _ in range(5)]
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+
+    def send() -> int:
+        connection = HTTPSConnection("127.0.0.1", rig.source.port, timeout=20, context=context)
+        connection.request("POST", "/", json.dumps([{"ts": 1, "id": 1}]))
+        return connection.getresponse().status
+
+    answer = client.submit(send)
+    while not answer.done():
+        rig.ingest.tick()
+    assert answer.result() == 200
+    for each in silent:
+        each.close()
     rig.ingest.stop()
 
 

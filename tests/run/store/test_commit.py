@@ -247,3 +247,36 @@ def test_waiting_ends_with_the_next_commit(tmp_path: Path) -> None:
     thread.start()
     assert store.wait(seen, 10) == seen + 1
     thread.join()
+
+
+def test_a_store_can_be_closed_while_its_first_sync_is_about_to_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It joined a thread that had not been started yet."""
+    start, is_starting, go = threading.Thread.start, threading.Event(), threading.Event()
+
+    def slowly(thread: threading.Thread) -> None:
+        if thread.name == "store sync":
+            is_starting.set()
+            go.wait(10)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", slowly)
+    store, problems = Store.open(tmp_path / "store"), list[Exception]()
+
+    def close() -> None:
+        try:
+            store.close()
+        except Exception as problem:
+            problems.append(problem)
+
+    writer = threading.Thread(target=lambda: store.commit(Commit(records=(A_RECORD,))))
+    closer = threading.Thread(target=close)
+    writer.start()
+    assert is_starting.wait(10)
+    closer.start()
+    closer.join(0.1)
+    go.set()
+    closer.join()
+    writer.join()
+    assert problems == []

@@ -43,8 +43,8 @@ export class Gate {
       input,
       h("button", { type: "submit", class: "primary" }, "Open"),
     );
-    const wrong = this.store.api.token ? "This token is not known here. It may be of an earlier start." : "This page needs a token: the coordinator printed an address that has it when it started.";
-    return card("Who are you?", wrong, form);
+    const wrong = this.store.api.token ? "This session is over, or the link was used before." : "This page needs a link, which opens it once, or a token.";
+    return card("Who are you?", wrong, h("p", { class: "muted" }, "Make a link with ", h("code", {}, "meander token link"), ", or enter a token of ", h("code", {}, "meander token make"), "."), form);
   }
 }
 

@@ -1,5 +1,5 @@
-// Puts the page together. The token comes in the address behind `#token=`, is kept for this tab only, and does not stay
-// in the address.
+// Puts the page together. The address has a code behind `#code=`, which is good once: the token of a session comes for it,
+// is kept by this browser for this coordinator, and does not outlive the coordinator's process.
 
 import { Api } from "./api";
 import { charts } from "./charts";
@@ -16,24 +16,30 @@ import { startTheme } from "./theme";
 
 const KEY = "meander-token";
 
-function token(): string | null {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    sessionStorage.setItem(KEY, given);
+/** The token that is kept; if the address has a code, that of the session which it opens. */
+async function token(): Promise<string | null> {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (code) {
     history.replaceState(null, "", location.pathname + location.search);
+    try {
+      const opened = await new Api(null).post<{ token: string }>("/login", { code });
+      localStorage.setItem(KEY, opened.token);
+    } catch {
+      // used before, or too old: the session that it opened may still be good
+    }
   }
-  return sessionStorage.getItem(KEY);
+  return localStorage.getItem(KEY);
 }
 
 startTheme();
-const store = new Store(new Api(token()));
+const store = new Store(new Api(await token()));
 const add = (): void => {
   if (store.loaded && !document.querySelector("dialog[open]")) addQuery(store);
 };
 const map = new MapView(store);
 const inspector = new Inspector(store);
 const gate = new Gate(store, (value) => {
-  sessionStorage.setItem(KEY, value);
+  localStorage.setItem(KEY, value);
   store.api.token = value;
   store.start();
 });
@@ -41,8 +47,8 @@ map.element.append(inspector.element);
 document
   .getElementById("app")!
   .append(header(store, add), h("main", {}, h("div", { class: "stage" }, map.element, charts(store)), sidePanel(store, add)), gate.element, noticeArea());
-window.addEventListener("hashchange", () => {
-  const value = token();
+window.addEventListener("hashchange", async () => {
+  const value = await token();
   if (value && value !== store.api.token) {
     store.api.token = value;
     store.start();

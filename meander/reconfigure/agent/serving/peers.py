@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meander.model.locks import lock
-from meander.run.channels.flight.client import AwayError, FlightClient
+from meander.run.channels.flight.client import AwayError, ClientTls, FlightClient
 from meander.run.channels.flight.proof import PeerAddress
 from meander.run.store.commit import Commit
 from meander.run.store.records.transport import PeersRecord
@@ -16,16 +16,16 @@ from meander.run.store.store import Store
 class PeerDirectory:
     """The other sites, as one site asks them."""
 
-    def __init__(self, store: Store, me: str, authority: bytes | None = None) -> None:
-        """`authority` signs everybody's certificates, where there are some."""
-        self._store, self._me, self._authority = store, me, authority
+    def __init__(self, store: Store, me: str, tls: ClientTls | None = None) -> None:
+        """`tls` is for addresses that have it."""
+        self._store, self._me, self._tls = store, me, tls
         self._lock = lock("peers")
         self._clients: dict[str, FlightClient] = {}
         saved = store.record(PeersRecord)
         self._known = {} if saved is None else {s: PeerAddress(*found) for s, found in saved.contacts.items()}
 
     def learn(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Takes over who is where; others that were known stay known."""
+        """Takes over who is where, and who is no member any more; others that were known stay known."""
         told = {s: PeerAddress(str(p["address"]), str(p["proof"]), str(p.get("broker", ""))) for s, p in peers.items()}
         with self._lock:
             fresh = {site: contact for site, contact in told.items() if self._known.get(site) != contact}
@@ -38,14 +38,19 @@ class PeerDirectory:
         for client in stale:
             client.close()
 
+    def is_revoked(self, site: str) -> bool:
+        """Whether a site's token is good no more: what it shows is not looked at."""
+        found = self._known.get(site)
+        return found is not None and not found.address
+
     def client_for(self, site: str) -> FlightClient:
         """A way to ask a site; raises AwayError while nobody has said where it is."""
         with self._lock:
             found = self._clients.get(site)
             if found is None:
-                if site not in self._known:
+                if site not in self._known or self.is_revoked(site):
                     raise AwayError(f"nobody has said yet where {site} is")
-                found = self._clients[site] = FlightClient(self._known[site], self._me, self._authority)
+                found = self._clients[site] = FlightClient(self._known[site], self._me, self._tls)
             return found
 
     def contact(self, site: str) -> PeerAddress | None:

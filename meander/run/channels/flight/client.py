@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,13 @@ ORDER_S = 15.0
 """The time after which an order without an answer is given up."""
 PULL_S = 20.0
 """The time that a pull may take beyond its own waiting time."""
+MOST_MESSAGE_BYTES = 1_000_000_000
+"""Of one batch that another site sends; a range has 50,000 records at most, and a chunk of state far less."""
 _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
 ]
 
@@ -38,6 +41,20 @@ class PeerRefusedError(InputError):
         self.facts = facts or {}
 
 
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """The authority that signed the others' certificates, and the certificate to show where they ask for one."""
+
+    authority: bytes | None = None
+    pair: tuple[bytes, bytes] | None = None
+
+    def options(self, address: str) -> dict[str, Any]:
+        if not address.startswith("grpc+tls://"):
+            return {}
+        found: dict[str, Any] = {} if self.authority is None else {"tls_root_certs": self.authority}
+        return found | ({} if self.pair is None else {"cert_chain": self.pair[0], "private_key": self.pair[1]})
+
+
 class FlightClient:
     """The client of one other site. For several threads.
 
@@ -45,9 +62,9 @@ class FlightClient:
     its reference, and it is closed with the last answer that comes over it.
     """
 
-    def __init__(self, peer: PeerAddress, me: str, authority: bytes | None = None) -> None:
-        """`authority` is the certificate that signed the other's; needed where addresses have TLS."""
-        self.peer, self._me, self._authority = peer, me, authority
+    def __init__(self, peer: PeerAddress, me: str, tls: ClientTls | None = None) -> None:
+        """`tls` is needed where addresses have it."""
+        self.peer, self._me, self._tls = peer, me, tls or ClientTls()
         self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {peer.proof}".encode())]
         self._lock = lock("flight client")
         self._client: Any = None
@@ -86,7 +103,7 @@ class FlightClient:
     def _connected(self) -> Any:
         with self._lock:
             if self._client is None:
-                tls = {"tls_root_certs": self._authority} if self._authority is not None else {}
+                tls = self._tls.options(self.peer.address)
                 try:
                     self._client = flight.FlightClient(self.peer.address, generic_options=_OPTIONS, **tls)
                 except (flight.FlightError, pa.ArrowException, OSError) as error:

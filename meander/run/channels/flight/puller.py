@@ -22,6 +22,7 @@ from meander.model.locks import lock
 from meander.run.channels.flight.alignment import CopyState, follow
 from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError, get_along
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, lineage_in
+from meander.run.channels.flight.untrusted import UntrustedError
 from meander.run.store.commit import Commit, CommitConflictError, Realign
 from meander.run.store.incarnations import Lineage, newest
 from meander.run.store.journal import JournalError
@@ -148,7 +149,7 @@ class Pulling:
                 self.pull(route, channels)
                 failures = 0
                 self.problems.pop(route, None)
-            except (AwayError, PeerRefusedError, DamagedError, JournalError) as error:
+            except (AwayError, PeerRefusedError, DamagedError, JournalError, UntrustedError) as error:
                 self._failed(route, error, failures)
                 self._stopping.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
                 failures += 1

@@ -18,6 +18,7 @@ import pyarrow as pa
 from meander.deploy.markers import Marker
 from meander.model.ids import ChannelId
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, Chunk
+from meander.run.channels.flight.untrusted import UntrustedError, checked, read_untrusted
 from meander.run.store.incarnations import Incarnation, Lineage
 from meander.run.store.payloads import one_batch
 
@@ -85,7 +86,7 @@ class ChannelRange:
         gone = first - self.start - len({p for p, _ in (*watermarks, *markers) if p < first})
         table = schema.empty_table()
         if control["rows"]:
-            table = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(self.body), schema)])[gone:]
+            table = pa.Table.from_batches([read_untrusted(self.body, schema, control["rows"])])[gone:]
         left = (tuple(w for w in watermarks if w[0] >= first), tuple(m for m in markers if m[0] >= first))
         return ChannelRange.of(Chunk(self.channel, first, self.stop, table, *left), lineage_in(control))
 
@@ -98,12 +99,17 @@ class ChannelRange:
         control = self.checked()
         table = None
         if control["rows"]:
-            table = pa.ipc.read_record_batch(pa.py_buffer(self.body), schema)
+            table = read_untrusted(self.body, schema, control["rows"])
         lengths: list[int] = []
         watermarks: list[int] = []
         markers: dict[int, Marker] = {}
         told = {int(p): int(value) for p, value in control["watermarks"]}
         marked = {int(p): Marker.from_json(m) for p, m in control["markers"]}
+        between = {*told, *marked}
+        if not all(self.start <= p < self.stop for p in between) or (
+            self.stop - self.start != int(control["rows"]) + len(between)
+        ):
+            raise UntrustedError(f"records {self.start} to {self.stop} of channel {self.channel} do not add up")
         at = self.start
         for position in sorted({*told, *marked}):
             lengths.append(position - at)
@@ -143,7 +149,10 @@ def to_batch(ranges: Sequence[ChannelRange]) -> pa.RecordBatch:
 
 
 def from_batch(batch: pa.RecordBatch) -> list[ChannelRange]:
-    """The inverse of `to_batch`; bodies are not copied."""
+    """The inverse of `to_batch`, of a batch that may be anybody's; bodies are not copied."""
+    checked(batch, RANGES)
+    if any(batch.column(i).null_count for i in range(batch.num_columns)):
+        raise UntrustedError("ranges came with fields that are missing")
     channels, starts, stops, controls, _, sums = (batch.column(i).to_pylist() if i != 4 else [] for i in range(6))
     bodies = batch.column(4)
     return [

@@ -36,6 +36,10 @@ MOST_RECORDS = 50_000
 BATCH_BYTES = 1_000_000
 """Ranges that together are smaller travel as one batch."""
 LEAST_BLOCK_BYTES = 4_096
+MOST_HOPS = 32
+MOST_TICKET_BYTES, MOST_ORDER_BYTES = 16_000_000, 256_000_000
+MOST_WANTED_BYTES, MOST_WAIT_MS = 64_000_000, 60_000.0
+"""Of one request, whatever it asks for."""
 POLL_S = 0.25
 SEGMENTS = pa.schema([pa.field("head", pa.string()), pa.field("data", pa.large_binary())])
 """The difference to a replica: a head as JSON, and bytes of a segment."""
@@ -131,8 +135,8 @@ class _Who(flight.ServerMiddleware):  # type: ignore[misc]
 class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Refuses clients without a valid proof."""
 
-    def __init__(self, key: str, refusals: Refusals) -> None:
-        self._key, self._refusals = key, refusals
+    def __init__(self, key: str, refusals: Refusals, is_revoked: Callable[[str], bool]) -> None:
+        self._key, self._refusals, self._is_revoked = key, refusals, is_revoked
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> _Who:
         found = {name.lower(): values[0] for name, values in headers.items() if values}
@@ -142,6 +146,9 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             raise flight.FlightUnauthenticatedError(
                 "a client has to show which site it is; join the coordinator with a token first"
             )
+        if self._is_revoked(peer):
+            self._refusals.note(peer, "its token was revoked")
+            raise flight.FlightUnauthenticatedError(f"the token of {peer!r} was revoked; make it another one")
         return _Who(peer)
 
 
@@ -156,14 +163,22 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         location: str = "grpc://127.0.0.1:0",
         certificates: Sequence[tuple[bytes, bytes]] = (),
         replica: Serve | None = None,
+        clients_signed_by: bytes | None = None,
+        is_revoked: Callable[[str], bool] = lambda name: False,
     ) -> None:
         """`certificates` are a certificate and its key, for addresses with TLS; `replica` gives keepers what they
-        lack."""
+        lack. With `clients_signed_by`, clients have to show a certificate of this authority. Sites
+        that are revoked are refused, also through others."""
+        self._is_revoked = is_revoked
         self._store, self._handler, self._key, self._replica = store, handler, key, replica
         self.refusals = Refusals()
-        tls = {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
+        tls: dict[str, Any] = (
+            {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
+        )
+        if clients_signed_by is not None:
+            tls |= {"verify_client": True, "root_certificates": clients_signed_by}
         try:
-            super().__init__(location, middleware={WHO: _Guard(key, self.refusals)}, **tls)
+            super().__init__(location, middleware={WHO: _Guard(key, self.refusals, is_revoked)}, **tls)
         except (pa.ArrowException, ValueError) as error:
             raise InputError(
                 f"cannot listen at {location} ({_short(error)}); choose an address of this machine and a free port, "
@@ -176,7 +191,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if _peer(context) != COORDINATOR:
             raise self._refused(_peer(context), f"orders come from the coordinator, not from {_peer(context)!r}")
         try:
-            answer = self._handler.order(action.type, json.loads(action.body.to_pybytes()))
+            answer = self._handler.order(action.type, _json(action.body.to_pybytes(), MOST_ORDER_BYTES))
         except PeerRefusedError as error:
             raise flight.FlightServerError(str(error), json.dumps(error.facts).encode()) from None
         except InputError as error:
@@ -193,12 +208,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     # ---------------------------------------------------------------- data
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        wanted = json.loads(ticket.ticket)
+        try:
+            wanted = _json(ticket.ticket, MOST_TICKET_BYTES)
+        except InputError as error:
+            raise self._refused(_peer(context), str(error)) from None
         via = _peer(context)
         if route := wanted.get(ROUTE):
             return self._passed_through(route, wanted, via)
         reader = str(wanted.get(FOR, via))
-        if FOR in wanted and not is_signed(self._key, reader, wanted):
+        if self._is_revoked(reader) or (FOR in wanted and not is_signed(self._key, reader, wanted)):
             raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
         if "state" in wanted:
             return self._state(reader, via, wanted)
@@ -209,6 +227,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def _passed_through(self, route: Sequence[str], wanted: Mapping[str, Any], via: str) -> Any:
         """Yields the answer of the next site on the route, as it comes. The last one decides about access: nothing
         is added here that would let it believe that this site made the request."""
+        if not _is_route(route, via):
+            raise self._refused(via, f"a route is a list of at most {MOST_HOPS} sites, each once")
         if FOR not in wanted:
             raise self._refused(via, "a request through relays has to be signed by its sender")
         found = self._handler.client_for(route[0]).get({**wanted, ROUTE: list(route[1:])})
@@ -247,7 +267,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return flight.GeneratorStream(schema, pieces())
 
     def _segments(self, keeper: str, via: str, wanted: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        left, wait_s = int(wanted.get("most_bytes", 4_000_000)), float(wanted.get("wait_ms", 0)) / 1000
+        left = min(MOST_WANTED_BYTES, int(wanted.get("most_bytes", 4_000_000)))
+        wait_s = min(MOST_WAIT_MS, float(wanted.get("wait_ms", 0))) / 1000
         assert self._replica is not None
         try:
             for head, data in self._replica(keeper, wanted["replica"], left, wait_s):
@@ -275,9 +296,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         problems += self._publish(wanted, done, reader)
         if problems:
             yield to_batch(problems)
-        wait_ms = 0.0 if told else float(wanted.get("wait_ms", 0))  # the copy has something to say to what it is told
+        wait_ms = (
+            0.0 if told else min(MOST_WAIT_MS, float(wanted.get("wait_ms", 0)))
+        )  # the copy has something to say to what it is told
         deadline = time.monotonic() + wait_ms / 1000
-        left = int(wanted.get("most_bytes", 4_000_000))
+        left = min(MOST_WANTED_BYTES, int(wanted.get("most_bytes", 4_000_000)))
         while not context.is_cancelled():
             seen, sent = self._store.changes, False
             for batch, size in self._batches(positions, left):
@@ -373,6 +396,26 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 def _piece(schema: pa.Schema, data: bytes, *left: int) -> pa.RecordBatch:
     columns = [pa.array([data], pa.large_binary()), *(pa.array([n], pa.int64()) for n in left)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _is_route(route: Any, via: str) -> bool:
+    """Whether a request can be passed on along this: each site once, and not back to where it comes from."""
+    if not isinstance(route, list) or not all(isinstance(site, str) for site in route):
+        return False
+    return len(route) <= MOST_HOPS and len({*route, via}) == len(route) + 1
+
+
+def _json(text: bytes, most_bytes: int) -> Any:
+    """A request's fields."""
+    if len(text) > most_bytes:
+        raise InputError(f"a request of {len(text):,} bytes came; at most {most_bytes:,} are read")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"a request came that is no JSON ({type(error).__name__})") from None
+    if not isinstance(found, dict):
+        raise InputError("a request came that is no object")
+    return found
 
 
 def _short(error: Exception) -> str:

@@ -32,7 +32,7 @@ class Committing:
     def __init__(self, store: Store, answer: Answer) -> None:
         self.host, self.answer, self.count = SimpleNamespace(store=store), answer, 0
         self.changes: dict[int, Any] = {}
-        self.kafka = None
+        self.remote_channels = SimpleNamespace(kafka=None, pulling=None)
 
     def take(self, message: Message) -> Answer:
         self.count += 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 
 from meander.coordinator.security.certificates import make
@@ -23,7 +24,7 @@ from meander.reconfigure.state.pull import StatePull
 from meander.reconfigure.state.transfer import Export, import_state
 from meander.run.channels.base import ChannelAppend, ChannelSpec, Chunk
 from meander.run.channels.flight import client as flight_client
-from meander.run.channels.flight.client import AwayError, FlightClient, PeerRefusedError
+from meander.run.channels.flight.client import AwayError, ClientTls, FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, PeerAddress, proof
 from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, to_batch
@@ -320,6 +321,29 @@ def test_a_relay_passes_through_what_it_is_asked_for(tmp_path: Path, sender: Pla
         each.close()
 
 
+@pytest.mark.parametrize(
+    "route",
+    [["sender", "relay", "sender"], ["reader"], [f"s{n}" for n in range(33)], "sender", [["sender"]]],
+    ids=["twice", "back", "long", "a text", "a list in it"],
+)
+def test_a_relay_passes_nothing_round_and_round(tmp_path: Path, sender: Place, reader: Place, route: Any) -> None:
+    relay = place(tmp_path, "relay").knows(sender, reader)
+    reader.knows(relay, sender)
+    ticket = {**reader.client_for("sender").signed({"pull": {str(LOG): [0, 5]}}), "way": route}
+    with pytest.raises(PeerRefusedError, match="each once"):
+        list(reader.client_for("relay").get(ticket))
+    relay.close()
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"[]", b"\xff", b"7"])
+def test_a_request_that_is_none_costs_its_sender_an_answer(sender: Place, reader: Place, text: bytes) -> None:
+    some_of_everything(sender.store)
+    client = reader.client_for("sender")
+    with pytest.raises(flight.FlightUnauthorizedError, match="a request came that is no"):
+        client._connected().do_get(flight.Ticket(text), client._call(5.0)).read_all()
+    assert Pulling(reader.store, reader.client_for).pull(("sender",), [LOG]) == 15
+
+
 def test_nobody_gets_through_a_relay_what_is_not_for_it(tmp_path: Path, sender: Place, reader: Place) -> None:
     some_of_everything(sender.store)
     relay = place(tmp_path, "relay").knows(sender)
@@ -432,9 +456,44 @@ def test_with_certificates_only_those_who_trust_the_authority_talk(tmp_path: Pat
         ours = (tmp_path / "ours" / "ca.pem").read_bytes()
         theirs = (tmp_path / "theirs" / "ca.pem").read_bytes()
         assert others
-        assert FlightClient(contact, COORDINATOR, ours).order("hello", {}) == {"done": "hello"}
+        assert FlightClient(contact, COORDINATOR, ClientTls(ours)).order("hello", {}) == {"done": "hello"}
         with pytest.raises(AwayError):
-            FlightClient(contact, COORDINATOR, theirs).order("hello", {}, 5.0)
+            FlightClient(contact, COORDINATOR, ClientTls(theirs)).order("hello", {}, 5.0)
+    finally:
+        door.shutdown()
+
+
+def test_a_site_whose_token_was_revoked_gets_nothing_more_at_once(tmp_path: Path, sender: Place) -> None:
+    some_of_everything(sender.store)
+    revoked: set[str] = set()
+    door = FlightServer(sender.store, sender, sender.key, is_revoked=revoked.__contains__)
+    client = FlightClient(PeerAddress(f"grpc://127.0.0.1:{door.port}", proof(sender.key, "reader")), "reader")
+    wanted = {"pull": {str(LOG): [0, 0]}}
+    try:
+        assert list(client.get(wanted))
+        signed = {**client.signed(wanted)}
+        revoked.add("reader")
+        with pytest.raises(PeerRefusedError, match="was revoked"):
+            list(client.get(wanted))
+        relay = FlightClient(PeerAddress(f"grpc://127.0.0.1:{door.port}", proof(sender.key, "relay")), "relay")
+        with pytest.raises(PeerRefusedError, match="cannot show"):
+            list(relay.get(signed))
+    finally:
+        door.shutdown()
+
+
+def test_with_mutual_tls_a_proof_alone_lets_nobody_in(tmp_path: Path, sender: Place) -> None:
+    ours, west = make(tmp_path / "ours", ["sender", "west"])
+    (mallory,) = make(tmp_path / "theirs", ["mallory"])
+    authority = (tmp_path / "ours" / "ca.pem").read_bytes()
+    pair, good, bad = ((f.certificate.read_bytes(), f.key.read_bytes()) for f in (ours, west, mallory))
+    door = FlightServer(sender.store, sender, sender.key, "grpc+tls://127.0.0.1:0", [pair], clients_signed_by=authority)
+    contact = PeerAddress(f"grpc+tls://127.0.0.1:{door.port}", proof(sender.key, COORDINATOR))
+    try:
+        assert FlightClient(contact, COORDINATOR, ClientTls(authority, good)).order("hello", {}) == {"done": "hello"}
+        for shown in (None, bad):
+            with pytest.raises(AwayError):
+                FlightClient(contact, COORDINATOR, ClientTls(authority, shown)).order("hello", {}, 5.0)
     finally:
         door.shutdown()
 
