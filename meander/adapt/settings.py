@@ -16,7 +16,7 @@ BY_DEMANDS = "by_demands"
 
 @dataclass(frozen=True, slots=True)
 class AdaptationSettings:
-    """All times in ms. The names, values and checks for users are in `steering.SETTINGS`."""
+    """All times in ms. The names, values and checks for users are in `setting_layers.SETTINGS`."""
 
     act: bool = True
     """Whether decisions are carried out; otherwise they are only logged."""

@@ -115,6 +115,20 @@ class ExpectedMove(BaseModel):
     bytes: int
 
 
+class MoveOutcome(BaseModel):
+    """A move that was expected, and what happened."""
+
+    node: str
+    at_ms: int
+    from_: str = Field(alias="from")
+    to: str | None = Field(description="Null if it has not moved in time.")
+    expected: str
+    probability: float
+    outcome: str = Field(description="`hit`, `miss` or `expired`.")
+    operators: list[int] = Field(description="Operators whose state was sent ahead.")
+    bytes: int
+
+
 class Predictions(BaseModel):
     """Expected moves, and what came of earlier ones since the process began."""
 
@@ -122,6 +136,7 @@ class Predictions(BaseModel):
     outcomes: dict[str, int] = Field(description="Moves by `hit`, `miss` and `expired`.")
     used_bytes: int
     wasted_bytes: int
+    recent: list[MoveOutcome] = Field(description="The last ones, newest first.")
     trials: int = Field(description="Placements tried on a copy.")
     trial_s: float
     nodes: list[ExpectedMove]

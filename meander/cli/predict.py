@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ from meander.cli.client import HERE, Directory, Json, Token, Url, connect, show
 from meander.model.errors import unknown
 
 commands = typer.Typer()
+SHOWN = 10
+"""So many of the last moves."""
 
 
 @commands.command()
@@ -28,7 +31,8 @@ def predict(
         known = [n["node"] for n in found["nodes"]]
         if node not in known:
             raise unknown("mobile node", node, known)
-        found["nodes"] = [n for n in found["nodes"] if n["node"] == node]
+        for part in ("nodes", "recent"):
+            found[part] = [n for n in found[part] if n["node"] == node]
     if as_json:
         show(found)
         return
@@ -43,10 +47,23 @@ def predict(
         when = "" if each["in_s"] is None else f"{each['in_s']:.0f} s"
         table.add_row(each["node"], each["at"], each["next"] or "unknown", likely, when, _prepared(each))
     Console(highlight=False).print(table)
+    for move in found["recent"][:SHOWN]:
+        typer.echo(_came(move))
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["outcomes"].items())
     typer.echo(
         f"moves so far: {outcomes}; sent ahead {_size(found['used_bytes'])}, in vain {_size(found['wasted_bytes'])}"
     )
+
+
+def _came(move: dict[str, Any]) -> str:
+    """The outcome of an expected move."""
+    when = datetime.fromtimestamp(move["at_ms"] / 1000, UTC).strftime("%H:%M:%S")
+    expected = f"expected with {move['probability']:.2f}"
+    sent = f", {_size(move['bytes'])} sent ahead" if move["bytes"] else ""
+    if move["to"] is None:
+        return f"{when}  {move['node']} stayed at {move['from']}; {move['expected']} was {expected}{sent}"
+    told = expected if move["outcome"] == "hit" else f"{move['expected']} was {expected}"
+    return f"{when}  {move['node']} {move['from']} -> {move['to']}: {told}{sent}"
 
 
 def _prepared(each: dict[str, Any]) -> str:

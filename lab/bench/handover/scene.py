@@ -1,14 +1,15 @@
-"""A train on a ring of base stations, with an operator beside it that remembers much.
+"""Trains on rings of base stations, each with an operator beside it that remembers much.
 
 The service runs as a user starts it, links are emulated with their latency and bandwidth, and everything that goes in
-and comes out is kept, so that the run can be compared with the oracle. A handover takes the train's link from one base
-station to the next; the join of its two streams follows it, with its window.
+and comes out is kept, so that the run can be compared with the oracle. A handover takes a train's link from one base
+station to the next; the join of its two streams follows it, with its window. There are two trains, each with a ring of
+its own, that move at the same moments: what they do differently is the way of handover, and nothing else.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,14 +28,14 @@ from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, SourcePosition, Surroundings
 from meander.run.oracle.recording import RecordedSink, Recording
 
-QUERY = "follow"
+NODES = ("train-1", "tram-1")
+"""Two of different lines, so that nothing is learned about one from the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The scene's size."""
+    """The scene's size. Both rings are alike."""
 
-    node: str = "train-1"
     stations: int = 3
     dwell_s: float = 6.0
     window_s: int = 25
@@ -52,12 +53,12 @@ class Ring:
     columns: int = 20
     """Numbers that each reading carries: what makes the state large, and what no compression makes smaller."""
 
-    def attachment(self, number: int) -> str:
+    def attachment(self, node: str, number: int) -> str:
         """The station of a stay."""
         if not self.turns:
-            return f"base-{number % self.stations}"
+            return _station(node, number % self.stations)
         place = number % (2 * self.stations - 2)
-        return f"base-{min(place, 2 * self.stations - 2 - place)}"
+        return _station(node, min(place, 2 * self.stations - 2 - place))
 
     def stay_s(self, number: int) -> float:
         """How long a stay lasts."""
@@ -67,44 +68,66 @@ class Ring:
 
     @property
     def state_bytes(self) -> int:
-        """About what the join remembers when its window is full."""
+        """About what one join remembers when its window is full."""
         return round(self.readings_tps * self.window_s * (self.columns + 2) * 8)
 
     def topology(self) -> str:
-        bases = [f"base-{i}" for i in range(self.stations)]
+        lines = ["nodes:", "  - {name: cloud, kind: cloud, slots: 64}"]
+        for node in NODES:
+            stations = (_station(node, i) for i in range(self.stations))
+            lines += [f"  - {{name: {s}, kind: edge, slots: 8}}" for s in stations]
+            lines.append(f"  - {{name: {node}, kind: sensor, slots: 0, mobile: true}}")
+        lines.append("links:")
+        for node in NODES:
+            lines += self._links(node)
+        lines += ["detour: 1", "streams:"]
+        for node in NODES:
+            lines += self._streams(node)
+        return "\n".join([*lines, "sinks:", "  - {name: out, node: cloud}"]) + "\n"
+
+    def _links(self, node: str) -> Iterator[str]:
+        for i in range(self.stations):
+            here, after = _station(node, i), _station(node, (i + 1) % self.stations)
+            yield f"  - {{source: {here}, target: cloud, latency_ms: 10, bandwidth_mbps: 1000}}"
+            yield (
+                f"  - {{source: {here}, target: {after}, latency_ms: {self.latency_ms:g}, "
+                f"bandwidth_mbps: {self.link_mbps:g}}}"
+            )
+        yield f"  - {{source: {node}, target: {_station(node, 0)}, latency_ms: 2, bandwidth_mbps: 100}}"
+
+    def _streams(self, node: str) -> Iterator[str]:
+        line = _line(node)
         columns = ", ".join(f"x{i}: double" for i in range(self.columns))
         wide = f"{{ts: timestamp, id: bigint, {columns}}}"
         keys = f'range.id: "0..{self.readings_tps * self.window_s // 2}"'
         ranges = ", ".join(f'range.x{i}: "0..1000000"' for i in range(self.columns))
-        lines = ["nodes:", "  - {name: cloud, kind: cloud, slots: 64}"]
-        lines += [f"  - {{name: {b}, kind: edge, slots: 8}}" for b in bases]
-        lines += [f"  - {{name: {self.node}, kind: sensor, slots: 0, mobile: true}}", "links:"]
-        for i, b in enumerate(bases):
-            lines.append(f"  - {{source: {b}, target: cloud, latency_ms: 10, bandwidth_mbps: 1000}}")
-            after = bases[(i + 1) % len(bases)]
-            lines.append(
-                f"  - {{source: {b}, target: {after}, latency_ms: {self.latency_ms:g}, "
-                f"bandwidth_mbps: {self.link_mbps:g}}}"
-            )
-        lines += [
-            f"  - {{source: {self.node}, target: base-0, latency_ms: 2, bandwidth_mbps: 100}}",
-            "detour: 1",
-            "streams:",
-            f"  - {{name: reading, schema: {wide}, event_time: ts, nodes: {self.node}, rate_tps: {self.readings_tps},",
-            f"     options: {{connector: random, {keys}, {ranges}}}}}",
-            f"  - {{name: probe, schema: {{ts: timestamp, id: bigint}}, event_time: ts, nodes: {self.node},",
-            f'     rate_tps: {self.probes_tps}, options: {{connector: random, {keys}, seed: "7"}}}}',
-            "sinks:",
-            "  - {name: out, node: cloud}",
-        ]
-        return "\n".join(lines) + "\n"
+        yield (
+            f"  - {{name: reading_{line}, schema: {wide}, event_time: ts, nodes: {node}, "
+            f"rate_tps: {self.readings_tps}, options: {{connector: random, {keys}, {ranges}}}}}"
+        )
+        yield (
+            f"  - {{name: probe_{line}, schema: {{ts: timestamp, id: bigint}}, event_time: ts, nodes: {node}, "
+            f'rate_tps: {self.probes_tps}, options: {{connector: random, {keys}, seed: "7"}}}}'
+        )
 
-    def query(self) -> str:
+    def queries(self) -> dict[str, str]:
+        """The query that follows each train, by its name."""
+        return {_line(node): self._query(_line(node)) for node in NODES}
+
+    def _query(self, line: str) -> str:
         columns = ", ".join(f"r.x{i} AS x{i}" for i in range(self.columns))
         return (
-            f"SELECT p.ts AS ts, r.ts AS read_ts, p.id AS id, {columns} "
-            f"FROM probe AS p JOIN reading AS r ON p.id = r.id WITHIN {self.window_s} s INTO out"
+            f"SELECT p.ts AS ts, r.ts AS read_ts, p.id AS id, {columns} FROM probe_{line} AS p "
+            f"JOIN reading_{line} AS r ON p.id = r.id WITHIN {self.window_s} s INTO out"
         )
+
+
+def _line(node: str) -> str:
+    return node.partition("-")[0]
+
+
+def _station(node: str, number: int) -> str:
+    return f"{_line(node)}-stop-{number}"
 
 
 class TimedResults:
@@ -166,45 +189,56 @@ class HandoverRun:
 
 
 @dataclass(frozen=True, slots=True)
-class HandoverWay:
-    """A way to hand over."""
+class HandoverWays:
+    """The ways in which trains hand over in one run: by train, and the settings that make them so."""
 
-    name: str
-    state: str
+    of: Mapping[str, str]
+    state: str = "migration_query"
     prediction: PredictionSettings = field(default_factory=PredictionSettings)
 
 
 class RingRun:
     """One run of the scene."""
 
-    def __init__(self, ring: Ring, way: HandoverWay, directory: Path, spark: SparkSession) -> None:
-        self.ring, self.way, self.directory, self.spark = ring, way, directory, spark
+    def __init__(self, ring: Ring, ways: HandoverWays, directory: Path, spark: SparkSession) -> None:
+        self.ring, self.ways, self.directory, self.spark = ring, ways, directory, spark
         self.recordings: dict[str, Recording] = {}
         self.recorded: dict[str, RecordedSink] = {}
-        self.sink: TimedResults | None = None
+        self.sinks: dict[str, TimedResults] = {}
 
-    def measure(self, warm_up: int, measured: int, say: Callable[[str], None]) -> HandoverRun:
-        found = HandoverRun()
+    def measure(self, warm_up: int, measured: int, say: Callable[[str], None]) -> dict[str, HandoverRun]:
+        """The measures by way."""
+        found: dict[str, HandoverRun] = {}
         with self._service() as c:
             self._fill(c)
             for number in range(warm_up + measured):
                 began = time.time()
-                self._hand_over(c, number)
+                for node in NODES if number % 2 else reversed(NODES):
+                    self._hand_over(c, node, number)
                 stay_s = self.ring.stay_s(number)
                 time.sleep(max(0.0, began + stay_s - time.time()))
-                say(f"{self.way.name}: handover {number + 1} of {warm_up + measured}")
+                say(f"{', '.join(dict.fromkeys(self.ways.of.values()))}: handover {number + 1} of {warm_up + measured}")
                 if number >= warm_up:
-                    self._take(found, began, stay_s)
-            found.outcomes = self._changes(c, found, measured)
+                    for node, way in self.ways.of.items():
+                        self._take(found.setdefault(way, HandoverRun()), _line(node), began, stay_s)
+            for node, way in self.ways.of.items():
+                self._changes(c, found[way], node, measured)
+            prediction = c.parts.core.prediction
+            outcomes = {} if prediction is None else prediction.totals()
             c.drain()
-            found.results = c.summary()["results"].get(QUERY, 0)
+            results = c.summary()["results"]
             checks, unchecked = check_results(
                 self.spark, c.catalog, c.first_sink_bindings, self.recordings, self.recorded
             )
             if unchecked is not None:
                 raise RuntimeError(unchecked)
-            found.lost = sum(check.lost for check in checks.values())
-            found.double = sum(check.double for check in checks.values())
+            for node, way in self.ways.of.items():
+                one, query = found[way], _line(node)
+                mine = [check for name, check in checks.items() if query in name]
+                one.outcomes = outcomes
+                one.results += results.get(query, 0)
+                one.lost += sum(check.lost for check in mine)
+                one.double += sum(check.double for check in mine)
         return found
 
     @contextmanager
@@ -215,11 +249,11 @@ class RingRun:
             port=0,
             emulate=True,
             adapt=False,
-            first={QUERY: self.ring.query()},
+            first=self.ring.queries(),
             source_of=self._source,
             sink_of=self._sink,
-            state=self.way.state,
-            prediction=self.way.prediction,
+            state=self.ways.state,
+            prediction=self.ways.prediction,
         )
         with running(self.directory / "coordinator", file, options, self.spark) as coordinator:
             yield coordinator
@@ -230,38 +264,41 @@ class RingRun:
 
     def _sink(self, binding: SinkBinding, around: Surroundings) -> SinkConnector:
         self.recorded[binding.name] = recorded = RecordedSink(sink_for(binding, around))
-        self.sink = TimedResults(recorded)
-        return self.sink
+        self.sinks[binding.query] = found = TimedResults(recorded)
+        return found
 
     def _fill(self, c: Coordinator) -> None:
-        """Until the window is nearly full."""
-        deadline = time.monotonic() + 2 * self.ring.window_s + 120
-        while c.parts.host.store.stats().state_bytes < 0.8 * self.ring.state_bytes and time.monotonic() < deadline:
+        """Until the windows are nearly full."""
+        wanted, deadline = 0.8 * self.ring.state_bytes * len(NODES), time.monotonic() + 2 * self.ring.window_s + 120
+        while c.parts.host.store.stats().state_bytes < wanted and time.monotonic() < deadline:
             time.sleep(0.2)
 
-    def _hand_over(self, c: Coordinator, number: int) -> None:
-        ring = self.ring
-        link = {"source": ring.node, "target": ring.attachment(number + 1), "latency_ms": 2, "bandwidth_mbps": 100}
-        gone = {"source": ring.node, "target": ring.attachment(number)}
-        c.events([{"event": "link_removed", **gone}, {"event": "link_added", **link}])
+    def _hand_over(self, c: Coordinator, node: str, number: int) -> None:
+        there, here = self.ring.attachment(node, number + 1), self.ring.attachment(node, number)
+        link = {"source": node, "target": there, "latency_ms": 2, "bandwidth_mbps": 100}
+        c.events([{"event": "link_removed", "source": node, "target": here}, {"event": "link_added", **link}])
 
-    def _take(self, found: HandoverRun, began: float, stay_s: float) -> None:
-        assert self.sink is not None
+    def _take(self, found: HandoverRun, query: str, began: float, stay_s: float) -> None:
+        sink = self.sinks[query]
         middle, end = began + stay_s / 2, began + stay_s
-        found.gaps_s.append(self.sink.gap_s(began, middle))
-        found.quiet_gaps_s.append(self.sink.gap_s(middle, end))
-        ages = self.sink.ages(began, middle)
+        found.gaps_s.append(sink.gap_s(began, middle))
+        found.quiet_gaps_s.append(sink.gap_s(middle, end))
+        ages = sink.ages(began, middle)
         found.p50_s.append(float(np.percentile(ages, 50)))
         found.p95_s.append(float(np.percentile(ages, 95)))
         found.worst_s.append(float(np.max(ages)))
-        quiet = self.sink.ages(middle, end)
+        quiet = sink.ages(middle, end)
         found.quiet_p50_s.append(float(np.percentile(quiet, 50)))
         found.quiet_p95_s.append(float(np.percentile(quiet, 95)))
 
-    def _changes(self, c: Coordinator, found: HandoverRun, measured: int) -> dict[str, Any]:
-        done = [r for r in c.service.history.reconfigurations(1_000) if r["state_bytes"]][-measured:]
-        found.state_bytes = [float(r["state_bytes"]) for r in done]
-        found.effect_s = [(r["ended_ms"] - r["began_ms"]) / 1000 for r in done]
-        found.pause_s = [r["pause_ms"] / 1000 for r in done]
-        prediction = c.parts.core.prediction
-        return {} if prediction is None else prediction.totals()
+    def _changes(self, c: Coordinator, found: HandoverRun, node: str, measured: int) -> None:
+        """The reconfigurations that followed a train."""
+        mine = [r for r in c.service.history.reconfigurations(1_000) if r["state_bytes"] and _follows(r, node)]
+        done = [r for r in mine if r["status"] == "committed"][-measured:]
+        found.state_bytes += [float(r["state_bytes"]) for r in done]
+        found.effect_s += [(r["ended_ms"] - r["began_ms"]) / 1000 for r in done]
+        found.pause_s += [r["pause_ms"] / 1000 for r in done]
+
+
+def _follows(record: Mapping[str, Any], node: str) -> bool:
+    return any((m["to"] or "").startswith(f"{_line(node)}-stop-") for m in record["moves"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ class PredictionSettings:
     """How long before a move its preparation begins."""
     keep_ms: int = 60_000
     """How long what was prepared is kept beyond the moment at which the move was expected."""
+    nodes: tuple[str, ...] = ("*",)
+    """The mobile nodes whose moves are prepared for: names, and patterns with `*` and `?`."""
+
+    def covers(self, node: str) -> bool:
+        """Whether the moves of a node are prepared for."""
+        return any(fnmatchcase(node, pattern) for pattern in self.nodes)
 
     @staticmethod
     def of(table: Mapping[str, Any], base: Path) -> PredictionSettings:
@@ -51,6 +58,7 @@ class PredictionSettings:
             size_bytes(table["max_bytes"]) if "max_bytes" in table else usual.most_bytes,
             duration_ms(table["lead"]) if "lead" in table else usual.lead_ms,
             duration_ms(table["keep"]) if "keep" in table else usual.keep_ms,
+            _patterns(table["nodes"]) if "nodes" in table else usual.nodes,
         )
         check_predictor(found.mode)
         found.predictor()
@@ -66,6 +74,13 @@ class PredictionSettings:
         return None if made is None else made()
 
 
+def _patterns(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise InputError('prediction.nodes names no node; write names or patterns, such as "train-*", or leave it out')
+    return found
+
+
 KEYS: dict[str, Any] = {
     "mode": str,
     "timetable": str,
@@ -73,5 +88,6 @@ KEYS: dict[str, Any] = {
     "max_bytes": str,
     "lead": str,
     "keep": str,
+    "nodes": str,
 }
 """Settings, with their types."""

@@ -68,6 +68,7 @@ SETTINGS += """
 # max_bytes = "64MB"      # state that waits at one node for moves that may never be
 # lead = "20s"            # how long before a move its preparation begins
 # keep = "60s"            # how long it is kept beyond the moment at which the move was expected
+# nodes = "*"             # mobile nodes whose moves are prepared for, such as "train-*, bus-7"
 """
 
 

@@ -12,10 +12,8 @@ import json
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from meander.adapt.mobility.settings import PredictionSettings
 from meander.coordinator.dry_run import try_events
 from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.mobility.attachments import attachment_of, mobile_nodes, move, touched
+from meander.coordinator.mobility.move_outcomes import MoveOutcome, MoveOutcomes, PredictionOutcome
 from meander.deploy.contexts import Reconfiguration, parts, reconfiguration
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent
@@ -49,19 +48,12 @@ MOST_LOOKED_AT = 64
 """Operators below a node's sources that are looked at for memory."""
 
 
-class PredictionOutcome(StrEnum):
-    """The outcome of an expected move."""
-
-    HIT = "hit"
-    MISS = "miss"
-    EXPIRED = "expired"
-
-
 @dataclass(slots=True)
 class _Preparation:
     """The preparations of hosts for one move."""
 
-    attachment: str
+    expected: ExpectedMove
+    source: str
     numbers: list[int]
     operators: tuple[OperatorId, ...]
     until_ms: float
@@ -75,9 +67,7 @@ class MobilityPrediction:
     ) -> None:
         """`file` is where what was learned survives a restart."""
         self.loop, self.settings, self.predictor = loop, settings, predictor
-        self.outcomes: Counter[PredictionOutcome] = Counter()
-        self.used_bytes = self.wasted_bytes = 0
-        """State that was sent ahead for moves that came, and for those that did not."""
+        self.judged = MoveOutcomes()
         self.trials, self.trial_s = 0, 0.0
         self._expected = ExpectedReconfigurations(loop.driver)
         self._file = file
@@ -122,22 +112,20 @@ class MobilityPrediction:
     def _judge(self, node: str, attachment: str, now_ms: int) -> None:
         """A node has moved: was that expected?"""
         prepared = self._prepared.pop(node, None)
-        expected = self._likely(node, now_ms)
         if prepared is not None:
-            hit = prepared.attachment == attachment
-            self._end(prepared, PredictionOutcome.HIT if hit else PredictionOutcome.MISS, now_ms)
-        elif expected is not None:
-            hit = expected.attachment == attachment
-            self.outcomes[PredictionOutcome.HIT if hit else PredictionOutcome.MISS] += 1
+            self._end(prepared, attachment, now_ms)
+            return
+        expected = self._likely(node, now_ms)
+        if expected is not None:
+            self.judged.add(MoveOutcome(expected, now_ms, self._where[node], attachment))
 
-    def _end(self, prepared: _Preparation, outcome: PredictionOutcome, now_ms: int) -> None:
-        self.outcomes[outcome] += 1
+    def _end(self, prepared: _Preparation, attachment: str | None, now_ms: int) -> None:
         size = sum(self._sent(prepared).values())
-        if outcome is PredictionOutcome.HIT:
-            self.used_bytes += size
+        move = MoveOutcome(prepared.expected, now_ms, prepared.source, attachment, prepared.operators, size)
+        self.judged.add(move)
+        if move.outcome is PredictionOutcome.HIT:
             self._over.append((now_ms + SETTLE_MS, prepared.numbers))
         else:
-            self.wasted_bytes += size
             self._expected.forget(prepared.numbers)
 
     def _sent(self, prepared: _Preparation) -> dict[OperatorId, int]:
@@ -158,12 +146,12 @@ class MobilityPrediction:
         self._look_at = now_ms + LOOK_MS
         for node in [n for n, p in self._prepared.items() if now_ms > p.until_ms]:
             prepared = self._prepared.pop(node)
-            self._end(prepared, PredictionOutcome.EXPIRED, now_ms)
-            self._tried[node] = prepared.attachment, NEVER_MS
+            self._end(prepared, None, now_ms)
+            self._tried[node] = prepared.expected.attachment, NEVER_MS
         for node in [n for n, p in self._prepared.items() if self._is_refused(p)]:
             prepared = self._prepared.pop(node)
             self._expected.forget(prepared.numbers)
-            self._tried[node] = prepared.attachment, now_ms + SOON_MS
+            self._tried[node] = prepared.expected.attachment, now_ms + SOON_MS
         for entry in [e for e in self._over if now_ms > e[0]]:
             self._over.remove(entry)
             self._expected.forget(entry[1])
@@ -179,7 +167,7 @@ class MobilityPrediction:
     def _look(self, now_ms: int) -> None:
         """Tries the nearest move that was not tried yet."""
         near: list[tuple[float, ExpectedMove]] = []
-        for node in self._where:
+        for node in filter(self.settings.covers, self._where):
             expected = self._likely(node, now_ms)
             if expected is None or expected.in_ms is None or expected.in_ms > self.settings.lead_ms:
                 continue
@@ -251,7 +239,7 @@ class MobilityPrediction:
         numbers = self._expected.prepare(wanted, trial.catalog.plan, trial.deployment, self.settings.most_bytes)
         operators = tuple(h.operator for each in wanted for h in each.handovers if h.travels)
         until_ms = now_ms + (expected.in_ms or 0.0) + self.settings.keep_ms
-        return _Preparation(expected.attachment, numbers, operators, until_ms)
+        return _Preparation(expected, self._where[expected.node], numbers, operators, until_ms)
 
     # ---------------------------------------------------------------- what is shown
 
@@ -271,7 +259,7 @@ class MobilityPrediction:
             "next": None if expected is None else expected.attachment,
             "probability": None if expected is None else round(expected.probability, 3),
             "in_s": None if in_ms is None else round(in_ms / 1000, 1),
-            "prepared_for": None if prepared is None else prepared.attachment,
+            "prepared_for": None if prepared is None else prepared.expected.attachment,
             "ready": bool(numbers) and all(n in statuses and statuses[n].is_ready for n in numbers),
             "operators": [int(o) for o in (() if prepared is None else prepared.operators)],
             "bytes": sum(sent.values()),
@@ -279,15 +267,8 @@ class MobilityPrediction:
 
     def totals(self) -> dict[str, Any]:
         """The outcomes of all expected moves since the process began."""
-        outcomes = {outcome.value: self.outcomes[outcome] for outcome in PredictionOutcome}
-        return {
-            "mode": self.settings.mode,
-            "outcomes": outcomes,
-            "used_bytes": self.used_bytes,
-            "wasted_bytes": self.wasted_bytes,
-            "trials": self.trials,
-            "trial_s": round(self.trial_s, 3),
-        }
+        told = self.judged.as_json()
+        return {"mode": self.settings.mode, **told, "trials": self.trials, "trial_s": round(self.trial_s, 3)}
 
     def save(self) -> None:
         """Writes down what was learned; the file has either all of it or its former content."""

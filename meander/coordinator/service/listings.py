@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meander.coordinator.mobility.prediction import PredictionOutcome
+from meander.coordinator.mobility.move_outcomes import MoveOutcomes
 from meander.coordinator.problems import not_found
 from meander.coordinator.service.service import Service
 from meander.model.demands import Metric
@@ -37,8 +37,7 @@ def placements(service: Service) -> list[dict[str, Any]]:
 def predictions(service: Service) -> dict[str, Any]:
     """Mobile nodes with their expected moves; none where nothing is predicted."""
     prediction = service.core.prediction
-    outcomes = {outcome.value: 0 for outcome in PredictionOutcome}
-    nothing = {"mode": "off", "outcomes": outcomes, "used_bytes": 0, "wasted_bytes": 0, "trials": 0, "trial_s": 0.0}
+    nothing = {"mode": "off", **MoveOutcomes().as_json(), "trials": 0, "trial_s": 0.0}
     return {**nothing, "nodes": []} if prediction is None else prediction.shown
 
 

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from meander.adapt.mobility.settings import PredictionSettings
-from meander.coordinator.mobility.prediction import PredictionOutcome, prediction_of
+from meander.coordinator.mobility.move_outcomes import PredictionOutcome
+from meander.coordinator.mobility.prediction import prediction_of
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved
 from meander.model.topology.elements import Link
 from meander.reconfigure.state.precopy import AHEAD
@@ -118,21 +119,27 @@ def test_state_is_there_before_the_node_is_and_a_wrong_guess_costs_what_was_sent
     assert len(entry["operators"]) == len(ring.ahead) == 1
     ring.stay(2_000)
     assert set(ring.plane.host.routing.fragments) == running  # nothing was decided
-    used, hits = precopies.used_bytes, prediction.outcomes[PredictionOutcome.HIT]
+    used, hits = precopies.used_bytes, prediction.judged.outcomes[PredictionOutcome.HIT]
     ring.go(0)  # as expected
-    assert prediction.outcomes[PredictionOutcome.HIT] == hits + 1
+    assert prediction.judged.outcomes[PredictionOutcome.HIT] == hits + 1
     assert precopies.used_bytes > used
-    assert prediction.used_bytes > 0 == prediction.wasted_bytes
+    assert prediction.judged.used_bytes > 0 == prediction.judged.wasted_bytes
     assert not ring.ahead
     ring.stay(2_000)
     assert ring.entry["prepared_for"] == "e1"
     ring.go(2)  # elsewhere
-    assert prediction.outcomes[PredictionOutcome.MISS] == 1
-    assert prediction.wasted_bytes > 0
+    assert prediction.judged.outcomes[PredictionOutcome.MISS] == 1
+    assert prediction.judged.wasted_bytes > 0
     ring.stay(2_000)
     assert ring.entry["prepared_for"] == "e0"
     ring.stay(11_000)  # nowhere
-    assert prediction.outcomes[PredictionOutcome.EXPIRED] == 1
+    assert prediction.judged.outcomes[PredictionOutcome.EXPIRED] == 1
+    came = [(m["from"], m["to"], m["expected"], m["outcome"], m["bytes"] > 0) for m in prediction.totals()["recent"]]
+    assert came[:3] == [
+        ("e2", None, "e0", "expired", True),
+        ("e0", "e2", "e1", "miss", True),
+        ("e2", "e0", "e0", "hit", True),
+    ]
     assert ring.entry["prepared_for"] is None
     assert not ring.ahead
     ring.check()

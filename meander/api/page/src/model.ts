@@ -34,6 +34,19 @@ export interface ExpectedMove {
   bytes: number;
 }
 
+/** A move that was expected, and what happened; `to` is null if it did not come in time. */
+export interface MoveOutcome {
+  node: string;
+  at_ms: number;
+  from: string;
+  to: string | null;
+  expected: string;
+  probability: number;
+  outcome: string;
+  operators: number[];
+  bytes: number;
+}
+
 /** All of them, and what came of those before. */
 export interface Predictions {
   mode: string;
@@ -41,6 +54,7 @@ export interface Predictions {
   outcomes: { hit: number; miss: number; expired: number };
   used_bytes: number;
   wasted_bytes: number;
+  recent: MoveOutcome[];
 }
 
 /** One replica of a site's store: in step, behind, incomplete, or serving in the site's place. */
