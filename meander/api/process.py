@@ -102,6 +102,7 @@ class CoordinatorProcess:
             rebinding=rebinding_by(options.rebinding, options.slots),
             idle_timeout_ms=world.resilience.idle_timeout_ms,
         ).surviving(options.durability)
+        host_options = host_options.bounded(options.channel_budget, options.overflow)
         self._host = Host.open(host_options, self._spark)
         around = Surroundings(self.home.results, self.home.host, host_options.durable)
         self._parts = assemble(

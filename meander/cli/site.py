@@ -47,6 +47,10 @@ def run(
         str,
         typer.Option(help="What is acknowledged survives: process, or also power failures: disk."),
     ] = "process",
+    channel_budget: Annotated[
+        str | None, typer.Option(help="What may wait in one channel, such as 500MB; for a site that is away, say.")
+    ] = None,
+    overflow: Annotated[str | None, typer.Option(help="What happens beyond that: block, spill or drop_oldest.")] = None,
     functions: Annotated[
         str | None, typer.Option(help="What APPLY may import here: modules, or module:function, between commas.")
     ] = None,
@@ -105,11 +109,13 @@ def run(
     settings = {} if broker_settings is None else client_settings(broker_settings)
     keep_private()
     start_logging(as_json=log_json, verbose=verbose)
+    from meander.run.channels.budgets import ChannelBudget
     from meander.run.operators.user_function import allowing
     from meander.site.site import Site, SiteOptions  # Spark is imported only when it is needed
 
     allowing.functions = may_import
 
+    ChannelBudget.of(channel_budget, overflow)  # raises before Spark starts
     called = name or names[0]
     kept = directory or Path(f".meander-{called}")
     private_directory(kept)
@@ -125,6 +131,8 @@ def run(
             slots,
             rebinding,
             durability,
+            channel_budget,
+            overflow,
             master,
             ca,
             certificate,

@@ -51,6 +51,10 @@ def up(
         str | None,
         typer.Option(help="What is acknowledged survives: process, or also power failures: disk."),
     ] = None,
+    channel_budget: Annotated[
+        str | None, typer.Option(help="What may wait in one channel, such as 500MB; for a site that is away, say.")
+    ] = None,
+    overflow: Annotated[str | None, typer.Option(help="What happens beyond that: block, spill or drop_oldest.")] = None,
     certificate: Annotated[str | None, typer.Option(help="Serve HTTPS with this certificate; needs --key.")] = None,
     key: Annotated[str | None, typer.Option(help="The key of the certificate.")] = None,
     ca: Annotated[str | None, typer.Option(help="The authority that signed the certificates of sites.")] = None,
@@ -112,7 +116,7 @@ def up(
     start_logging(as_json=log_json, verbose=verbose)
     given = {
         "host": host, "port": port, "slots": slots, "amenders": amenders, "rebinding": rebinding,
-        "durability": durability,
+        "durability": durability, "channel_budget": channel_budget, "overflow": overflow,
         "certificate": certificate, "key": key,
         "ca": ca, "mutual_tls": mutual_tls, "rpc_listen": rpc_listen, "rpc_address": rpc_address, "broker": broker,
         "broker_settings": broker_settings, "session_timeout": session_timeout, "validate": validate, "url": url,

@@ -143,6 +143,9 @@ class _Collector(Collector):
         yield _counter(
             "meander_malformed_tuples", "Rows that were no tuples.", status.ingest.malformed if status.ingest else 0
         )
+        yield _counter(
+            "meander_dropped_tuples", "Tuples of channels beyond their budget that were dropped.", status.dropped
+        )
         yield _gauge("meander_pending_tuples", "Tuples that wait in channels.", status.pending_tuples)
         yield _gauge("meander_state_bytes", "State of all operators.", status.state_bytes)
         yield _counter("meander_steps", "Steps of all slots.", status.totals.steps)

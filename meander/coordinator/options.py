@@ -11,8 +11,7 @@ from meander.adapt.mobility.settings import PredictionSettings
 from meander.adapt.setting_layers import DEFAULTS, AdaptationPolicy, checked
 from meander.adapt.settings import BY_DEMANDS
 from meander.coordinator.security.tls import Tls
-from meander.deploy.protocols import protocol
-from meander.deploy.protocols.base import Protocol
+from meander.deploy.protocols import Protocol, protocol
 from meander.membership.addresses import check_clear_text, check_listen
 from meander.membership.protocol import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from meander.model.errors import InputError
@@ -21,6 +20,7 @@ from meander.model.streams import Stream
 from meander.place.amenders.count import check_amenders
 from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.reconfigure.state import state_strategy
+from meander.run.channels.budgets import ChannelBudget
 from meander.run.connectors import sink_for, source_for
 from meander.run.connectors.base import SinkBinding, SinkConnector, SourceConnector, Surroundings
 from meander.run.rebinding.options import USUAL, rebinding_by
@@ -41,6 +41,10 @@ class CoordinatorOptions:
     """The policy by which fragments change slots when there are several, or `off`."""
     durability: str = Durability.PROCESS.value
     """The failures that what was acknowledged survives: the end of the process, or a power failure (`disk`)."""
+    channel_budget: str | None = None
+    """The most that may wait in one channel of its own host, such as 500MB."""
+    overflow: str | None = None
+    """The policy beyond that: `block`, `spill` or `drop_oldest`."""
     emulate: bool = False
     """Whether tuples are delayed by the latency of their path."""
     adapt: bool = True
@@ -102,6 +106,7 @@ class CoordinatorOptions:
         check_amenders(self.amenders)
         rebinding_by(self.rebinding, self.slots)
         durability_by(self.durability)
+        ChannelBudget.of(self.channel_budget, self.overflow)
         if self.rpc_listen is not None:
             check_listen(self.rpc_listen, "rpc_listen")
         if self.tls is None:

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, FragmentId
+from meander.run.channels.budgets import ChannelBudget, ChannelBudgets
 from meander.run.connectors.base import SinkBinding, SinkConnector, Surroundings
 from meander.run.delivery.delivery import Delivery, DeliveryMetrics
 from meander.run.delivery.latency import LatencyHistogram
@@ -57,6 +58,8 @@ class HostOptions:
     linger_ms: int = 60_000
     """The time for which a micro-batch stays open for more work: Spark's own work around one costs more than a step."""
     store: StoreOptions = field(default_factory=StoreOptions)
+    budget: ChannelBudget = field(default_factory=ChannelBudget)
+    """The budget of each channel, and the policy beyond it."""
     ingest: IngestOptions = field(default_factory=IngestOptions)
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     most_rows: int = MOST_ROWS
@@ -71,6 +74,10 @@ class HostOptions:
     def surviving(self, durability: str) -> HostOptions:
         """With a durability by its name in settings; raises for one that is not known."""
         return replace(self, store=replace(self.store, durability=durability_by(durability)))
+
+    def bounded(self, channel_budget: str | None, overflow: str | None) -> HostOptions:
+        """With a budget of each channel as in settings; raises for one that is not allowed."""
+        return replace(self, budget=ChannelBudget.of(channel_budget, overflow))
 
     @property
     def durable(self) -> bool:
@@ -107,6 +114,8 @@ class HostStatus:
     """Settings that Spark was started with by the user and that Meander would set otherwise, with the costs."""
     behind: tuple[FragmentId, ...] = ()
     """Fragments for which more than a few tuples wait."""
+    dropped: int = 0
+    """Tuples of channels beyond their budget that were dropped."""
     stages: StageUse | None = None
     """The use of Spark by the stages of its fragments; None where a user's runner runs them."""
 
@@ -145,6 +154,8 @@ class Host:
         self.bindings = Bindings(self.store, self.routing)
         self.bindings.is_kept &= self.rebinder is None or not self.rebinder.policy.pulls
         self.stepper.bindings = self.bindings
+        self.budgets = ChannelBudgets(self.store, options.budget, self.routing.fragments.__contains__)
+        self.store.held = self.budgets.held
         self.feeding = Feeding(self.store, options.ingest)
         self.delivery: Delivery | None = None
         self.troubles: list[Callable[[], Iterable[str]]] = []
@@ -296,6 +307,7 @@ class Host:
         sink_bindings = delivery.sink_bindings.items() if delivery else ()
         problems += [f"sink binding {name} is paused: {o.paused}" for name, o in sink_bindings if o.paused]
         problems += [each for each in (self.pool.waits_for_disk, self.ended) if each is not None]
+        problems += self.budgets.problems()
         problems += [problem for trouble in self.troubles for problem in trouble()]
         exchange, pending = self.store.exchange, dict[ChannelId, int]()
         for channel in exchange.channels():
@@ -312,6 +324,7 @@ class Host:
             paused=dict(self.routing.paused),
             totals=replace(self.totals),
             behind=tuple(behind),
+            dropped=self.budgets.dropped,
             pending_tuples=sum(pending.values()),
             state_bytes=stats.state_bytes,
             store=stats,

@@ -62,6 +62,10 @@ class SiteOptions:
     """The policy by which fragments change slots when there are several, or `off`."""
     durability: str = "process"
     """The failures that what was acknowledged survives: the end of the process, or a power failure (`disk`)."""
+    channel_budget: str | None = None
+    """The most that may wait in one channel, such as 500MB."""
+    overflow: str | None = None
+    """The policy beyond that: `block`, `spill` or `drop_oldest`."""
     master: str | None = None
     """The Spark master; None for this machine's cores."""
     ca: Path | None = None
@@ -110,7 +114,7 @@ class Site(MembershipListener):
         options = self.options
         rebinding = rebinding_by(options.rebinding, options.slots)
         host_options = HostOptions(options.directory / "host", options.slots, rebinding=rebinding)
-        host_options = host_options.surviving(options.durability)
+        host_options = host_options.surviving(options.durability).bounded(options.channel_budget, options.overflow)
         options.directory.mkdir(parents=True, exist_ok=True)
         client = CoordinatorClient(options.join, options.token, options.ca, shown=(options.certificate, options.key))
         restore(options.directory, options.name, self._instance(), client, options.network.tls)

@@ -41,6 +41,8 @@ KNOWN: dict[str, type] = {
     "slots": int,
     "rebinding": str,
     "durability": str,
+    "channel_budget": str,
+    "overflow": str,
     "emulate_latency": bool,
     "validate": bool,
     "certificate": str,

@@ -128,9 +128,9 @@ class Ingest:
             if self._store.pressure() >= self.options.pause_above:
                 self._paused_ticks += 1
                 return 0
-            now_ms = self._clock()
+            now_ms, held = self._clock(), self._store.held()
             for task in self._tasks.values():
-                task.poll(now_ms, self.options.most_rows)
+                task.poll(now_ms, self.options.most_rows, held)
             return self._commit()
 
     def _commit(self) -> int:

@@ -8,7 +8,7 @@ to survive a crash: the source's offset, the producers' newest event times, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from meander.run.store.store import Store
 
 _LONGEST_ROW = 10_000
 """Characters of a malformed row that are kept."""
+HELD = "what it feeds holds more than its budget"
 MOST_MALFORMED_BYTES, OLDER = 64_000_000, ".older.jsonl"
 """The size at which a file of malformed rows is put aside, in place of the one before: there are never more."""
 
@@ -145,10 +146,15 @@ class SourceTask:
             return later if due is None else min(due, later)
         return later
 
-    def poll(self, now_ms: int, most_rows: int) -> None:
-        """Takes the next batch from the source, unless one waits to be committed."""
+    def poll(self, now_ms: int, most_rows: int, held: Set[ChannelId] = frozenset()) -> None:
+        """Takes the next batch from the source, unless one waits to be committed or a channel of it is held."""
         if self._batch is not None or self.paused:
             return
+        if held and not held.isdisjoint(self._entry_channel.tolist()):
+            self._waits, self._behind = HELD, False
+            return
+        if self._waits == HELD:
+            self._waits = None
         try:
             self.open(now_ms)
             polled = self._polled

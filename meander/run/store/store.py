@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -112,6 +112,8 @@ class Store:
         """How much of a channel that ends somewhere may leave this host: what its replicas have, if it has some."""
         self.processed: Callable[[ChannelId, int], int] = lambda channel, head: head
         """How far a sender elsewhere may forget what was processed here up to a position."""
+        self.held: Callable[[], Set[ChannelId]] = frozenset
+        """Channels into which nothing more is to be taken in, as some are beyond their budget."""
         self._told_incarnation = 0
         """The newest one that the journal has."""
 

@@ -293,6 +293,21 @@ def test_pressure_pauses_sources_and_nothing_is_dropped(tmp_path: Path, monkeypa
     assert 3 * 40 - 3 <= rig.ingest.metrics().rows <= 3 * 40 + 3
 
 
+def test_a_stream_whose_channel_is_held_waits_and_others_go_on(tmp_path: Path) -> None:
+    held_up, free = stream("held_up", "ts bigint", nodes=2), stream("free", "ts bigint", nodes=2)
+    polls = [[(0, 1)], [(0, 2)]]
+    rig = Rig(tmp_path, held_up, free, sources={"held_up": Scripted(*polls), "free": Scripted(*polls)})
+    channel = rig.channel("held_up", held_up.nodes[0])
+    rig.store.held = lambda: frozenset({channel})
+    assert [rig.tick(), rig.tick()] == [1, 1]
+    streams = rig.ingest.metrics().streams
+    assert (streams["held_up"].rows, streams["free"].rows) == (0, 2)
+    assert streams["held_up"].waits == "what it feeds holds more than its budget"
+    rig.store.held = frozenset
+    assert [rig.tick(), rig.tick()] == [1, 1]
+    assert rig.ingest.metrics().streams["held_up"].waits is None
+
+
 def test_a_full_store_pauses_sources(tmp_path: Path) -> None:
     rig = Rig(tmp_path, stream(rate_tps=5000, options={"connector": "trains"}))
     rig.store.close()

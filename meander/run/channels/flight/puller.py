@@ -26,6 +26,7 @@ from meander.run.channels.flight.untrusted import UntrustedError
 from meander.run.store.commit import Commit, CommitConflictError, Realign
 from meander.run.store.incarnations import Lineage, newest
 from meander.run.store.journal import JournalError
+from meander.run.store.records.reconfigurations import PartRecord
 from meander.run.store.records.record import Record
 from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
@@ -177,7 +178,10 @@ class Pulling:
             return 0
         heads = self._on_disk(route, {c: head for c, (_, head) in asked.items()})
         bounded = asked.keys() - set(self.wanted_whole())
-        full = {c for c in bounded if broker is not None or asked[c][0] - asked[c][1] >= self._ahead}
+        held = self.store.held()
+        if held and self.store.records(PartRecord):
+            held = frozenset()  # the markers of a change must come through, whatever waits
+        full = {c for c in bounded if broker is not None or c in held or asked[c][0] - asked[c][1] >= self._ahead}
         done = {c: self.store.processed(c, heads.get(c, 0)) for c in asked}
         ticket: dict[str, Any] = {
             "pull": {str(c): [-1 if c in full else tail, done[c]] for c, (tail, _) in asked.items()},
@@ -256,7 +260,7 @@ class Pulling:
         if "problem" in control:
             self.refused[found.channel] = control["problem"]
             if "begins" in control:
-                self._pass_over(found.channel, int(control["begins"]))
+                self._pass_over(found.channel, int(control["begins"]), was_dropped=bool(control.get("dropped")))
             return None
         view = self.store.views.channels.by_id.get(found.channel)
         if view is None:
@@ -287,11 +291,12 @@ class Pulling:
                 )
         return newest(self.store.views.channels[channel].lineage) == newest(lineage)
 
-    def _pass_over(self, channel: ChannelId, begins: int) -> None:
-        """Goes on where a log begins that has let go of records which this copy has lost."""
+    def _pass_over(self, channel: ChannelId, begins: int, *, was_dropped: bool) -> None:
+        """Goes on where a log begins that has let go of records which this copy has lost, or never had."""
         view = self.store.views.channels.by_id.get(channel)
-        if view is not None and 0 < view.tail < begins:
+        if view is not None and (0 if was_dropped else 1) <= view.tail < begins:
             missing = begins - view.tail
             self.metrics.missing += missing
-            _log.warning("%s records of channel %s were lost here, and the sender has let go of them", missing, channel)
+            cause = "dropped by the sender" if was_dropped else "lost here, and the sender has let go of them"
+            _log.warning("%s records of channel %s were %s", missing, channel, cause)
             self.store.commit(Commit(realign=(Realign(channel, view.lineage, view.tail, begins),)))

@@ -19,6 +19,7 @@ import pyarrow.flight as flight
 
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
+from meander.run.channels.budgets import DROPPED
 from meander.run.channels.flight.alignment import CopyState, GivenAwayError, align
 from meander.run.channels.flight.client import FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, is_proof, is_signed
@@ -378,7 +379,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 chunk = exchange.read(channel, first, min(end, first + MOST_RECORDS))
                 found = ChannelRange.of(chunk, exchange.lineage(channel))
             except InputError as error:
-                facts = {"begins": exchange.start(channel)} if channel in exchange.channels() else {}
+                facts = self._where_it_begins(channel)
                 found = ChannelRange.refusal(channel, str(error), **facts)
                 del positions[channel]
             else:
@@ -391,6 +392,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 waiting, size = [], 0
         if waiting:
             yield to_batch(waiting), size
+
+    def _where_it_begins(self, channel: ChannelId) -> dict[str, Any]:
+        """The first record that is there, and whether some before it were dropped."""
+        exchange = self._store.exchange
+        if channel not in exchange.channels():
+            return {}
+        sender = exchange.spec(channel).sender
+        dropped = sender is not None and self._store.counter(sender, DROPPED) > 0
+        return {"begins": exchange.start(channel), "dropped": dropped}
 
 
 def _piece(schema: pa.Schema, data: bytes, *left: int) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ import pytest
 
 from meander.model.ids import ChannelId, FragmentId
 from meander.run.channels.base import ChannelAppend, ChannelSpec
+from meander.run.channels.budgets import ChannelBudget, ChannelBudgets, Overflow
 from meander.run.channels.flight import puller
 from meander.run.channels.flight.puller import Pulling
 from meander.run.store.commit import Commit
@@ -223,3 +224,22 @@ def test_a_log_that_another_site_takes_over_keeps_its_numbers_although_its_reade
     monkeypatch.undo()
     pair.pull()
     assert pair.rest() == list(range(100, 130))
+
+
+@pytest.mark.parametrize("seen", [0, 10])
+def test_a_reader_goes_on_behind_what_its_sender_had_to_drop(pair: Pair, seen: int) -> None:
+    """Also one that never had anything, as it was away from the beginning."""
+    pair.write(0, 10)
+    if seen:
+        pair.pull()
+        assert pair.rest() == list(range(10))
+    pair.write(10, 4_000)
+    now_s = [0.0]
+    budget = ChannelBudget(10_000, Overflow.DROP_OLDEST)
+    budgets = ChannelBudgets(pair.sender.store, budget, lambda fragment: fragment == 1, lambda: now_s[0])
+    pair.write(4_010, 1_000)
+    assert budgets.held() == frozenset()
+    assert budgets.dropped > 0
+    pair.pull(6)
+    assert pair.rest() == list(range(budgets.dropped, 5_010))
+    assert pair.pulling.metrics.missing == budgets.dropped - seen
