@@ -8,7 +8,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from meander.model import locks
-from meander.model.files import Files
+from meander.model.durable_files import Files
 from meander.run.session import start_session
 
 # Machines differ and share their cores, so no example has a deadline; a failure prints how to repeat it. In CI the same

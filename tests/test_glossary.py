@@ -18,8 +18,8 @@ description details directory disk document drop due durability edge effort endi
 expected export failed failure fault field file finding forgotten format found frame free full function gathered
 handler head heard histogram history hopeless http index input installation internals item java job json key label
 last lets limit line linear listen literal little local lock matching memo memory message metadata meter move named
-need no not number numbered observed offset one opening option order outcome output outside own page pairs parquet
-parsed pass passed per percentile periodic phase phrase plain planner pool posted problem push quality question
+need newest no not number numbered observed offset one opening option order outcome output outside own page pairs
+parquet parsed pass passed per percentile periodic phase phrase plain planner pool posted problem push quality question
 queue ran random range received recipe refused registered remote remove rename repeatable repeating request response
 result resumed road role round row rules scope script sealed section seen sending server setting shape shown side
 sign signal single size span spec static status steady stopped stuck summary surroundings surveyed swappable switch

@@ -44,7 +44,7 @@ from meander.place.nova.queries.question import pairs_of_query, parts_of, proble
 from meander.place.nova.queries.shape import JoinShape, shape_of
 from meander.place.nova.queries.wiring import JoinPart, Wiring
 from meander.place.nova.settings import NovaSettings
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.emulated_paths import Paths
 from meander.run.channels.base import ChannelAppend
 from meander.run.connectors import source_for
 from meander.run.connectors.base import Surroundings

@@ -19,8 +19,8 @@ from lab.experiments.tcep_world import CALM, MINUTE_MS, RUSH, DayTraffic, RoadWo
 from lab.workloads import tcep as road
 from meander.adapt.decisions import Decision, DecisionAction, Transition
 from meander.adapt.execute import begin
-from meander.adapt.history import Span
 from meander.adapt.loop import AdaptationLoop
+from meander.adapt.measure_history import Span
 from meander.adapt.measures import Measures
 from meander.adapt.monitors import MONITORS
 from meander.adapt.selection import selector

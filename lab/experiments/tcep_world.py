@@ -25,11 +25,11 @@ from meander.model.plan import Query
 from meander.model.topology.elements import Link, NodeKind
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine
+from meander.place.free_capacity import Room
 from meander.place.mechanisms.base import Mechanism
 from meander.place.mechanisms.search.message_counts import Message
 from meander.place.mechanisms.search.snap import load_share
 from meander.place.problem import Problem, Proposal
-from meander.place.room import Room
 
 MINUTE_MS = 60_000
 RESULTS = 20

@@ -7,8 +7,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from meander.adapt.decisions import Trigger
-from meander.adapt.history import MeasureHistory
 from meander.adapt.knowledge import Watched
+from meander.adapt.measure_history import MeasureHistory
 from meander.adapt.monitors.base import EnvironmentMonitor, Monitor
 from meander.adapt.settings import AdaptationSettings
 from meander.model.conditions import Fact

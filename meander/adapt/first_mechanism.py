@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from meander.adapt.candidates import RELATIVE
 from meander.adapt.mechanism_forecasts import Foresight, Refusal
-from meander.adapt.options import RELATIVE
 from meander.adapt.plan import usable
 from meander.adapt.selection.requirement import by_requirement, match
 from meander.adapt.settings import BY_DEMANDS, AdaptationSettings

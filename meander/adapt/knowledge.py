@@ -17,8 +17,8 @@ from meander.adapt.decisions import Transition, Trigger
 from meander.adapt.fitness import Fitness, tallies_json, tallies_of
 from meander.model.conditions import Fact
 from meander.model.demands import Demand, Metric
+from meander.model.durable_files import FILES
 from meander.model.errors import InputError
-from meander.model.files import FILES
 from meander.model.ids import QueryId
 
 VERSION = 1

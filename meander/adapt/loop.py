@@ -14,8 +14,8 @@ from random import Random
 from meander.adapt.analyse import context_of, facts_at, levels_of, readings, trigger_of, unsettled, violated
 from meander.adapt.decisions import Decision, DecisionAction, TransitionOutcome, Trigger
 from meander.adapt.first_mechanism import Beginning
-from meander.adapt.history import MeasureHistory
 from meander.adapt.knowledge import Knowledge, Watched
+from meander.adapt.measure_history import MeasureHistory
 from meander.adapt.measures import Measures
 from meander.adapt.mechanism_forecasts import Foresight
 from meander.adapt.monitors import ENVIRONMENT, MONITORS

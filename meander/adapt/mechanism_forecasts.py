@@ -22,12 +22,12 @@ from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
 from meander.place.costspace.build import build
 from meander.place.costspace.space import CostSpace
+from meander.place.free_capacity import Room
 from meander.place.mechanisms.base import Mechanism, Metadata
 from meander.place.mechanisms.search.snap import load_share
 from meander.place.node_costs import node_costs
 from meander.place.placement_qualities import predict
 from meander.place.problem import Flow, Need, Problem
-from meander.place.room import Room
 
 TIME_LIMIT_S = 5.0
 _T = TypeVar("_T")

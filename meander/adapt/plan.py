@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from meander.adapt.candidates import ADDED, Correction, Hopeless, Option, chance, hopeless, resigned
 from meander.adapt.decisions import Decision, DecisionAction, Transition, Trigger
 from meander.adapt.knowledge import Knowledge, Watched
 from meander.adapt.mechanism_forecasts import Forecast, Foresight, Refusal
-from meander.adapt.options import ADDED, Correction, Hopeless, Option, chance, hopeless, resigned
 from meander.adapt.selection import selector_of
 from meander.adapt.selection.base import Candidate, Choice, Question, Selector, expected
 from meander.adapt.selection.requirement import by_requirement, prior

@@ -21,8 +21,8 @@ import meander.api.users.logins as logins
 import meander.api.users.rows as rows
 from meander.api.auditing import Audited
 from meander.api.errors import install_errors
-from meander.api.guards import Headers, SizeLimit, may_read
 from meander.api.models import ProblemDetails
+from meander.api.request_checks import Headers, SizeLimit, may_read
 from meander.coordinator.problems import MEDIA_TYPE
 from meander.coordinator.service.service import Service
 

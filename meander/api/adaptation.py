@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from meander.adapt.decisions import DecisionAction
 from meander.api import models
-from meander.api.guards import KeyOf, ServiceOf, may_change
 from meander.api.queries import Id
+from meander.api.request_checks import KeyOf, ServiceOf, may_change
 from meander.api.responses import answered, shown
 from meander.coordinator.service import listings, steering
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from meander.api import models
-from meander.api.guards import KeyOf, ServiceOf, may_change
+from meander.api.request_checks import KeyOf, ServiceOf, may_change
 from meander.api.responses import answered, shown
 from meander.coordinator.ledger.history import NEWEST
 from meander.coordinator.request_values import LARGEST_TIME, LARGEST_WHOLE

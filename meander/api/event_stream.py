@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
-from meander.api.guards import ServiceOf
+from meander.api.request_checks import ServiceOf
 from meander.coordinator.problems import ServiceRefusedError
 
 router = APIRouter()

@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.responses import Response
 
 from meander.api import site_models as models
-from meander.api.guards import IdentityOf, ServiceOf, may_administer, may_change
+from meander.api.request_checks import IdentityOf, ServiceOf, may_administer, may_change
 from meander.api.responses import shown
 from meander.coordinator.membership import checks
 from meander.coordinator.membership.audit_log import AuditEntry

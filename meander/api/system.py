@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response, StreamingResponse
 
 from meander.api import models
-from meander.api.guards import ServiceOf, may_administer, may_change
+from meander.api.request_checks import ServiceOf, may_administer, may_change
 from meander.api.responses import shown
 from meander.coordinator.metrics import CONTENT_TYPE, exposition
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from meander.api import models
-from meander.api.guards import ServiceOf
+from meander.api.request_checks import ServiceOf
 from meander.api.responses import shown
 from meander.coordinator.service import listings
 

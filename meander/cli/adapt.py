@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from meander.adapt.decision_log import read, told
 from meander.adapt.decisions import DecisionAction
-from meander.adapt.log import read, told
 from meander.cli.client import HERE, Directory, Json, Token, Url, at, connect
 from meander.cli.client import show as show_json
 from meander.model.errors import InputError, unknown

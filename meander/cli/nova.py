@@ -214,7 +214,7 @@ def reoptimise(
     from meander.local.join_events import replay
     from meander.place.nova.judge import judge
     from meander.place.nova.place import place as place_joins
-    from meander.place.nova.running.fresh import problem_of
+    from meander.place.nova.running.current_problem import problem_of
 
     wanted = Wanted(joins, sink, level, seed, measured=False, repair=repair)
     problem, _ = problem_from(_world(latency, topology, repair), wanted)

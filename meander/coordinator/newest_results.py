@@ -1,4 +1,4 @@
-"""Tails: the newest results of each query, kept in memory beside the sink that really takes them."""
+"""The newest results of each query, kept in memory beside the sink that really takes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meander.run.connectors.json_rows import json_rows
 KEPT_ROWS = 500
 
 
-class Tail:
+class NewestResults:
     """The newest rows of one sink binding. Written by delivery, read by all."""
 
     def __init__(self, kept_rows: int = KEPT_ROWS) -> None:
@@ -46,11 +46,11 @@ class Tail:
         return json_rows(newest)
 
 
-class TailedSink:
-    """A sink that also keeps a tail. Rows that come again after a failure are shown again."""
+class NewestResultsSink:
+    """A sink that also keeps its newest rows. Rows that come again after a failure are shown again."""
 
-    def __init__(self, sink: SinkConnector, tail: Tail) -> None:
-        self.sink, self.tail = sink, tail
+    def __init__(self, sink: SinkConnector, newest: NewestResults) -> None:
+        self.sink, self.newest = sink, newest
         self.fixed_ranges = sink.fixed_ranges
         self.path = getattr(sink, "path", None)
 
@@ -59,7 +59,7 @@ class TailedSink:
 
     def write(self, table: pa.Table, first: int) -> Any:
         note = self.sink.write(table, first)
-        self.tail.add(table)
+        self.newest.add(table)
         return note
 
     def close(self) -> None:

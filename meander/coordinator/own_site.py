@@ -11,7 +11,7 @@ from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.loop.quarantine import Remote
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId, OperatorId
-from meander.model.plain import to_plain
+from meander.model.plain_json import to_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.reconfigure.agent.serving.replication import Replication
 from meander.reconfigure.driver.driver import Driver

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.loop.loop import PlacementLoop
-from meander.coordinator.newest_results import Tail, TailedSink
+from meander.coordinator.newest_results import NewestResults, NewestResultsSink
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId, OperatorId, QueryId
 from meander.model.operators import Sink
@@ -38,7 +38,7 @@ class SinkBindings:
     sink_of: SinkOf
     known: dict[str, SinkBinding] = field(default_factory=dict)
     """By name: all that deliver or wait for their channel."""
-    tails: dict[str, Tail] = field(default_factory=dict)
+    newest: dict[str, NewestResults] = field(default_factory=dict)
     """The newest results, by query: those of its first sink."""
     stopping: set[str] = field(default_factory=set)
     """Queries that were stopped and still have results on their way."""
@@ -99,19 +99,19 @@ class SinkBindings:
         channels = set(self.host.store.exchange.channels())
         for name, binding in self.known.items():
             if name not in self._delivering and binding.channel in channels:
-                delivery.add(binding, self._tailed(binding))
+                delivery.add(binding, self._with_newest(binding))
                 self._delivering.add(name)
         gone = [QueryId(q) for q in sorted(self.stopping) if self._is_done(q, channels)]
         for query in gone:
             self._free(query, channels)
         return gone
 
-    def _tailed(self, binding: SinkBinding) -> SinkConnector:
+    def _with_newest(self, binding: SinkBinding) -> SinkConnector:
         sink = self._sinks[binding.name]
-        if binding.query in self.tails:
+        if binding.query in self.newest:
             return sink
-        tail = self.tails[binding.query] = Tail()
-        return TailedSink(sink, tail)
+        newest = self.newest[binding.query] = NewestResults()
+        return NewestResultsSink(sink, newest)
 
     def _is_done(self, query: str, channels: set[ChannelId]) -> bool:
         """Whether nothing of the query runs, and nothing of it waits to be delivered or can be."""
@@ -142,6 +142,6 @@ class SinkBindings:
             if binding.channel in channels:
                 self.host.store.commit(Commit(remove=(RemoveChannel(binding.channel, discard=True),)))
             self.ledger.queries.forget_sink_binding(binding.channel)
-        self.tails.pop(query, None)
+        self.newest.pop(query, None)
         self.stopping.discard(query)
         _log.info("query %s is stopped and freed", query)

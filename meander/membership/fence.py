@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from meander.membership.protocol import Epoch
+from meander.model.durable_files import FILES
 from meander.model.errors import InputError
-from meander.model.files import FILES
 from meander.model.locks import lock
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from meander.membership.fence import Fence, FencedError
 from meander.membership.protocol import Epoch
-from meander.model.files import FILES
+from meander.model.durable_files import FILES
 
 _log = logging.getLogger(__name__)
 SILENT_S = 3.0

@@ -20,7 +20,7 @@ from meander.model.topology.graph import Topology
 from meander.model.topology.path_cache import Path
 from meander.place.costspace.space import CostSpace
 from meander.place.difference import Difference, Recorder
-from meander.place.room import CapacityLedger
+from meander.place.free_capacity import CapacityLedger
 
 DETOUR = Resilience().detour
 

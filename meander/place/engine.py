@@ -30,8 +30,8 @@ from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog, Delta, Entry, deltas
 from meander.place.costspace.maintenance import follow
 from meander.place.difference import Difference
+from meander.place.free_capacity import Room
 from meander.place.mechanisms.base import Mechanism
-from meander.place.room import Room
 from meander.place.sharing import forget
 
 ROUNDS = 2

@@ -10,7 +10,7 @@ from meander.model.ids import NodeId, OperatorId
 from meander.model.topology.graph import Topology
 from meander.model.topology.path_cache import Path
 from meander.place.costspace.space import CostSpace
-from meander.place.room import Room
+from meander.place.free_capacity import Room
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from meander.model.operators import (
 )
 from meander.model.schema import Kind, Schema
 from meander.model.windows import Count, PairWindow, Session, Sliding, Tumbling, Within
+from meander.place.free_capacity import in_memory_steps, in_steps
 from meander.place.nova.queries.split import share_of
-from meander.place.room import in_memory_steps, in_steps
 
 _PASSES: dict[type, float] = {
     Filter: 0.5,

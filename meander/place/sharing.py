@@ -13,9 +13,9 @@ from meander.model.global_plan import OperatorState, PlanOperator, RunningQuery
 from meander.model.ids import OperatorId
 from meander.model.operators import Sink, Source, output_schema, with_renamed_inputs
 from meander.place.catalog import Catalog, SharingPolicy
+from meander.place.free_capacity import in_steps
 from meander.place.physical import PhysicalPlan, PreparedQuery
 from meander.place.rates import KEEPING, STATELESS_MB, memory_mb, output_rate_tps
-from meander.place.room import in_steps
 
 Matches = dict[OperatorId, OperatorId]
 """Operators of a query as written, and those of the global query plan that compute the same."""

@@ -12,7 +12,7 @@ from typing import Any
 from meander.deploy.fragments import Channel, ChannelKey, Fragment
 from meander.model.global_plan import GlobalPlan, PlanOperator
 from meander.model.ids import FragmentId, OperatorId
-from meander.model.plain import from_plain, to_plain
+from meander.model.plain_json import from_plain, to_plain
 from meander.model.signature import Signature
 from meander.run.fragments.bindings import first_slot
 from meander.run.fragments.retained_bindings import remember

@@ -2,14 +2,14 @@
 
 A step runs thousands of tuples of many fragments at once, and it is run again after a crash; one tuple that divides by
 zero must not stop them all for ever. So whatever cannot be computed is null, whatever Spark's ANSI setting is. How a
-function is guarded is in `guards`.
+function is guarded is in `null_guards`.
 """
 
 from __future__ import annotations
 
 from meander.model.expressions.tree import INFIX, Call, Column, Expression, Literal, sql
 from meander.model.schema import DataType, Kind
-from meander.run.guards import guarded, narrowed
+from meander.run.null_guards import guarded, narrowed
 
 
 def spark_sql(expression: Expression) -> str:

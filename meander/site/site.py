@@ -23,7 +23,7 @@ from meander.membership.client import MembershipClient, MembershipListener
 from meander.membership.fence import Fence, FencedError
 from meander.membership.http_client import CoordinatorClient, RequestRefusedError, UnreachableError
 from meander.membership.protocol import Description, SiteMeasures
-from meander.model.files import FILES
+from meander.model.durable_files import FILES
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
 from meander.reconfigure.replicas.replicas import Replicas

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.adapt.history import MeasureHistory, Span, WorldSpan
+from meander.adapt.measure_history import MeasureHistory, Span, WorldSpan
 from meander.adapt.measures import EnvironmentMeasures, MeasuredChannel, Measures, QueryMeasures, channels_of
 from meander.adapt.monitors import ENVIRONMENT, MONITORS
 from meander.adapt.monitors.base import percentile

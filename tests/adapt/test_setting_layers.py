@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meander.adapt.decision_log import entry, told
 from meander.adapt.decisions import DecisionAction
-from meander.adapt.log import entry, told
 from meander.adapt.loop import AdaptationLoop
 from meander.adapt.selection.ranking import LinearRanking
 from meander.adapt.setting_layers import DEFAULTS, SETTINGS, AdaptationPolicy, checked

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meander.api.coordinator import Coordinator
-from meander.api.guards import MOST_BYTES
+from meander.api.request_checks import MOST_BYTES
 from meander.cli.main import app
 from meander.coordinator.adaptation.transitions import PROTOCOLS
 from meander.place.amenders.count import by_cores

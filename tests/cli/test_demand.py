@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from meander.adapt.log import append
+from meander.adapt.decision_log import append
 from meander.cli.main import app
 from meander.model.errors import InputError
 from tests.adapt.fakes import FakeWorld, Play

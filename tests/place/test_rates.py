@@ -6,8 +6,8 @@ import pytest
 
 from meander.model.events import RateChanged
 from meander.model.operators import Filter, Operator, Sequence, WindowAggregate, WindowJoin
+from meander.place.free_capacity import MEMORY_STEP
 from meander.place.rates import STATELESS_MB, memory_mb
-from meander.place.room import MEMORY_STEP
 from tests.place.amenders.test_amendment import Diamond
 
 JOIN = "SELECT a.id FROM s a JOIN s b ON a.id = b.id WINDOW TUMBLING({span}) INTO out"

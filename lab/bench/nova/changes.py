@@ -12,7 +12,7 @@ from lab.workloads.nova import clusters, instance
 from meander.local.join_events import replay
 from meander.place.nova.judge import judge
 from meander.place.nova.place import place
-from meander.place.nova.running.fresh import problem_of
+from meander.place.nova.running.current_problem import problem_of
 
 Progress = Callable[[str], None]
 

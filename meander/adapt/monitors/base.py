@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from meander.adapt.history import Span, WorldSpan
+from meander.adapt.measure_history import Span, WorldSpan
 from meander.model.conditions import Fact
 from meander.model.demands import Metric
 

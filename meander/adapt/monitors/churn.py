@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meander.adapt.history import WorldSpan
+from meander.adapt.measure_history import WorldSpan
 from meander.adapt.monitors.base import EnvironmentMonitor, minutes
 from meander.model.conditions import Fact
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meander.adapt.history import Span
+from meander.adapt.measure_history import Span
 from meander.adapt.monitors.base import Monitor, percentile
 from meander.model.demands import Metric
 

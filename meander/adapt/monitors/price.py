@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meander.adapt.history import Span
+from meander.adapt.measure_history import Span
 from meander.adapt.monitors.base import Monitor
 from meander.model.demands import Metric
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 
 from meander.adapt.fitness import scores
-from meander.adapt.linear_ranking import linear_ranking
 from meander.adapt.selection.base import Choice, Question, Selector, best, untried
+from meander.adapt.selection.rank_probabilities import linear_ranking
 from meander.model.errors import InputError
 
 EXPLORE = 0.05

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from meander.api.guards import IdentityOf, ServiceOf, client_of, may_administer
+from meander.api.request_checks import IdentityOf, ServiceOf, client_of, may_administer
 from meander.api.responses import shown
 from meander.api.users import models
 from meander.coordinator.membership.audit_log import AuditEntry

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from meander.api.guards import IdentityOf, ServiceOf, may_send
+from meander.api.request_checks import IdentityOf, ServiceOf, may_send
 from meander.api.responses import shown
 from meander.coordinator.problems import ServiceRefusedError, conflict, not_found
 from meander.model.errors import unknown

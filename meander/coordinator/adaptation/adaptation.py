@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from meander.adapt import log
+from meander.adapt import decision_log
 from meander.adapt.decisions import Decision, DecisionAction, TransitionOutcome
 from meander.adapt.execute import begin
 from meander.adapt.knowledge import Knowledge
@@ -122,7 +122,7 @@ class Adaptation:
                 self.meter.exchanged.overlapped(decision.query, str(decision.target), cost.overlap_bytes)
         self.decisions += decided
         if self.log_file is not None and decided:
-            log.append(self.log_file, decided)
+            decision_log.append(self.log_file, decided)
         return decided
 
     def mechanisms(self) -> Mapping[str, tuple[str, str]]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from meander.coordinator.core.commands import CommandBatch
-from meander.coordinator.ledger.departed import Departure
 from meander.coordinator.ledger.ledger import Placing
 from meander.coordinator.ledger.query_tables import QueryChange
+from meander.coordinator.ledger.removed_nodes import Departure
 from meander.coordinator.read_model.publisher import Publisher
 from meander.coordinator.read_model.read_model import pair_of
 from meander.model.events import (

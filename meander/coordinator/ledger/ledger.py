@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from meander.coordinator.epochs import check as check_epoch
+from meander.coordinator.ledger.absent_node_links import AwayLinks
 from meander.coordinator.ledger.answers import Answers
-from meander.coordinator.ledger.away_links import AwayLinks
 from meander.coordinator.ledger.batch_log import BatchLog
 from meander.coordinator.ledger.migrations import migrate
 from meander.coordinator.ledger.query_tables import QueryTables
 from meander.coordinator.ledger.topology_tables import TopologyTables
 from meander.coordinator.ledger.values import as_text
 from meander.membership.protocol import Epoch
+from meander.model.durable_files import FILES
 from meander.model.errors import InputError
-from meander.model.files import FILES
 from meander.model.ids import NodeId, OperatorId
 
 

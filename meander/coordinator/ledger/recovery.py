@@ -24,9 +24,9 @@ from meander.model.topology.graph import Topology
 from meander.place.applicator import Applicator
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.free_capacity import Room
 from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.place.physical import Preparation
-from meander.place.room import Room
 from meander.place.sharing import add_query, forget, remove_query
 
 FORGOTTEN_AT_ONCE = 50

@@ -26,8 +26,8 @@ from meander.place.difference import Difference
 from meander.place.engine import BatchReport, Engine
 from meander.place.sharing import forget
 from meander.reconfigure.driver.driver import Driver
+from meander.reconfigure.emulated_paths import Paths
 from meander.reconfigure.outcome import ReconfigurationOutcome
-from meander.reconfigure.paths import Paths
 from meander.run.connectors.base import SinkBinding
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE
@@ -140,7 +140,7 @@ class PlacementLoop:
     def _note_failures(self, events: Sequence[ChangeEvent], copies: Mapping[NodeId, tuple[NodeId, ...]]) -> None:
         """Fragments of nodes that went stop; those of nodes that came back go on, unless they are elsewhere now."""
         topology = self.catalog.topology
-        self.paths.stand_ins.update(copies)
+        self.paths.copies.update(copies)
         changed = [e.node for e in events if isinstance(e, NodeRemoved)]
         changed += [e.node.name for e in events if isinstance(e, NodeAdded)]
         problem: JournalError | None = None

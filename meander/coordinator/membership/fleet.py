@@ -21,7 +21,7 @@ class MemberFleet:
         self._lock = lock("fleet addresses")
         self._until = 0.0
         self._addresses: dict[str, str] = {}
-        self._stand_ins: dict[str, str] = {}
+        self._promoted: dict[str, str] = {}
         self._brokers: dict[str, str] = {}
         self._keys: dict[str, str] = {}
         self._revoked: list[str] = []
@@ -55,10 +55,10 @@ class MemberFleet:
         return self._protocols.get(site, PROTOCOL)
 
     def put(self, site: str, address: str | None) -> None:
-        """A replica stands in for a site at an address, or no longer does."""
+        """A replica of a site is promoted at an address, or no longer is."""
         with self._lock:
-            found = {name: at for name, at in self._stand_ins.items() if name != site}
-            self._stand_ins = found if address is None else {**found, site: address}
+            found = {name: at for name, at in self._promoted.items() if name != site}
+            self._promoted = found if address is None else {**found, site: address}
         self.changed()
 
     def changed(self) -> None:
@@ -75,6 +75,6 @@ class MemberFleet:
             rows = [row for row in known if row.name in self._keys]
             self._revoked = sorted(row.name for row in known if row.name not in self._keys)
             self._protocols = {row.name: row.protocol for row in rows}
-            self._addresses = {row.name: row.address for row in rows if row.address} | self._stand_ins
+            self._addresses = {row.name: row.address for row in rows if row.address} | self._promoted
             self._brokers = {row.name: row.broker for row in rows if row.broker}
             self._until = time.monotonic() + FRESH_S

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from meander.coordinator import epochs
-from meander.coordinator.ledger.away_links import AwayLinks
+from meander.coordinator.ledger.absent_node_links import AwayLinks
 from meander.coordinator.ledger.migrations import migrate
 from meander.coordinator.membership.audit_log import AuditEntry, AuditLog
 from meander.coordinator.problems import conflict, not_found

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from meander.adapt.decision_log import entry
 from meander.adapt.decisions import Decision
-from meander.adapt.log import entry
 from meander.adapt.per_query import PerQuery
 from meander.coordinator.adaptation.adaptation import Adaptation
 from meander.coordinator.condition.condition import (

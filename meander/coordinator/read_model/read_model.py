@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from meander.coordinator.ledger.away_links import AwayLinks
-from meander.coordinator.ledger.departed import merged
+from meander.coordinator.ledger.absent_node_links import AwayLinks
+from meander.coordinator.ledger.removed_nodes import merged
 from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.read_model.measuring import Measured
 from meander.model.ids import FragmentId, NodeId, OperatorId, QueryId

@@ -16,7 +16,7 @@ from meander.coordinator.core.core import Core
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.records import MemberState
 from meander.coordinator.problems import conflict, not_found
-from meander.coordinator.replicas.lost import lost_with_nodes, what_is_known
+from meander.coordinator.replicas.lost_sites import lost_with_nodes, what_is_known
 from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
@@ -65,7 +65,7 @@ class SiteForget:
             claims = self._membership.roster.claims
             nodes = {node for node, owner in claims.items() if owner == site}
             lost = self._ask(lambda core: (HTTPStatus.OK, lost_with_nodes(core, nodes)))
-            goes_on = site in supervisor.stand_ins or not supervisor.around.runs(site)
+            goes_on = site in supervisor.promoted or not supervisor.around.runs(site)
             if not goes_on and not supervisor.take_over(site, present):
                 lost += self._begin_anew(site)
             record = supervisor.ledger.of(site)
@@ -89,7 +89,7 @@ class SiteForget:
         self._own.begin_anew(site, key, LostSite(part, found))
         record = supervisor.ledger.of(site)
         supervisor.ledger.save(KeepersRecord(site, {}, record.term, stands_in=HOME))
-        if not supervisor.stand_in(supervisor.ledger.of(site)):
+        if not supervisor.promote(supervisor.ledger.of(site)):
             raise conflict(supervisor.problems.get(site, f"site {site!r} could not begin anew"))
         return list(lost)
 

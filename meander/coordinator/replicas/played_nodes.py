@@ -11,7 +11,7 @@ from meander.coordinator.core.commands import ANSWER_S, Answer, CoreTask
 from meander.coordinator.core.core import Core
 from meander.coordinator.membership.members import Membership
 from meander.coordinator.replicas.assignment import node_of
-from meander.coordinator.replicas.ledger import ReplicaLedger
+from meander.coordinator.replicas.keeper_records import ReplicaLedger
 from meander.model.errors import InputError
 
 _log = logging.getLogger(__name__)

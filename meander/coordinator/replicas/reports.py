@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from meander.coordinator.membership.roster import Roster
+from meander.coordinator.replicas.keeper_records import ReplicaLedger
 from meander.coordinator.replicas.lags import KeeperLag, Kept, lagging, lags_of, mapping, refusal_of
-from meander.coordinator.replicas.ledger import ReplicaLedger
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.run.channels.flight.proof import HOME
 from meander.run.reporting.host_report import HostReport

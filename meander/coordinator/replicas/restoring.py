@@ -46,7 +46,7 @@ class SiteRestore:
         if MemberState(row.state).is_present and row.instance != instance:
             return WAIT if record.keepers else None
         for keeper in [record.stands_in] if record.stands_in else list(record.keepers):
-            supervisor.stand_ins.pop(site, None)
+            supervisor.promoted.pop(site, None)
             ledger.save(replace(record, stands_in=keeper, restoring=instance))
             try:
                 supervisor.orders.ask(keeper, "stand_down", {"site": site})
@@ -54,7 +54,7 @@ class SiteRestore:
                 ledger.save(record)
                 supervisor.problems[site] = f"site {site} cannot get its store back from {keeper}: {error}"
                 continue
-            supervisor.seats.put(site, None)
+            supervisor.addresses.put(site, None)
             supervisor.end_play(site)
             contact = self._contact(keeper, site)
             if contact is not None:

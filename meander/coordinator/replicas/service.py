@@ -11,7 +11,7 @@ from meander.coordinator.membership.members import Membership
 from meander.coordinator.membership.store import MemberRow
 from meander.coordinator.own_site import OwnSite
 from meander.coordinator.replicas.forgetting import SiteForget
-from meander.coordinator.replicas.ledger import ReplicaLedger
+from meander.coordinator.replicas.keeper_records import ReplicaLedger
 from meander.coordinator.replicas.orders import ReplicaOrders
 from meander.coordinator.replicas.played_nodes import PlayedNodes
 from meander.coordinator.replicas.preferences import preferences

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from meander.coordinator.membership.records import MemberState
 from meander.coordinator.membership.store import MemberRow
 from meander.coordinator.replicas.assignment import Candidates, assigned
-from meander.coordinator.replicas.ledger import ReplicaLedger
+from meander.coordinator.replicas.keeper_records import ReplicaLedger
 from meander.coordinator.replicas.orders import ReplicaOrders
 from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
@@ -30,7 +30,7 @@ from meander.run.store.records.replicas import KeepersRecord
 
 _log = logging.getLogger(__name__)
 LOOK_S = 0.5
-STAND_IN_S = 60.0
+PROMOTE_S = 60.0
 RESTORE_S = 300.0
 """The time for which a site that fetches its store is waited for."""
 REFUSED_S = 600.0
@@ -39,11 +39,11 @@ BASE_MS = 1_000
 """How long a base rests, where there are no replicas but upstream backup."""
 
 
-class StandInAddress(Protocol):
+class PromotedAddress(Protocol):
     """Where sites are reached that do not run at their own address."""
 
     def put(self, site: str, address: str | None) -> None:
-        """A replica stands in for a site at an address, or no longer does."""
+        """A replica of a site is promoted at an address, or no longer is."""
 
 
 class CoordinatorFacts(Protocol):
@@ -81,18 +81,18 @@ class ReplicaSupervisor:
         self,
         ledger: ReplicaLedger,
         orders: ReplicaOrders,
-        seats: StandInAddress,
+        addresses: PromotedAddress,
         around: CoordinatorFacts,
         settings: Resilience,
         wall_ms: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.ledger, self.orders, self.seats, self.around = ledger, orders, seats, around
+        self.ledger, self.orders, self.addresses, self.around = ledger, orders, addresses, around
         self.settings, self._wall_ms, self._monotonic = settings, wall_ms, monotonic
         self.problems: dict[str, str] = {}
         """Why sites have too few replicas, or none that could go on for them."""
-        self.stand_ins: dict[str, str] = {}
-        """The addresses of sites for which a replica stands in."""
+        self.promoted: dict[str, str] = {}
+        """The addresses of sites whose replica runs in their place."""
         self.deciding = reentrant_lock("replica supervisor")
         """Held while something is decided about the replicas of a site."""
         self._began = monotonic()
@@ -139,10 +139,10 @@ class ReplicaSupervisor:
             elif record.restoring:
                 self._wait_for_restored(record)
             elif record.stands_in:
-                self._keep_standing(record, present)
+                self._keep_promoted(record, present)
             elif site not in present and self._is_lost(rows.get(site)):
                 self.take_over(site, present)
-        self._assign({*present, *self.stand_ins}, present)
+        self._assign({*present, *self.promoted}, present)
         self._tell(present)
 
     def _is_lost(self, row: MemberRow | None) -> bool:
@@ -196,7 +196,7 @@ class ReplicaSupervisor:
             "every_ms": 0 if self.settings.replicas else BASE_MS,
         }
         for site, record in records.items():
-            if site in self.stand_ins or (site in present and not record.stands_in):
+            if site in self.promoted or (site in present and not record.stands_in):
                 self.orders.tell(site, "replicate", {"keepers": dict(record.keepers), **bounds})
         keeping = {k for r in records.values() for k in (*r.keepers, r.stands_in) if k}
         for keeper in {HOME, *present} if keeping or self.count else ():
@@ -213,14 +213,14 @@ class ReplicaSupervisor:
         """Lets a replica of a site go on in its place; says whether one does."""
         for keeper in [k for k in self.ledger.of(site).keepers if _is_there(k, present)]:
             record = self.ledger.save(replace(self.ledger.of(site), stands_in=keeper, restoring=""))
-            if self.stand_in(record):
+            if self.promote(record):
                 return True
-        if self.ledger.of(site).keepers and site not in self.stand_ins:
+        if self.ledger.of(site).keepers and site not in self.promoted:
             self.problems[site] = f"site {site} is gone, and no replica of it can go on: none is complete and there"
         return False
 
-    def stand_in(self, record: KeepersRecord) -> bool:
-        """Asks a keeper to stand in; says whether it does.
+    def promote(self, record: KeepersRecord) -> bool:
+        """Asks a keeper to run its replica; says whether it does.
 
         One that cannot is not asked again; one that does not answer may be, later.
         """
@@ -231,7 +231,7 @@ class ReplicaSupervisor:
             return False
         body = {"site": site, "term": record.keepers.get(keeper, 0), "key": key}
         try:
-            answer = self.orders.ask(keeper, "stand_in", body, STAND_IN_S)
+            answer = self.orders.ask(keeper, "stand_in", body, PROMOTE_S)
             address, nodes = str(answer["address"]), tuple(str(n) for n in answer.get("nodes", ()))
         except AwayError as error:
             self.problems[site] = f"site {site} is gone; {keeper}, which has a replica, does not answer: {error}"
@@ -246,8 +246,8 @@ class ReplicaSupervisor:
         nodes = () if record.is_forgotten else nodes
         self.ledger.save(replace(record, keepers=left, nodes=nodes))
         self.problems.pop(site, None)
-        self.stand_ins[site] = address
-        self.seats.put(site, address)
+        self.promoted[site] = address
+        self.addresses.put(site, address)
         self.orders.forget(site)
         self.around.moved(site)
         if nodes:
@@ -255,8 +255,8 @@ class ReplicaSupervisor:
         _log.warning("site %s is gone; its replica at %s goes on", site, keeper)
         return True
 
-    def _keep_standing(self, record: KeepersRecord, present: set[str]) -> None:
-        """A coordinator or a keeper that started again finds where its stand-ins are; one that is gone is replaced."""
+    def _keep_promoted(self, record: KeepersRecord, present: set[str]) -> None:
+        """A coordinator or a keeper that started again finds its promoted replicas; one that is gone is replaced."""
         site = record.site
         if not _is_there(record.stands_in, present):
             self._lose(site)
@@ -266,8 +266,8 @@ class ReplicaSupervisor:
                 self.ledger.save(replace(record, stands_in="", keepers={k: record.keepers[k] for k in others}))
                 self.take_over(site, present)
             return
-        if site not in self.stand_ins:
-            self.stand_in(record)
+        if site not in self.promoted:
+            self.promote(record)
 
     def _wait_for_restored(self, record: KeepersRecord) -> None:
         """A site that fetches its store and does not come is not waited for: the replica goes on again."""
@@ -277,8 +277,8 @@ class ReplicaSupervisor:
             self.ledger.save(replace(record, restoring=""))
 
     def _lose(self, site: str) -> None:
-        self.stand_ins.pop(site, None)
-        self.seats.put(site, None)
+        self.promoted.pop(site, None)
+        self.addresses.put(site, None)
         self.end_play(site)
 
     def end_play(self, site: str) -> None:
@@ -289,17 +289,17 @@ class ReplicaSupervisor:
             self.ledger.save(replace(record, nodes=()))
 
     def joined(self, site: str) -> None:
-        """A site has started, or started again: stand-ins there are at another address."""
+        """A site has started, or started again: promoted replicas there are at another address."""
         self.orders.forget(site)
         for other, record in self.ledger.all().items():
             if record.stands_in == site:
-                self.stand_ins.pop(other, None)
+                self.promoted.pop(other, None)
 
     def _end_forgotten(self, record: KeepersRecord) -> None:
         """A site that was given up ends when nothing runs there any more."""
         site = record.site
-        if record.stands_in and site not in self.stand_ins:
-            self.stand_in(record)
+        if record.stands_in and site not in self.promoted:
+            self.promote(record)
         elif record.stands_in and not self.around.runs(site):
             self._lose(site)
             self.ledger.save(replace(self.ledger.of(site), keepers={}, stands_in=""))

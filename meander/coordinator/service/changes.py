@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from meander.coordinator.core.commands import ANSWER_S, Answer, Command, CommandKind, CoreTask, Key, Response
 from meander.coordinator.core.core import Core
-from meander.coordinator.ledger.departed import forgetting, restoring
+from meander.coordinator.ledger.removed_nodes import forgetting, restoring
 from meander.coordinator.problems import conflict
 from meander.coordinator.service.checks import can_go, has_query, is_held, matrix_of
-from meander.coordinator.service.dry_run import try_changes
+from meander.coordinator.service.dry_run_report import try_changes
 from meander.coordinator.service.submission import submission, with_settings
 from meander.coordinator.service.switching import switch
 from meander.lang.demands import parse_demands

@@ -22,10 +22,10 @@ def query(service: Service, name: str) -> dict[str, Any]:
 
 
 def results(service: Service, name: str, limit: int) -> dict[str, Any]:
-    views, tail = service.views, service.core.sink_bindings.tails.get(name)
+    views, newest = service.views, service.core.sink_bindings.newest.get(name)
     if name not in views.queries:
         raise not_found(unknown("query", name, views.queries, "queries"))
-    return {"rows": tail.rows(limit) if tail else [], "total": views.queries[name]["results"]}
+    return {"rows": newest.rows(limit) if newest else [], "total": views.queries[name]["results"]}
 
 
 def placements(service: Service) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.standby.rounds import PAGE
+from meander.model.durable_files import FILES
 from meander.model.errors import InputError
-from meander.model.files import FILES
 from meander.run.store.mirror import Mirror
 
 OWN = ("meander.toml",)

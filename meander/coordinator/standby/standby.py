@@ -22,8 +22,8 @@ from meander.coordinator.standby.copy import StandbyCopy
 from meander.coordinator.standby.election import Candidacy, promote
 from meander.coordinator.standby.rounds import pieces
 from meander.membership.http_client import BASE, trusting
+from meander.model.durable_files import FILES
 from meander.model.errors import InputError
-from meander.model.files import FILES
 from meander.run.store.journal import JournalError
 
 _log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from meander.model.topology.path_cache import Path
 from meander.place.amenders.gain import gains
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
+from meander.place.free_capacity import Room
 from meander.place.mechanisms.base import Mechanism
 from meander.place.mechanisms.solvers.packing import Packing
 from meander.place.problem import Flow, Need, Problem, Proposal
-from meander.place.room import Room
 
 ROUNDS = 3
 """Rounds in which refused operators are put to the mechanism again, after others were withdrawn."""

@@ -20,7 +20,7 @@ from meander.model.locks import lock
 from meander.place.amenders.amendment import AmendmentDraft
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
-from meander.place.room import CapacityLedger, Room
+from meander.place.free_capacity import CapacityLedger, Room
 
 STRIPES = 1024
 FIRST_PAUSE_S = 0.0002

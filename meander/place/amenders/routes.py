@@ -16,7 +16,7 @@ from meander.model.placement import Edge, mbps
 from meander.model.topology.elements import UNLIMITED
 from meander.model.topology.path_cache import Path
 from meander.place.catalog import Catalog
-from meander.place.room import Room
+from meander.place.free_capacity import Room
 
 SLACK_MS = 1.0
 """A route may always be this much longer: nothing moves for less."""

@@ -28,6 +28,7 @@ from meander.reconfigure.agent.remote_channels import RemoteChannels
 from meander.reconfigure.agent.state.mover import StateMover
 from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
 from meander.reconfigure.agent.status import status_of
+from meander.reconfigure.emulated_paths import Paths
 from meander.reconfigure.messages import (
     Abort,
     Answer,
@@ -44,7 +45,6 @@ from meander.reconfigure.messages import (
     PrepareAhead,
     Reroute,
 )
-from meander.reconfigure.paths import Paths
 from meander.run.host import Host
 from meander.run.store.records.record import Change
 

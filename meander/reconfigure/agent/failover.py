@@ -1,4 +1,4 @@
-"""Nodes of a host that are gone: their fragments stop, and copies stand in for what has to be done before a marker."""
+"""Nodes of a host that are gone: their fragments stop, and copies do what has to be done before a marker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meander.deploy.fragments import Deployment, Fragment
 from meander.model.errors import InputError
 from meander.model.ids import FragmentId, NodeId
 from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.emulated_paths import Paths
 from meander.run.failures import Cause
 from meander.run.fragments.routing import Pause
 from meander.run.host import Host
@@ -42,13 +42,13 @@ class Failover:
                 self.host.routing.pause(fragment, f"{GONE}: {self.paths.topology.name(node)}")
         if self.backup is not None and not self._has_copies:
             self.backup.lose(stopped)
-        copies = tuple(self.paths.stand_ins.get(node, ()))
+        copies = tuple(self.paths.copies.get(node, ()))
         self.host.store.commit(Commit(records=(GoneNodeRecord(node, copies),)))
 
     def node_back(self, node: NodeId, fragments: Iterable[FragmentId]) -> None:
         """The node's fragments go on."""
         assert self.paths is not None
-        self.paths.stand_ins.pop(node, None)
+        self.paths.copies.pop(node, None)
         self.let_back(dict.fromkeys(fragments, node))
         self.host.store.commit(Commit(records=(forget(GoneNodeRecord, node),)))
 
@@ -59,14 +59,14 @@ class Failover:
         self._back.update(fragments)
         for fragment, node in list(self._back.items()):
             try:
-                self.stand_in([fragment] if self.paths.topology.is_alive(node) else [])
+                self.fail_over([fragment] if self.paths.topology.is_alive(node) else [])
             except JournalError as error:
                 _log.warning("fragment %d waits: %s", fragment, error)
                 return
             del self._back[fragment]
 
     def stop_gone(self, fragments: Iterable[Fragment]) -> None:
-        """Fragments of nodes that are gone stop (again): a copy stood in for what lay before a marker, for no more."""
+        """Fragments of nodes that are gone stop (again): a copy did what lay before a marker, for no more."""
         if self.paths is None:
             return
         topology, routing = self.paths.topology, self.host.routing
@@ -74,7 +74,7 @@ class Failover:
             if not topology.is_alive(fragment.node) and fragment.id in routing.fragments:
                 routing.pause(fragment.id, f"{GONE}: {topology.name(fragment.node)}")
 
-    def stand_in(self, fragments: Iterable[FragmentId]) -> None:
+    def fail_over(self, fragments: Iterable[FragmentId]) -> None:
         """Fragments of a node that is gone go on: it is back, or a copy does what they have to do before a marker."""
         for fragment in fragments:
             if self.host.routing.paused.get(fragment, "").startswith(GONE):
@@ -92,5 +92,5 @@ class Failover:
         for node, gone in self.host.store.records(GoneNodeRecord).items():
             if self.paths.topology.is_alive(node):
                 continue
-            self.paths.stand_ins[node] = gone.copies
+            self.paths.copies[node] = gone.copies
             self.stop_gone([f for f in deployment.fragments.values() if f.node == node])

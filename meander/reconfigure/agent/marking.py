@@ -79,7 +79,7 @@ def _mark(changes: Sequence[InFlightChange], host: Host, failover: Failover) -> 
             if not change.is_armed:
                 routing.wait_for(change.part.marker)
                 change.is_armed = True
-            failover.stand_in(change.old)
+            failover.fail_over(change.old)
         host.store.commit(Commit(add=tuple(add), rewire=tuple(rewire), appends=tuple(appends), records=tuple(records)))
         wires = with_channels(routing, opened_here)
         if wires:

@@ -96,7 +96,7 @@ class Overlaps:
                 told += self._records(change, fresh)
             store.commit(Commit(add=tuple(add), rewire=tuple(rewire), records=tuple(told)))
             for change in changes:
-                self.failover.stand_in(change.old)
+                self.failover.fail_over(change.old)
                 self._run_both(change)
                 self.host.routing.go_on(change.number)
         self.host.wake(slots)
@@ -218,7 +218,7 @@ class Overlaps:
         change.times = dict(times)
         self._run_both(change)
         self.failover.stop_gone(change.part.after.values())
-        self.failover.stand_in(change.old)
+        self.failover.fail_over(change.old)
 
 
 Outputs = tuple[tuple[Wire, ...], ...]

@@ -28,8 +28,8 @@ from meander.reconfigure.driver.own_agent import own_agent
 from meander.reconfigure.driver.participants import Participants
 from meander.reconfigure.driver.progress import Phase, Progress
 from meander.reconfigure.driver.routes import ChannelRoutes
+from meander.reconfigure.emulated_paths import Paths
 from meander.reconfigure.outcome import ReconfigurationOutcome
-from meander.reconfigure.paths import Paths
 from meander.run.host import Host
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from meander.model.global_plan import GlobalPlan
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.emulated_paths import Paths
 from meander.reconfigure.state import state_strategy
 from meander.run.host import Host
 

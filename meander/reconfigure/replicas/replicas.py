@@ -17,8 +17,8 @@ from meander.model.errors import InputError
 from meander.model.locks import reentrant_lock
 from meander.reconfigure.endpoint import ListenOptions
 from meander.reconfigure.replicas.lost_site import LostSite, positions_of
+from meander.reconfigure.replicas.promoted_replica import PromotedReplica
 from meander.reconfigure.replicas.pull import BUDGET_BYTES, ReplicaPull
-from meander.reconfigure.replicas.stand_in import StandIn
 from meander.run.channels.flight.client import FlightClient
 from meander.run.execution.runner import Runner
 from meander.run.host import Host, HostOptions
@@ -50,7 +50,7 @@ class Replicas:
         host.troubles.append(self.problems)
         self._following: dict[str, ReplicaPull] = {}
         self._most_bytes = BUDGET_BYTES
-        self.stand_ins: dict[str, StandIn] = {}
+        self.promoted: dict[str, PromotedReplica] = {}
         self._lock = reentrant_lock("replicas")
         self._stopped = False
 
@@ -59,8 +59,8 @@ class Replicas:
         """The coordinator's orders about replicas."""
         return {
             "keep": lambda told: self.keep(told["replicas"], int(told.get("most_bytes", BUDGET_BYTES))),
-            "stand_in": lambda told: self.stand_in(str(told["site"]), int(told["term"]), str(told["key"])),
-            "stand_down": lambda told: self.stand_down(str(told["site"])),
+            "stand_in": lambda told: self.promote(str(told["site"]), int(told["term"]), str(told["key"])),
+            "stand_down": lambda told: self.demote(str(told["site"])),
             "positions": lambda told: positions_of(self._store, told["channels"]),
         }
 
@@ -74,17 +74,17 @@ class Replicas:
                     try:
                         self._run(record)
                     except Exception:
-                        _log.exception("the replica of %s cannot stand in for it", record.site)
+                        _log.exception("the replica of %s cannot be promoted", record.site)
 
     def stop(self) -> None:
         with self._lock:
             self._stopped = True
             following, self._following = list(self._following.values()), {}
-            running, self.stand_ins = list(self.stand_ins.values()), {}
+            running, self.promoted = list(self.promoted.values()), {}
         for each in following:
             each.stop()
-        for stand_in in running:
-            stand_in.stop()
+        for promoted in running:
+            promoted.stop()
 
     # ---------------------------------------------------------------- keeping
 
@@ -125,19 +125,19 @@ class Replicas:
     def _let_go(self, site: str) -> None:
         if (following := self._following.pop(site, None)) is not None:
             following.stop()
-        if (stand_in := self.stand_ins.pop(site, None)) is not None:
-            stand_in.stop()
+        if (promoted := self.promoted.pop(site, None)) is not None:
+            promoted.stop()
 
-    # ---------------------------------------------------------------- standing in, giving back
+    # ---------------------------------------------------------------- promoted, given back
 
-    def stand_in(self, site: str, term: int, key: str) -> dict[str, Any]:
+    def promote(self, site: str, term: int, key: str) -> dict[str, Any]:
         """Runs the replica of a site under its name; one that may lack something is refused.
 
         Gives the address, and the nodes whose sources and sinks are reached from here.
         """
         with self._lock:
-            if site in self.stand_ins:
-                return _told_of(self.stand_ins[site])
+            if site in self.promoted:
+                return _told_of(self.promoted[site])
             record = self._store.record(ReplicaRecord, site)
             if record is None or (record.term != term and not record.stands_in):
                 raise InputError(f"{self.me} keeps no such replica of {site}")
@@ -180,16 +180,16 @@ class Replicas:
         if record is None or self.me not in record.in_sync or record.keepers.get(self.me) != term:
             raise InputError(f"the replica of {site} at {self.me} was not complete yet")
 
-    def _run(self, record: ReplicaRecord) -> StandIn:
+    def _run(self, record: ReplicaRecord) -> PromotedReplica:
         directory, key = self._directory / record.site, record.key_of_site
         spark, is_replica = self._host.spark, bool(record.route)
-        running = StandIn(
+        running = PromotedReplica(
             record.site, self.me, directory, key, self._network, spark, self._runner, has_positions=is_replica
         )
-        self.stand_ins[record.site] = running
+        self.promoted[record.site] = running
         return running
 
-    def stand_down(self, site: str) -> None:
+    def demote(self, site: str) -> None:
         """The replica runs no more and follows no more; it is there for its site to get it back."""
         with self._lock:
             record = self._store.record(ReplicaRecord, site)
@@ -204,7 +204,7 @@ class Replicas:
         """Gives a site its store back."""
         site = str(asked.get("site"))
         record = self._store.record(ReplicaRecord, site)
-        if reader != site or record is None or not record.stands_in or site in self.stand_ins:
+        if reader != site or record is None or not record.stands_in or site in self.promoted:
             raise InputError(f"{self.me} does not give the store of {site} back to {reader!r} now")
         mirror = Mirror(self._directory / site / "store")
         has = {int(s): int(size) for s, size in asked["has"].items()}
@@ -225,20 +225,20 @@ class Replicas:
         """The replicas here, by site; with the reports of those that run here."""
         found: dict[str, dict[str, Any]] = {}
         for site, record in self._store.records(ReplicaRecord).items():
-            following, stand_in = self._following.get(site), self.stand_ins.get(site)
+            following, promoted = self._following.get(site), self.promoted.get(site)
             found[site] = {
-                "stands_in": None if stand_in is None else stand_in.address,
+                "stands_in": None if promoted is None else promoted.address,
                 "complete": record.stands_in or (following is not None and following.is_complete),
                 "problem": None if following is None else following.problem,
                 "refused": None if following is None else following.refused,
             }
-            if with_reports and stand_in is not None:
-                found[site]["report"] = stand_in.report()
+            if with_reports and promoted is not None:
+                found[site]["report"] = promoted.report()
         return found
 
     def problems(self) -> list[str]:
-        return [problem for each in list(self.stand_ins.values()) for problem in each.problems()]
+        return [problem for each in list(self.promoted.values()) for problem in each.problems()]
 
 
-def _told_of(stand_in: StandIn) -> dict[str, Any]:
-    return {"address": stand_in.address, "nodes": stand_in.nodes}
+def _told_of(promoted: PromotedReplica) -> dict[str, Any]:
+    return {"address": promoted.address, "nodes": promoted.nodes}

@@ -17,8 +17,8 @@ import pyarrow as pa
 from meander.model.ids import ChannelId
 from meander.model.streams import SinkTarget, Stream
 from meander.run.channels.base import Int64s
-from meander.run.connectors.elsewhere import Elsewhere
 from meander.run.connectors.options import ConnectorOption
+from meander.run.connectors.reachable import Elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
-from meander.run.connectors.elsewhere import only_here
 from meander.run.connectors.json_rows import json_rows
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import only_here
 
 
 class Console:

@@ -19,9 +19,9 @@ import pyarrow.parquet
 from meander.model.errors import InputError
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
-from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.formats import OPTIONS, SUFFIXES, Format, Parsed, joined
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import SHARED, if_shared
 
 CHUNK_BYTES = 4_000_000
 LONGEST_ROW_BYTES = 1_000_000

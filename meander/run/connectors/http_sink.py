@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from meander.run.connectors.base import ConnectorError, SinkBinding, SinkKind, SourcePosition, Surroundings
-from meander.run.connectors.elsewhere import by_address
 from meander.run.connectors.json_rows import json_lines
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import by_address
 
 FIRST_ROW, ROWS, QUERY, SINK = "Meander-First-Row", "Meander-Rows", "Meander-Query", "Meander-Sink"
 

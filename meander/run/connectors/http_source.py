@@ -21,11 +21,11 @@ from meander.model.errors import InputError
 from meander.model.locks import lock
 from meander.model.streams import Stream
 from meander.run.connectors.base import Polled, SourceKind, Surroundings
-from meander.run.connectors.elsewhere import only_here
 from meander.run.connectors.formats import Format, Parsed, joined
 from meander.run.connectors.http_batches import NumberedBatches, Numbering, content_of
 from meander.run.connectors.http_listener import LOCAL, LOOPBACK, SEQUENCE, HttpListener, ListenerOptions
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import only_here
 from meander.run.connectors.rows import Dealer
 
 API = "api"

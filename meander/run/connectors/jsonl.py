@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
 from meander.run.connectors.cut_file import CutFile
-from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.json_rows import json_lines
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import SHARED, if_shared
 
 _NUMBER = re.compile(r"\.(\d{6,})$")
 

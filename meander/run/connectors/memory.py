@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
-from meander.run.connectors.elsewhere import only_here
+from meander.run.connectors.reachable import only_here
 
 
 class MemorySink:

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from meander.model.files import FILES
+from meander.model.durable_files import FILES
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
-from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.jsonl import path_of
 from meander.run.connectors.options import ConnectorOption
+from meander.run.connectors.reachable import SHARED, if_shared
 from meander.run.session import usable_cores
 
 LEAST_ROWS = 50_000

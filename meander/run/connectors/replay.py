@@ -12,10 +12,10 @@ from meander.model.errors import InputError
 from meander.model.schema import Kind
 from meander.model.streams import Stream
 from meander.run.connectors.base import Malformed, Polled, SourceKind, Surroundings
-from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.formats import OPTIONS, Format, Parsed
 from meander.run.connectors.noise import Int64s
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import SHARED, if_shared
 from meander.run.connectors.rows import sorted_by_producer
 from meander.run.frames import event_times
 

@@ -14,10 +14,10 @@ from meander.model.streams import Stream
 from meander.run.connectors import noise
 from meander.run.connectors.base import SourceKind, Surroundings
 from meander.run.connectors.columns import Label, Value
-from meander.run.connectors.elsewhere import anywhere
 from meander.run.connectors.generator import OPTIONS, Generator, producer_numbers
 from meander.run.connectors.noise import Floats
 from meander.run.connectors.options import ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import anywhere
 from meander.run.connectors.schedule import Due
 
 _QUANTITIES: dict[str, tuple[float, float, float, float]] = {

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from meander.run.connectors.base import SinkBinding, SinkKind, SourcePosition, Surroundings
-from meander.run.connectors.elsewhere import SHARED, if_shared
 from meander.run.connectors.options import SINK_OPTIONS, ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import SHARED, if_shared
 from meander.run.connectors.secrets import revealed
 from meander.run.session import active, start_session
 

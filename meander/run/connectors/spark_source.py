@@ -22,9 +22,9 @@ from meander.model.errors import InputError
 from meander.model.locks import condition
 from meander.model.streams import Stream
 from meander.run.connectors.base import ConnectorError, Polled, SourceKind, Surroundings
-from meander.run.connectors.elsewhere import only_here
 from meander.run.connectors.formats import Format, joined
 from meander.run.connectors.options import STREAM_OPTIONS, ConnectorOption, ConnectorOptions
+from meander.run.connectors.reachable import only_here
 from meander.run.connectors.secrets import revealed
 from meander.run.session import active, leave_alone, start_session
 

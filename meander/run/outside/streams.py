@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from meander.model.locks import lock
-from meander.model.plain import from_plain
+from meander.model.plain_json import from_plain
 from meander.model.streams import SinkTarget, Stream
 from meander.run.connectors import sink_elsewhere, source_elsewhere, source_for
 from meander.run.connectors.base import ConnectorError, Polled, SourceConnector, Surroundings

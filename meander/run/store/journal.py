@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from meander.model.errors import InputError
 from meander.model.locks import lock
-from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Frame, FrameKind, Place, Section, checksum, encode
+from meander.run.store.mapped_files import SystemFiles
 from meander.run.store.recovery import Recovery, Segment
 
 LOCK_NAME = "lock"

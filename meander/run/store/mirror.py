@@ -12,8 +12,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from meander.run.store.files import SystemFiles
 from meander.run.store.journal import JournalError, refusal_of
+from meander.run.store.mapped_files import SystemFiles
 
 _NAME = re.compile(r"journal-(\d{10})\.seg")
 _BLOCK = 1 << 20

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from meander.run.store.files import SystemFiles
 from meander.run.store.framing import Frame, FrameFault, FrameKind, later_frames, scan
+from meander.run.store.mapped_files import SystemFiles
 
 NO_SNAPSHOT = "it should start with a snapshot"
 

@@ -23,10 +23,10 @@ from meander.run.channels.embedded import EmbeddedExchange
 from meander.run.store.commit import Commit, CommitResult, Writer
 from meander.run.store.commit_check import CommitCheck, repeated
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
-from meander.run.store.files import SystemFiles
 from meander.run.store.framing import FrameKind, Place
 from meander.run.store.incarnations import next_number
 from meander.run.store.journal import LOCK_NAME, Durability, Journal, JournalError, JournalSegments
+from meander.run.store.mapped_files import SystemFiles
 from meander.run.store.openings import may_have_lost, remember
 from meander.run.store.payloads import Payloads, Schemas
 from meander.run.store.records.record import RecordType, UnknownRecordError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from meander.coordinator.change_reader import ChangeReader
-from meander.coordinator.service.dry_run import try_changes
+from meander.coordinator.service.dry_run_report import try_changes
 from meander.model.errors import InputError
 from meander.model.events import CapacityChanged, JoinMatrixChanged, NodeRemoved, QueryAdded, QueryRemoved, RateChanged
 from meander.model.ids import QueryId

@@ -11,7 +11,7 @@ import pytest
 from meander.coordinator.membership.refusals import SiteRefusedError
 from meander.coordinator.membership.store import MemberRow
 from meander.coordinator.replicas.assignment import Candidates, assigned
-from meander.coordinator.replicas.ledger import ReplicaLedger
+from meander.coordinator.replicas.keeper_records import ReplicaLedger
 from meander.coordinator.replicas.restoring import WAIT, SiteRestore
 from meander.coordinator.replicas.supervisor import ReplicaSupervisor
 from meander.membership.protocol import PROTOCOL

@@ -27,8 +27,8 @@ from meander.place.amenders.concurrency_control import (
 from meander.place.catalog import Catalog
 from meander.place.changelog import Delta
 from meander.place.engine import Engine
+from meander.place.free_capacity import Room
 from meander.place.mechanisms import mechanism
-from meander.place.room import Room
 from tests.place.test_engine import check_conserved, check_plan, faults
 from tests.place.worlds import query, world
 

@@ -12,8 +12,8 @@ from meander.model.topology.elements import Link, Node, NodeKind
 from meander.model.topology.graph import Topology
 from meander.place.costspace.build import build
 from meander.place.costspace.vivaldi import Vivaldi
+from meander.place.free_capacity import CapacityLedger, Room
 from meander.place.problem import Flow, Need, Problem
-from meander.place.room import CapacityLedger, Room
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from meander.model.ids import OperatorId
 from meander.model.topology.elements import Link, Node, NodeKind
 from meander.model.topology.graph import Topology
 from meander.place.costspace.build import build
+from meander.place.free_capacity import CapacityLedger, Room
 from meander.place.mechanisms import mechanism
 from meander.place.mechanisms.search.message_counts import Message
 from meander.place.problem import Flow, Need, Problem
-from meander.place.room import CapacityLedger, Room
 from tests.place.mechanisms.problems import chain, line, names, problem_of
 
 

@@ -20,7 +20,7 @@ from meander.model.operators import STATEFUL, WindowAggregate
 from meander.model.topology.elements import Link
 from meander.reconfigure.agent.failover import GONE
 from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.emulated_paths import Paths
 from meander.run.execution.prepared import PreparedRunner
 from meander.run.execution.stage_plans import StagePlans
 from meander.run.fragments.routing import Installed

@@ -26,7 +26,7 @@ from meander.membership.protocol import OLDEST_PROTOCOL
 from meander.model.events import LinkAdded, LinkRemoved, PlacementChanged
 from meander.model.ids import ChannelId, FragmentId, OperatorId, QueryId
 from meander.model.operators import Filter, Map, Union, WindowAggregate, WindowJoin
-from meander.model.plain import to_plain
+from meander.model.plain_json import to_plain
 from meander.model.topology.elements import Link
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.recovery import ChangeRecovery

@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from meander.model.ids import NodeId
+from meander.place.free_capacity import Room
 from meander.place.problem import Need
-from meander.place.room import Room
 
 MOST_VISITED = 100_000
 """The search gives up after this many nodes, so that a crowded fleet does not make every change expensive."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from meander.model.errors import InputError
 from meander.model.ids import NodeId
 from meander.place.costspace.space import CostSpace
+from meander.place.free_capacity import Room
 from meander.place.mechanisms.search.one_by_one import Spot
 from meander.place.problem import Need, Problem
-from meander.place.room import Room
 
 MOST_CHECKED = 4096
 """Nodes with room whose connection is checked before giving up: in a split network the nearest ones may be cut off."""

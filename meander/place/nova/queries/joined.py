@@ -13,6 +13,7 @@ from meander.model.ids import NodeId
 from meander.model.plan import Query
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.free_capacity import in_steps
 from meander.place.nova.baselines import BASELINES
 from meander.place.nova.baselines.base import NOWHERE
 from meander.place.nova.improvement.bandwidth import respect_links
@@ -24,7 +25,6 @@ from meander.place.nova.queries.wiring import JoinPart, Wiring
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.settings import NovaSettings
 from meander.place.rates import row_bytes
-from meander.place.room import in_steps
 
 NAMES = ("nova", *BASELINES)
 IMPROVE_S = 0.5

@@ -19,11 +19,11 @@ from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.mechanisms.base import Mechanism
 from meander.place.nova.improvement.links import LinkLoad, link_loads
-from meander.place.nova.queries.legacy import Legacy
 from meander.place.nova.queries.partitioned_query import PartitionedQuery
 from meander.place.nova.queries.question import pairs_of_query
 from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.place.nova.queries.shape import shape_of
+from meander.place.nova.queries.takeover import Legacy
 from meander.place.nova.queries.wiring import Running
 
 NOVA = "nova"

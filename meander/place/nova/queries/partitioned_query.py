@@ -20,16 +20,16 @@ from meander.model.plan import Query
 from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
+from meander.place.free_capacity import in_steps
 from meander.place.nova.improvement.bandwidth import respect_links
-from meander.place.nova.queries.legacy import Legacy
 from meander.place.nova.queries.placed_join import as_recorded, placed
 from meander.place.nova.queries.question import Pairs, parts_of
 from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.split import slots_of
+from meander.place.nova.queries.takeover import Legacy
 from meander.place.nova.queries.wiring import WHOLE, JoinPart, Running, Wiring, record_of
 from meander.place.rates import row_bytes
-from meander.place.room import in_steps
 
 EVERYTHING = slots_of(range(1), 1)
 

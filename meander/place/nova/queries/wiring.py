@@ -37,9 +37,9 @@ from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.nova.queries.cut_operators import CutOperators
-from meander.place.nova.queries.legacy import Legacy, gate, sinks_of
 from meander.place.nova.queries.shape import JoinShape, Side
 from meander.place.nova.queries.split import EVERYTHING, SLOTS, Slots, predicate, together
+from meander.place.nova.queries.takeover import Legacy, gate, sinks_of
 
 LEFT, RIGHT = 0, 1
 ANYWHERE = NodeId(-1)

@@ -12,7 +12,7 @@ from meander.reconfigure.agent.in_flight import InFlightChange
 from meander.reconfigure.agent.state.precopies import Precopies
 from meander.reconfigure.agent.state.rebuilding import kept_input
 from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.emulated_paths import Paths
 from meander.reconfigure.state import Job, MoveState, StateMove, StateStrategy, state_strategy
 from meander.reconfigure.state.migration_query import MIGRATION_QUERY
 from meander.reconfigure.state.pull import StatePull

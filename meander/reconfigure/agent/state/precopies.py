@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from meander.deploy.contexts import Handover
 from meander.model.ids import FragmentId, NodeId, OperatorId
 from meander.reconfigure.agent.in_flight import InFlightChange, keys_of
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.emulated_paths import Paths
 from meander.reconfigure.state.hops import Hop
 from meander.reconfigure.state.manifest import Manifest, missing_bytes
 from meander.reconfigure.state.precopy import AHEAD, LocalRounds, Precopy, PrecopyRounds

@@ -14,7 +14,7 @@ from meander.model.ids import ChannelId, FragmentId, NodeId
 from meander.reconfigure.agent.effect import BUFFERS
 from meander.reconfigure.agent.in_flight import REBUILT, InFlightChange
 from meander.reconfigure.agent.state.upstream_backup import UpstreamBackup
-from meander.reconfigure.paths import Paths
+from meander.reconfigure.emulated_paths import Paths
 from meander.reconfigure.state.replay import Buffer, ReplayInput, remove_scratch
 from meander.reconfigure.validate import ASIDE
 from meander.run.host import Host

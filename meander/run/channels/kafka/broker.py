@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from meander.model.locks import lock
 from meander.run.channels.flight.client import AwayError
 from meander.run.channels.kafka.address import addresses
-from meander.run.channels.kafka.connector import use
+from meander.run.channels.kafka.spark_package import use
 from meander.run.java_errors import innermost, said
 
 MOST_RECORD_BYTES = 64_000_000

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from meander.model.ids import NodeId
 from meander.model.topology.graph import Topology
+from meander.place.free_capacity import CapacityLedger, Room
 from meander.place.mechanisms.search.nearby import nearby
 from meander.place.problem import Need
-from meander.place.room import CapacityLedger, Room
 from tests.place.mechanisms.problems import Sizes, line, topologies
 
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from meander.model.errors import InputError
 from meander.place.nova.judge import judge
 from meander.place.nova.place import place
-from meander.place.nova.running.fresh import problem_of
+from meander.place.nova.running.current_problem import problem_of
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.running.reoptimise import Reoptimiser
 from meander.place.nova.settings import NovaSettings, Overload

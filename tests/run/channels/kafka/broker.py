@@ -20,7 +20,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from meander.coordinator.security import certificates
-from meander.run.channels.kafka.connector import fetch, use
+from meander.run.channels.kafka.spark_package import fetch, use
 from meander.run.java import find_java
 
 KAFKA = "org.apache.kafka:kafka_2.13:3.9.2"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from meander.run.store.files import SystemFiles
+from meander.run.store.mapped_files import SystemFiles
 
 T = TypeVar("T")
 

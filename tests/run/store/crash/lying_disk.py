@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from meander.run.store.files import SystemFiles
+from meander.run.store.mapped_files import SystemFiles
 
 PAGE, SECTOR = 4096, 512
 LOCK = -1

@@ -16,7 +16,7 @@ class Paths:
 
     topology: Topology
     emulated: bool = False
-    stand_ins: dict[NodeId, tuple[NodeId, ...]] = field(default_factory=dict)
+    copies: dict[NodeId, tuple[NodeId, ...]] = field(default_factory=dict)
     """Nodes that are gone, with the nodes that have a copy of their last commit."""
 
     def delay_ms(self, channel: Channel) -> int:
@@ -25,10 +25,10 @@ class Paths:
     def hops(self, origin: NodeId, destination: NodeId) -> list[Hop] | None:
         """The links that state crosses; None while there is no way. The state of a node that is gone is elsewhere."""
         if not self.topology.is_alive(origin):
-            copies = [n for n in self.stand_ins.get(origin, ()) if self.topology.is_alive(n)]
-            if not copies:
+            alive = [n for n in self.copies.get(origin, ()) if self.topology.is_alive(n)]
+            if not alive:
                 return None
-            origin = copies[0]
+            origin = alive[0]
         path = self.topology.path(origin, destination) if self.topology.is_alive(destination) else None
         if path is None:
             return None

@@ -1,4 +1,4 @@
-"""The links of nodes that are away, and the names of nodes that are not wanted back (see `departed`)."""
+"""The links of nodes that are away, and the names of nodes that are not wanted back (see `removed_nodes`)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meander.coordinator.service.dry_run import try_changes
+from meander.coordinator.service.dry_run_report import try_changes
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved, PlacementChanged, QueryAdded
 from meander.model.ids import QueryId
 from meander.model.operators import Map, Union

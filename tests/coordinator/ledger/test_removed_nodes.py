@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from meander.coordinator.ledger.departed import Departure, Ends, arcs_of, forgetting, one_way, restoring
 from meander.coordinator.ledger.ledger import Ledger
 from meander.coordinator.ledger.migrations import MIGRATIONS
+from meander.coordinator.ledger.removed_nodes import Departure, Ends, arcs_of, forgetting, one_way, restoring
 from meander.model.errors import InputError
 from meander.model.events import CapacityChanged, ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId

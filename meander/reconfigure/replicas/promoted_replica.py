@@ -1,4 +1,4 @@
-"""A stand-in: the replica of a site that died, run by its keeper under the site's name.
+"""A promoted replica: that of a site that died, run by its keeper under the site's name.
 
 It is the site as it was at its last replicated commit: its fragments go on, with its channels, state and changes under
 way, at another address. So the coordinator's changes and other sites' requests need know nothing of it; operators leave
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 TICK_S = 0.5
 
 
-class StandIn:
+class PromotedReplica:
     """Starts with its construction; `stop` leaves a store that another process can open."""
 
     def __init__(
@@ -56,7 +56,7 @@ class StandIn:
         self._endpoint: AgentEndpoint | None = None
         self._ending, self._thread = (
             threading.Event(),
-            threading.Thread(target=self._run, name=f"stand-in {site}", daemon=True),
+            threading.Thread(target=self._run, name=f"promoted replica of {site}", daemon=True),
         )
         self._streams: SiteStreams | None = None
         try:

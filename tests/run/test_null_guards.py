@@ -20,7 +20,7 @@ from meander.model.expressions.tree import Call, Column, Expression, Literal, li
 from meander.model.schema import INT, STRING, TIMESTAMP, DataType, Kind
 from meander.run.expressions import spark_sql
 from meander.run.frames import arrow_type
-from meander.run.guards import MOST_REPEATED, attempt, groups_of
+from meander.run.null_guards import MOST_REPEATED, attempt, groups_of
 from tests.model.expressions.every_call import CONSTANTS, TYPES, calls, columns_of, types_of
 
 MOST_ROWS = 600

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from meander.coordinator.ledger.away_links import AwayLinks
+from meander.coordinator.ledger.absent_node_links import AwayLinks
 from meander.coordinator.problems import conflict, not_found
 from meander.model.errors import InputError, unknown
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved

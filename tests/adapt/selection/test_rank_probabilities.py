@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.adapt.linear_ranking import eta_minus_of, linear_ranking, shifted
+from meander.adapt.selection.rank_probabilities import eta_minus_of, linear_ranking, shifted
 from meander.model.errors import InputError
 
 SCORES = st.lists(st.floats(-1e6, 1e6) | st.sampled_from([-1.0, 0.0, 0.5]), min_size=1, max_size=12)

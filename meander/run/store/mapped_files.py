@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from meander.model.files import Files
+from meander.model.durable_files import Files
 
 
 class SystemFiles(Files):

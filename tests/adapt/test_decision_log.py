@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meander.adapt.log import append, entry, read, told
+from meander.adapt.decision_log import append, entry, read, told
 from meander.model.errors import InputError
 from tests.adapt.fakes import FakeWorld, Play
 

@@ -8,7 +8,7 @@ import pytest
 
 from meander.lang import sql
 from meander.model.errors import InputError
-from meander.model.plain import from_plain, to_plain
+from meander.model.plain_json import from_plain, to_plain
 from tests.run.harness import SINKS, STREAMS
 
 QUERIES = """
