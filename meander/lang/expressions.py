@@ -21,7 +21,7 @@ from meander.lang.patterns import check_pattern
 from meander.lang.temporal import EXTRACTED, MICROS, interval_of, temporal_literal
 from meander.lang.text import Phrase
 from meander.model.errors import InputError, unknown
-from meander.model.expressions.aggregates import IGNORE_NULLS
+from meander.model.expressions.aggregates import IGNORE_NULLS, ORDERED
 from meander.model.expressions.functions import call, canonical_name, cast, is_aggregate
 from meander.model.expressions.scalars import CASTS
 from meander.model.expressions.tree import FALSE, TRUE, Call, Expression, Literal, literal
@@ -251,8 +251,10 @@ class _Converter:
         if distinct:
             name, args = _distinct(name, args[0].expressions)
         with self._aggregate(name):
-            kept = call("case", self.convert(condition), self.convert(args[0]), literal(None))
-            return call(name, kept, *map(self.convert, args[1:]))
+            values = [self.convert(a) for a in args]
+            counted = 1 if name in ORDERED and len(values) > 1 else 0
+            values[counted] = call("case", self.convert(condition), values[counted], literal(None))
+            return call(name, *values)
 
     def _shifted(self, node: exp.Add | exp.Sub) -> Expression:
         """A timestamp, an interval later or earlier."""
@@ -285,7 +287,7 @@ class _Converter:
         return self.convert(like)
 
     def _negative(self, operand: exp.Expr) -> Expression:
-        if operand.name == str(2**63) and _plain(operand):
+        if operand.name == str(2**63) and (_plain(operand) or _as_bigint(operand)):
             return literal(-(2**63))
         value = self.convert(operand)
         match value:
@@ -321,16 +323,23 @@ def _plain(node: exp.Expr) -> bool:
     return isinstance(node.unnest(), exp.Literal)
 
 
+def _as_bigint(node: exp.Expr) -> bool:
+    """A number with the suffix of a bigint."""
+    inner = node.unnest()
+    return isinstance(inner, exp.Cast) and _plain(inner.this) and inner.to.is_type("bigint")
+
+
 def _distinct(name: str, args: list[exp.Expr]) -> tuple[str, list[exp.Expr]]:
     """The aggregate that an aggregate over DISTINCT values stands for."""
     name = canonical_name(name)
-    if name == "count" and len(args) == 1:
-        return "count_distinct", args
+    if name in ("count", "sum", "avg") and len(args) == 1:
+        return f"{name}_distinct", args
     if name in ("min", "max", "collect_set", "approx_count_distinct", "bool_and", "bool_or"):
         return name, args  # each value counts once anyhow
     if name == "count":
         raise InputError("count(DISTINCT ...) takes one value; join several with concat_ws or hash")
-    raise InputError(f"{name}(DISTINCT ...) is not supported; only count, min, max and collect_set take DISTINCT")
+    known = "only count, sum, avg, min, max and collect_set take DISTINCT"
+    raise InputError(f"{name}(DISTINCT ...) is not supported; {known}")
 
 
 def _flat(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:

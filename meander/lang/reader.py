@@ -81,7 +81,7 @@ class Reader(TokenCursor):
         cases = 0
         while (token := self.token) is not None:
             word = word_of(token)
-            if not opened and (word in (",", ";", ")") or (word in STOPS and not (cases and word == "THEN"))):
+            if not opened and (word in (",", ";", ")") or (word in STOPS and not self._inside(word, start, cases))):
                 break
             if word in ("(", "["):
                 opened.append(token.start)
@@ -92,6 +92,17 @@ class Reader(TokenCursor):
         if opened:
             raise self.text.error("a parenthesis is opened here, but never closed", opened[-1])
         return Phrase(self.text, self.tokens[start : self.index], offset)
+
+    def _inside(self, word: str, start: int, cases: int) -> bool:
+        """Whether a word that ends expressions belongs to this one: `CASE WHEN a THEN b`, `a IS DISTINCT FROM b`."""
+        if word == "THEN":
+            return cases > 0
+        before = [word_of(t) for t in self.tokens[max(start, self.index - 3) : self.index]]
+        return (
+            word == "FROM"
+            and before[-1:] == ["DISTINCT"]
+            and (before[-2:-1] == ["IS"] or before[-3:-1] == ["IS", "NOT"])
+        )
 
     def item(self) -> Star | SelectItem:
         """An item of a SELECT list."""

@@ -75,6 +75,10 @@ length(s)
 concat(lower(s), upper(s), trim(s), ltrim(s), rtrim(s), reverse(s), initcap(s), md5(s))
 s || 'a' || s
 concat_ws(',', s, s)
+concat_ws(',')
+-9223372036854775808L
+i IS DISTINCT FROM 3
+NOT b OR s IS NOT DISTINCT FROM 'x'
 substring(s, 2)
 substring(s, 2, 3)
 replace(s, 'a', 'b')
@@ -140,6 +144,11 @@ bool_or(b)
 bit_and(i)
 bit_or(n)
 bit_xor(i)
+sum(DISTINCT i)
+sum(DISTINCT d)
+avg(DISTINCT n)
+median(i)
+percentile(d, 0.95)
 """.strip().splitlines()
 
 

@@ -11,11 +11,15 @@ count_if               b     bigint
 count_distinct         c     bigint
 approx_count_distinct  x     bigint
 sum                    n     summed
+sum_distinct           n     summed
+avg_distinct           n     double
 avg                    n     double
+median                 n     double
+percentile             np    double
 min                    c     same
 max                    c     same
-min_by                 xc    same
-max_by                 xc    same
+min_by                 xc?k  by
+max_by                 xc?k  by
 first                  x     same
 last                   x     same
 var_samp               n     double
@@ -48,8 +52,11 @@ SYNONYMS = {
     "topk": "top_k",
 }
 
-BOUNDED = frozenset(["top_k", "collect_list", "collect_set"])
-"""Aggregates whose second argument says how many values are kept."""
+BOUNDED = {"top_k": 2, "collect_list": 2, "collect_set": 2, "min_by": 3, "max_by": 3}
+"""Aggregates with an argument that says how many values are kept, and its position from one."""
+
+ORDERED = frozenset(["min_by", "max_by"])
+"""Aggregates for which a tuple does not count when their second argument is null."""
 
 VALUES, MOST_VALUES = 1_000, 100_000
 """Values that `collect_list` and `collect_set` keep when nothing else is said, and at most."""

@@ -58,7 +58,7 @@ def _accepted(args: Sequence[Expression], takes: str) -> bool:
 
 
 def _fits(arg: Expression, letter: str) -> bool:
-    if letter in "kBS" and not isinstance(arg, Literal):
+    if letter in "kpBS" and not isinstance(arg, Literal):
         return False
     if letter == "S" and isinstance(arg, Literal) and isinstance(arg.value, str) and len(arg.value) != 1:
         return False
@@ -70,6 +70,7 @@ _LETTERS: dict[str, tuple[str, Callable[[DataType], bool]]] = {
     "i": ("a whole number", lambda t: t.is_integral),
     "j": ("a whole number", lambda t: t.is_integral),
     "k": ("a constant whole number", lambda t: t.is_integral),
+    "p": ("a constant number", lambda t: t.is_numeric),
     "B": ("TRUE or FALSE", lambda t: t.kind is Kind.BOOLEAN),
     "S": ("a constant character", lambda t: t.kind is Kind.STRING),
     "b": ("a boolean", lambda t: t.kind is Kind.BOOLEAN),
@@ -165,6 +166,7 @@ _RESULTS: dict[str, Result] = {
     "element": _element,
     "array": _array_of_common,
     "array_of_first": _array_of_same,
+    "by": lambda types: _array_of_same(types) if len(types) == 3 else types[0],
     "member_boolean": _of_member(_always(BOOLEAN)),
     "member_bigint": _of_member(_always(BIGINT)),
     "member_same": _of_member(_same),
@@ -215,8 +217,10 @@ def call(function: str, *args: Expression) -> Call:
         raise InputError(
             f"{_shown(name)} takes {_described(signature.takes)}, but got {given}; use CAST or other columns"
         )
-    if name in aggregates.BOUNDED and len(args) == 2:
-        _check_bound(name, args[1])
+    if len(args) == aggregates.BOUNDED.get(name):
+        _check_bound(name, args[-1])
+    if name == "percentile":
+        _check_share(args[1])
     try:
         result = signature.gives(types)
     except InputError as error:
@@ -244,7 +248,13 @@ def _check_bound(name: str, arg: Expression) -> None:
     value = arg.value if isinstance(arg, Literal) else None
     if not isinstance(value, int) or not 0 < value <= aggregates.MOST_VALUES:
         bounds = f"a whole number from 1 to {aggregates.MOST_VALUES:,}"
-        raise InputError(f"{name} takes {bounds} as its second argument, such as {name}(speed, 3)")
+        raise InputError(f"{name} takes {bounds} as its last argument, such as 3")
+
+
+def _check_share(arg: Expression) -> None:
+    value = arg.value if isinstance(arg, Literal) else None
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError("percentile takes a share from 0 to 1 as its second argument, such as percentile(speed, 0.95)")
 
 
 def _described(alternatives: tuple[str, ...]) -> str:

@@ -118,7 +118,7 @@ rtrim                 s            string
 btrim                 s?s          string
 reverse               s/a          same
 concat                s*/a*        common
-concat_ws             ss*          string
+concat_ws             s?s*         string
 substring             sj?j         string
 substring_index       ssj          string
 left                  sj           string

@@ -167,8 +167,8 @@ def _sql(expression: Expression) -> tuple[str, int]:
             level = INFIX[function]
             tight = level + 1 if level == _TEST else level
             return f"{_inside(left, tight)} {function.upper()} {_inside(right, level + 1)}", level
-        case Call("count_distinct", (arg,)):
-            return f"count(DISTINCT {sql(arg)})", _ATOM
+        case Call("count_distinct" | "sum_distinct" | "avg_distinct" as function, (arg,)):
+            return f"{function.removesuffix('_distinct')}(DISTINCT {sql(arg)})", _ATOM
         case Call(function, args):
             return f"{function}({'*' if function == 'count' and not args else ', '.join(map(sql, args))})", _ATOM
     raise AssertionError(expression)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from meander.model.expressions.aggregates import BOUNDED, VALUES
 from meander.model.expressions.tree import Call, Expression, Literal
-from meander.model.schema import DataType, Kind
+from meander.model.schema import DOUBLE, DataType, Kind
 from meander.run.expressions import type_text
 from meander.run.frames import TS, arrow_type
 from meander.run.operators.exact import Lets, deviation, digits, double_sum, halves, variance, whole_sum
@@ -124,6 +124,55 @@ def _top(arg: str, type_: DataType, k: int) -> Recipe:
     return Recipe((Partial(type_text(element), arrow_type(element), init, merge),), _first)
 
 
+def _top_by(largest: bool, value: str, value_type: DataType, order: str, order_type: DataType, k: int) -> Recipe:
+    """The values beside the k largest or smallest orders, in that order; among equals by the value."""
+    spark = f"ARRAY<STRUCT<o: {type_text(order_type)}, v: {type_text(value_type)}>>"
+    arrow = pa.list_(pa.struct([("o", arrow_type(order_type)), ("v", arrow_type(value_type))]))
+    pair = f"named_struct('o', {_normal(order, order_type)}, 'v', {value})"
+    init = f"CASE WHEN {order} IS NOT NULL THEN array({pair}) END"
+    merge = f"slice(sort_array(flatten(collect_list({{0}})), {str(not largest).lower()}), 1, {k})"
+    return Recipe((Partial(spark, arrow, init, merge),), lambda columns: f"transform({columns[0]}, x -> x.v)")
+
+
+def _percentile(arg: str, share: float) -> Recipe:
+    """Between the two values whose ranks enclose the share, as Spark's `percentile`."""
+    init = f"CASE WHEN {arg} IS NOT NULL THEN array({_normal(f'CAST({arg} AS DOUBLE)', DOUBLE)}) END"
+    partial = Partial("ARRAY<DOUBLE>", pa.list_(pa.float64()), init, "sort_array(flatten(collect_list({0})))")
+
+    def finish(columns: list[str]) -> str:
+        (values,) = columns
+        place = f"((size({values}) - 1) * {share!r}D)"
+        low, high = (f"{values}[CAST({side}({place}) AS INT)]" for side in ("floor", "ceil"))
+        between = f"(ceil({place}) - {place}) * {low} + ({place} - floor({place})) * {high}"
+        return f"CASE WHEN size({values}) = 0 THEN NULL WHEN {low} = {high} THEN {low} ELSE {between} END"
+
+    return Recipe((partial,), finish)
+
+
+def _sum_distinct(arg: str, type_: DataType, lets: Lets) -> Recipe:
+    """The sum of the different values, smallest first."""
+    found = _set(arg, type_, None)
+    zero, total = ("CAST(0 AS DECIMAL(38, 0))", "BIGINT") if type_.is_integral else ("0D", "DOUBLE")
+    kind = "DECIMAL(38, 0)" if type_.is_integral else "DOUBLE"
+
+    def finish(columns: list[str]) -> str:
+        added = f"aggregate({columns[0]}, {zero}, (a, x) -> CAST(a + x AS {kind}))"
+        return f"CASE WHEN size({columns[0]}) > 0 THEN try_cast({added} AS {total}) END"
+
+    return Recipe(found.partials, finish)
+
+
+def _avg_distinct(arg: str, type_: DataType, lets: Lets) -> Recipe:
+    found = _set(arg, type_, None)
+    zero, kind = ("CAST(0 AS DECIMAL(38, 0))", "DECIMAL(38, 0)") if type_.is_integral else ("0D", "DOUBLE")
+
+    def finish(columns: list[str]) -> str:
+        added = f"aggregate({columns[0]}, {zero}, (a, x) -> CAST(a + x AS {kind}))"
+        return f"CASE WHEN size({columns[0]}) > 0 THEN CAST({added} AS DOUBLE) / size({columns[0]}) END"
+
+    return Recipe(found.partials, finish)
+
+
 def _by_value(function: str, value: str, value_type: DataType, order: str, order_type: DataType) -> Recipe:
     """The value beside the largest or smallest order; among equals the largest or smallest value."""
     spark = f"STRUCT<o: {type_text(order_type)}, v: {type_text(value_type)}>"
@@ -184,7 +233,10 @@ RECIPES: dict[str, Callable[[str, DataType, Lets], Recipe]] = {
     "count_distinct": _count_distinct,
     "approx_count_distinct": _distinct,
     "sum": _sum,
+    "sum_distinct": _sum_distinct,
     "avg": _avg,
+    "avg_distinct": _avg_distinct,
+    "median": lambda arg, type_, lets: _percentile(arg, 0.5),
     "min": _merged_by("min"),
     "max": _merged_by("max"),
     "first": _by_time("min"),
@@ -204,7 +256,9 @@ RECIPES: dict[str, Callable[[str, DataType, Lets], Recipe]] = {
 
 def values_of(call: Call) -> tuple[Expression, ...]:
     """The arguments of an aggregate that are values of tuples, not the number of values to keep."""
-    return call.args[:1] if call.function in BOUNDED else call.args
+    if call.function == "percentile":
+        return call.args[:1]
+    return call.args[: BOUNDED.get(call.function, len(call.args) + 1) - 1]
 
 
 def recipe_of(call: Call, args: Sequence[str], lets: Lets) -> Recipe:
@@ -219,6 +273,10 @@ def recipe_of(call: Call, args: Sequence[str], lets: Lets) -> Recipe:
             return _collected(args[0], types[0], _bound(call))
         case "collect_set":
             return _set(args[0], types[0], _bound(call))
+        case "percentile":
+            return _percentile(args[0], _share(call))
+        case "min_by" | "max_by" as function if len(types) == 3:
+            return _top_by(function == "max_by", args[0], types[0], args[1], types[1], _bound(call))
         case "min_by" | "max_by" as function:
             return _by_value(function.removesuffix("_by"), args[0], types[0], args[1], types[1])
     return RECIPES[call.function](args[0], types[0], lets)
@@ -226,6 +284,13 @@ def recipe_of(call: Call, args: Sequence[str], lets: Lets) -> Recipe:
 
 def _bound(call: Call) -> int:
     match call.args:
-        case (_, Literal(int() as most)):
+        case (*_, Literal(int() as most)):
             return most
     return VALUES
+
+
+def _share(call: Call) -> float:
+    match call.args:
+        case (_, Literal(int() | float() as share)):
+            return float(share)
+    raise AssertionError(call)

@@ -24,7 +24,10 @@ AGGREGATES = (
     "var_pop(v) AS vp, stddev_pop(v) AS dp, bool_and(v < 40) AS ba, bool_or(v > 40) AS bo, bit_xor(k) AS bx, "
     "bit_and(k) AS bn, min_by(s, v) AS mb, max_by(s, v) AS xb, sort_array(collect_list(s)) AS cl, "
     "sort_array(collect_set(s)) AS cs, "
-    "count(*) FILTER (WHERE s = 'x') AS cx, sum(v) FILTER (WHERE s != 'x') AS sx"
+    "count(*) FILTER (WHERE s = 'x') AS cx, sum(v) FILTER (WHERE s != 'x') AS sx, "
+    "max_by(s, v) FILTER (WHERE s != 'x') AS mx, count(DISTINCT s) FILTER (WHERE v > 0) AS cd, "
+    "sum(DISTINCT k) AS sk, avg(DISTINCT k) AS ak, sum(DISTINCT v) AS sd, avg(DISTINCT v) AS ad, "
+    "median(v) AS md, percentile(v, 0.95) AS pc, percentile(k, 0) AS p0, percentile(k, 1) AS p1"
 )
 WINDOWS = {
     "TUMBLING(700 ms)": "window(at, '700 milliseconds')",
