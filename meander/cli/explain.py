@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,13 +15,14 @@ from meander.lang.query_files import load_queries
 from meander.lang.sql.script import Script, sql
 from meander.lang.topology.reader import TopologyFile, load
 from meander.model.errors import InputError
-from meander.model.plan import Query
+from meander.model.plan import Query, drawn
 from meander.model.resilience import check_detour
 from meander.model.streams import SinkTarget, Stream
 from meander.place.catalog import Catalog
 from meander.place.forecast import RouteForecast, forecast
 from meander.place.mechanisms import MECHANISMS, mechanism
 from meander.place.mechanisms.base import Mechanism
+from meander.place.rewrites import rewrites, rewritten
 
 commands = typer.Typer()
 
@@ -42,6 +44,9 @@ def explain(
         ),
     ] = "bottom_up",
     detour: Annotated[float | None, typer.Option(help=DETOUR_HELP, show_default="the topology's, or 1.5")] = None,
+    logical: Annotated[
+        bool, typer.Option("--logical", help="Show its plan as it is written and as it is placed, and what changed it.")
+    ] = False,
     physical: Annotated[
         bool, typer.Option("--physical", help="Show how the stages of its fragments would run on Spark, and why.")
     ] = False,
@@ -51,6 +56,9 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Show a query's plan: its operators, their columns and signatures, its demands and, with a topology, its routes.
+
+    With --logical, which rewrites make fewer and narrower tuples of it before it is placed, and its operators and
+    signatures after them.
 
     With --physical, how it would run instead: its fragments, their stages, which rewrites apply to each, and from which
     batch sizes on. Nothing is started for it.
@@ -62,6 +70,9 @@ def explain(
     script = _script(query, contents.streams if contents else {}, contents.sinks if contents else None)
     if not script.queries:
         raise InputError("there is no query to explain; add a SELECT", query if _is_file(query) else None)
+    if logical:
+        _show_logical(script, as_json=as_json)
+        return
     if physical:
         _show_physical(script, contents, chosen, cores, as_json=as_json)
         return
@@ -85,6 +96,27 @@ def _forecast(
     streams, sinks = {**contents.streams, **script.streams}, {**contents.sinks, **script.sinks}
     limit = contents.resilience.detour if detour is None else detour
     return forecast(Catalog(contents.topology, streams, sinks, detour=limit), query, chosen)
+
+
+def _show_logical(script: Script, *, as_json: bool) -> None:
+    """Each query as written, the rewrites that apply, and what they make of it."""
+    found = [(query, list(rewrites(query.plan))) for query in script.queries]
+    placed = [replace(query, plan=rewritten(query.plan)) for query in script.queries]
+    if as_json:
+        rows = []
+        for (query, steps), after in zip(found, placed, strict=True):
+            written, made = explain_json(query), explain_json(after)
+            names = [name for name, _ in steps]
+            rows.append({**made, "written": written["operators"], "rewrites": names})
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    texts = []
+    for (query, steps), after in zip(found, placed, strict=True):
+        before = "\n".join(f"  {line}" for line in drawn(query.plan).splitlines())
+        applied = ", ".join(dict.fromkeys(name.replace("_", " ") for name, _ in steps)) or "none applies"
+        title, tree = explain_text(after).split("\n", 1)
+        texts.append(f"{title}, as written\n\n{before}\n\nrewrites: {applied}\n\nas it is placed\n{tree}")
+    typer.echo("\n\n".join(texts))
 
 
 def _show_physical(

@@ -1,4 +1,4 @@
-"""From a query as written to the operators that will run: one source per producer, stateless work beside it.
+"""From a query as written to the operators that will run: rewritten, one source per producer, stateless work beside it.
 
 A stream with many producers becomes as many source operators, each pinned to its node. Filters, projections and user
 functions are repeated behind each of them, so that they can run near the data; the branches meet in a union before the
@@ -20,6 +20,7 @@ from meander.model.plan import Query, QueryPlan
 from meander.model.signature import Signature, signatures
 from meander.model.streams import SinkTarget, Stream
 from meander.place.rates import row_bytes
+from meander.place.rewrites import RULES_NUMBER, rewritten
 
 MEMOISED_PLANS = 4096
 
@@ -50,17 +51,17 @@ class Preparation:
 
     def __init__(self, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> None:
         self.streams, self.sinks = streams, sinks
-        self._seen: OrderedDict[int, PhysicalPlan] = OrderedDict()
+        self._seen: OrderedDict[tuple[int, int], PhysicalPlan] = OrderedDict()
 
-    def prepare(self, query: Query) -> PreparedQuery:
+    def prepare(self, query: Query, rules: int = RULES_NUMBER) -> PreparedQuery:
         """The physical plan; raises when a stream or sink is unknown, or a stream has no producer."""
-        known = self._seen.get(id(query.plan))
+        known = self._seen.get((id(query.plan), rules))
         if known is None:
             try:
-                known = self._prepared(query.plan)
+                known = self._prepared(query.plan, rules)
             except InputError as error:
                 raise error.inside(f"query {query.id!r}") from None
-            self._seen[id(query.plan)] = known
+            self._seen[id(query.plan), rules] = known
             if len(self._seen) > MEMOISED_PLANS:
                 self._seen.popitem(last=False)
         return PreparedQuery(query, known)
@@ -69,8 +70,8 @@ class Preparation:
         """Starts over, because streams or sinks changed."""
         self._seen.clear()
 
-    def _prepared(self, logical: QueryPlan) -> PhysicalPlan:
-        plan = expanded(logical, self.streams)
+    def _prepared(self, logical: QueryPlan, rules: int) -> PhysicalPlan:
+        plan = expanded(rewritten(logical, rules), self.streams)
         for sink in plan.sinks:
             operator = plan.operators[sink]
             if isinstance(operator, Sink) and operator.name not in self.sinks:

@@ -37,6 +37,20 @@ def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert query["demands"][0]["text"] == "hops <= 2"
 
 
+def test_explain_shows_what_rewrites_make_of_a_query(capsys: pytest.CaptureFixture[str]) -> None:
+    query = """SELECT t.id, w.wind FROM train AS t JOIN weather AS w ON t.station = w.station WITHIN 3 s
+               WHERE w.wind > 4 * 2 INTO alerts"""
+    assert run("explain", query, "-t", TOPOLOGY, "--logical") == 0
+    written, placed = capsys.readouterr().out.split("rewrites: fold constants, push filters, narrow inputs")
+    assert written.index("filter wind > 4 * 2") < written.index("window join")
+    assert placed.index("filter wind > 8") > placed.index("window join")
+    assert run("explain", query, "-t", TOPOLOGY, "--logical", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["rewrites"] == ["fold_constants", "push_filters", "narrow_inputs"]
+    assert len(found["written"]) == 6
+    assert len(found["operators"]) == 7
+
+
 def test_explain_shows_ways_and_how_long_they_may_become(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     topology = tmp_path / "two.yaml"
     topology.write_text(

@@ -100,8 +100,9 @@ def test_the_same_predicate_written_differently_is_shared() -> None:
 
 def test_columns_with_other_names_are_read_under_the_running_names() -> None:
     world = World()
-    world.add("one", "SELECT id, speed * 2 AS fast FROM a INTO out")
-    report = world.add("two", "SELECT w FROM (SELECT id AS i, speed * 2 AS w FROM a) WHERE w > 5 INTO other")
+    window = "FROM a GROUP BY id WINDOW TUMBLING(1 s)"
+    world.add("one", f"SELECT id, max(speed) AS fast {window} INTO out")
+    report = world.add("two", f"SELECT w FROM (SELECT id AS i, max(speed) AS w {window}) WHERE w > 5 INTO other")
     added = sorted(describe(world.catalog.plan[m.operator].spec) for m in report.moves)
     assert added[0].startswith("filter fast > ")
     assert [text.split()[0] for text in added] == ["filter", "map", "sink"]

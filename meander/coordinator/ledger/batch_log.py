@@ -9,6 +9,7 @@ from typing import Any
 
 from meander.coordinator.ledger.query_tables import QueryChange
 from meander.coordinator.ledger.values import as_text
+from meander.place.rewrites import RULES_NUMBER
 
 KEPT_BATCHES = 20_000
 KEPT_RECONFIGURATIONS = 2_000
@@ -43,11 +44,11 @@ class BatchLog:
         self._db.executemany("INSERT INTO events (batch, at_ms, event) VALUES (?, ?, ?)", rows)
         for change in (QueryChange(*each) for each in queries):
             counts = change.text is not None and not change.parted
-            row = (number, at_ms, change.query, change.text, int(change.parted), first if counts else None)
+            counted = first if counts else None
+            row = (number, at_ms, change.query, change.text, int(change.parted), counted, RULES_NUMBER)
             first = None if counts else first
-            self._db.execute(
-                "INSERT INTO query_log (batch, at_ms, query, text, parted, first) VALUES (?, ?, ?, ?, ?, ?)", row
-            )
+            columns = "batch, at_ms, query, text, parted, first, rules"
+            self._db.execute(f"INSERT INTO query_log ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         self.next = number + 1
         if number % PRUNE_EVERY == 0:
             self._prune(at_ms)

@@ -191,7 +191,23 @@ PROTOCOLS = """
 ALTER TABLE sites ADD COLUMN protocol INTEGER NOT NULL DEFAULT 3;  -- the version that site and coordinator agreed on
 """
 
-MIGRATIONS: tuple[str, ...] = (FIRST, SITES, NUMBERS, BROKERS, DEPARTED, WORDS, STEERING, PARTED, COSTS, PROTOCOLS)
+REWRITES = """
+ALTER TABLE query_log ADD COLUMN rules INTEGER NOT NULL DEFAULT 0;  -- the rewrite rules of its plan; 0: as written
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    FIRST,
+    SITES,
+    NUMBERS,
+    BROKERS,
+    DEPARTED,
+    WORDS,
+    STEERING,
+    PARTED,
+    COSTS,
+    PROTOCOLS,
+    REWRITES,
+)
 """In order; the first is number 1."""
 
 

@@ -28,6 +28,8 @@ class QueryStep:
     """The number of the first operator that came with it; None: counted on from the step before."""
     parted: bool = False
     """Whether its operators are those of a cut, which has a record of its own."""
+    rules: int = 0
+    """The rewrite rules by which its plan was made: it gets the same plan when it is recovered."""
 
 
 class QueryChange(NamedTuple):
@@ -45,11 +47,11 @@ class QueryTables:
         self._db = db
 
     def log(self) -> list[QueryStep]:
-        wanted = "position, batch, at_ms, query, text, first, parted"
+        wanted = "position, batch, at_ms, query, text, first, parted, rules"
         rows = self._db.execute(f"SELECT {wanted} FROM query_log ORDER BY position")
         return [
-            QueryStep(position, batch, at_ms, query, text, first, bool(parted))
-            for position, batch, at_ms, query, text, first, parted in rows
+            QueryStep(position, batch, at_ms, query, text, first, bool(parted), rules)
+            for position, batch, at_ms, query, text, first, parted, rules in rows
         ]
 
     def keep(self, needed: Mapping[int, int | None], next_operator: int) -> None:

@@ -107,7 +107,7 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
         else:
             query = planned(name, step.text, catalog.streams, catalog.sinks)
             first = catalog.plan.next_operator
-            add_query(catalog, preparation.prepare(replace(query, id=name)))
+            add_query(catalog, preparation.prepare(replace(query, id=name), step.rules))
             made = frozenset(map(OperatorId, range(first, catalog.plan.next_operator)))
             used = frozenset(catalog.plan.serving(name))
             retention.came(name, QueryArrival(step.position, step.batch, first, made, used))

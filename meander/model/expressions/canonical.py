@@ -45,6 +45,11 @@ def canonical(expression: Expression) -> Expression:
     return rewrite(expression, _normal)
 
 
+def folded(expression: Expression) -> Expression:
+    """The expression with what its constants make of each other, otherwise as it is."""
+    return rewrite(expression, lambda node: _fold(_widened(node)) if isinstance(node, Call) else node)
+
+
 def canonical_sql(expression: Expression, positions: Mapping[str, str]) -> str:
     """The normal form as text, with columns written as positions so that their names do not matter."""
     return sql(canonical(renamed(expression, positions)))

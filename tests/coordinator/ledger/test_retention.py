@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from pathlib import Path
 
@@ -106,4 +107,22 @@ def test_what_came_and_went_is_forgotten_and_what_is_used_is_not(tmp_path: Path)
     assert not rebuild(ledger, world(), ()).texts
     assert [s.query for s in ledger.queries.log()] == [""]
     assert ledger.queries.log()[0].first == before.catalog.plan.next_operator
+    ledger.close()
+
+
+JOIN = "SELECT t.id FROM train AS t JOIN weather AS w ON t.station = w.station WITHIN 3 s WHERE w.wind > 8 INTO alerts"
+
+
+def test_a_query_from_before_the_rewrites_keeps_the_plan_that_runs(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    with ledger.transaction():
+        ledger.batches.accept(0, [], [("join", JOIN)])
+    kinds = [type(o.spec).__name__ for o in rebuild(ledger, world(), ()).catalog.plan.operators.values()]
+    assert kinds.index("Filter") < kinds.index("WindowJoin")
+    ledger.close()
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute("UPDATE query_log SET rules = 0")
+    ledger = Ledger(tmp_path / "ledger.db")
+    kinds = [type(o.spec).__name__ for o in rebuild(ledger, world(), ()).catalog.plan.operators.values()]
+    assert kinds.index("WindowJoin") < kinds.index("Filter")
     ledger.close()

@@ -1,0 +1,27 @@
+"""Split conditions: what a join or pattern asks of one side alone becomes a filter before it.
+
+Tuples that can make no pair are then neither sent nor kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meander.model.expressions.tree import conjuncts
+from meander.model.plan import QueryPlan
+from meander.place.rewrites.draft import PlanDraft, conjunction
+from meander.place.rewrites.pair_sides import PAIRS, PairSides
+
+
+def split_conditions(plan: QueryPlan) -> QueryPlan:
+    draft = PlanDraft(plan)
+    for number, operator in plan.operators.items():
+        if not isinstance(operator, PAIRS) or operator.condition is None:
+            continue
+        below = draft.inputs[number]
+        left, right, both = PairSides.of(operator, *map(draft.schema, below)).split(conjuncts(operator.condition))
+        if left or right:
+            inputs = (draft.add_filter(each, parts) for each, parts in zip(below, (left, right), strict=True))
+            rest = conjunction(both) if both else None
+            draft.set(number, replace(operator, condition=rest), *inputs)
+    return draft.finished()
