@@ -10,6 +10,7 @@ from typing import Any
 from meander.coordinator.ledger.query_texts import planned
 from meander.coordinator.request_values import check_plain_name, check_text, check_value
 from meander.lang.event_file import dump_events, read_events
+from meander.lang.text import READ_S, within
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.expressions.allowed_functions import ANY, AllowedFunctions
@@ -43,7 +44,13 @@ class ChangeReader:
     def query(self, text: str, name: str) -> Query:
         """The query that a text describes; it is called `name` unless the text says otherwise."""
         check_text(text, "the query")
-        found = planned(QueryId(name), text, self.streams, self.sinks)
+        try:
+            with within(READ_S):
+                found = planned(QueryId(name), text, self.streams, self.sinks)
+        except (RecursionError, OverflowError):
+            raise InputError(
+                "the query is nested too deeply, or a number in it is too large; split it into several queries"
+            ) from None
         check_plain_name(found.id, "the query's name")
         for operator in found.plan.operators.values():
             if isinstance(operator, UserFunction):

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sqlglot.tokenizer_core import Token
 
-from meander.lang.text import Text, word_of
+from meander.lang.text import Text, check_time, word_of
 from meander.model.errors import InputError
 
 T = TypeVar("T")
@@ -52,6 +52,7 @@ class TokenCursor:
         return False
 
     def expect(self, *words: str, remedy: str = "") -> None:
+        check_time()
         for word in words:
             if not self.take(word):
                 raise self.expected(word + (f" ({remedy})" if remedy else ""))

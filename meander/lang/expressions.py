@@ -19,7 +19,7 @@ from sqlglot.parsers.spark import SparkParser
 
 from meander.lang.patterns import check_pattern
 from meander.lang.temporal import EXTRACTED, MICROS, interval_of, temporal_literal
-from meander.lang.text import Phrase
+from meander.lang.text import Phrase, check_time
 from meander.model.errors import InputError, unknown
 from meander.model.expressions.aggregates import IGNORE_NULLS, ORDERED
 from meander.model.expressions.functions import call, canonical_name, cast, is_aggregate
@@ -72,6 +72,8 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.Mod: "%",
 }
+LONGEST_NUMBER = 19
+"""Digits of the greatest bigint."""
 _BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
 _NARY: dict[type[exp.Expr], str] = {exp.And: "and", exp.Or: "or", exp.DPipe: "concat"}
 _TEMPORAL_TESTS = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>", "between", "in"})
@@ -135,8 +137,11 @@ class _Converter:
         self.inside_aggregate = False
 
     def convert(self, node: exp.Expr) -> Expression:
-        with self.phrase.text.at(self._offset(node)):
+        try:
+            check_time()
             return self._convert(node)
+        except InputError as error:
+            raise error.at(self.phrase.text.where(self._offset(node))) from None
 
     def _convert(self, node: exp.Expr) -> Expression:
         if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression.unnest(), exp.Interval):
@@ -204,8 +209,8 @@ class _Converter:
 
     def _call(self, function: str, *nodes: exp.Expr | None) -> Expression:
         args = [literal(None) if n is None else self.convert(n) for n in nodes]
-        if _has_pattern(function) and len(args) > 1 and isinstance(args[1], Literal) and isinstance(args[1].value, str):
-            check_pattern(args[1].value)
+        if _has_pattern(function) and len(args) > 1:
+            _check_pattern(function, args[1])
         target = _temporal_type(args) if function in _TEMPORAL_TESTS else None
         if target is not None:
             for i, (node, arg) in enumerate(zip(nodes, args, strict=True)):
@@ -361,8 +366,9 @@ def _constant(node: exp.Expr) -> Literal:
             return literal(str(node.this))
     text = str(node.this)
     if text.isdigit():
-        if int(text) >= 2**63:
-            raise InputError(f"the number {text} does not fit into a bigint; write it as a double, such as {text}.0")
+        if len(text.lstrip("0")) > LONGEST_NUMBER or int(text) >= 2**63:
+            shown = text if len(text) <= 2 * LONGEST_NUMBER else f"{text[:LONGEST_NUMBER]}..."
+            raise InputError(f"the number {shown} does not fit into a bigint; write it as a double, such as {shown}.0")
         return literal(int(text))
     value = float(text)
     if value == float("inf"):
@@ -401,6 +407,14 @@ def contains_aggregate(expression: Expression) -> bool:
 
 
 def _has_pattern(function: str) -> bool:
-    """Whether a function's second argument is a regular expression."""
+    """Whether a function's second argument is a pattern."""
     name = canonical_name(function)
-    return name in ("rlike", "split") or name.startswith("regexp")
+    return name in ("like", "ilike", "rlike", "split") or name.startswith("regexp")
+
+
+def _check_pattern(function: str, pattern: Expression) -> None:
+    """Raises for a pattern that may take for ever, as one may that a row brings along."""
+    if not isinstance(pattern, Literal):
+        raise InputError(f"the pattern of {function} has to be written out as a text, so that it can be checked")
+    if isinstance(pattern.value, str) and canonical_name(function) not in ("like", "ilike"):
+        check_pattern(pattern.value)

@@ -1,7 +1,9 @@
 """Regular expressions of queries: those that may take for ever on a row that somebody chose are refused.
 
 Java's engine, which Spark uses, tries all ways to match. Where a repetition stands inside a repetition, or alternatives
-that begin alike do, a row of thirty characters can have a billion of them, and the query's slot stands still.
+that begin alike do, a row of thirty characters can have a billion of them, and the query's slot stands still. The same
+holds, more slowly, for many repetitions after each other that can share out the same characters. Patterns are read as
+Python would; syntax that only Java has is replaced by what matches at least as much.
 """
 
 from __future__ import annotations
@@ -14,10 +16,27 @@ from typing import Any
 
 from meander.model.errors import InputError
 
-LONGEST, MANY = 1_000, 3
-"""Characters of a pattern; from so many repetitions on, how often something repeats is a matter of the row."""
+LONGEST, MANY, MOST_SHARING = 1_000, 3, 3
+"""Characters of a pattern; from so many repetitions on, how often something repeats is a matter of the row; repetitions
+after each other that the same characters can be shared out among."""
 _CHARACTERS = frozenset(range(256))
 _REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT)
+_ALL_REPEATS = (*_REPEATS, codes.POSSESSIVE_REPEAT)
+_SINGLE = (codes.LITERAL, codes.NOT_LITERAL, codes.IN, codes.ANY)
+_ANY = r"[\s\S]"
+_BAR = "|(?=)"
+"""Says the same, and keeps Python from making one set of alternatives of one character: Java tries them one by one."""
+_JAVA = re.compile(
+    r"""\\Q(?P<quoted>.*?)(?:\\E|\Z)            # \Q...\E: as it is
+      | (?P<any>\\[pP](?:\{[^}]*\}|.)|\\[hHvVRX])
+      | (?P<nothing>\\[GzZA])
+      | \\x\{(?P<code>[0-9a-fA-F]+)\}
+      | \\k<(?P<back>\w+)>
+      | \(\?<(?P<group>[A-Za-z]\w*)>
+      | (?P<other>\\.|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
 def check_pattern(pattern: str) -> None:
@@ -28,10 +47,76 @@ def check_pattern(pattern: str) -> None:
     if len(pattern) > LONGEST:
         raise InputError(f"this pattern has {len(pattern):,} characters; at most {LONGEST:,} are taken")
     try:
-        tree = parser.parse(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return  # Java's syntax where it differs, which the bounds below say nothing about
+        tree = parser.parse(_as_python(pattern))
+    except (re.error, RecursionError, OverflowError, ValueError):
+        if len(re.findall(r"[*+{]", pattern)) < 2:
+            return  # nothing is repeated in something repeated, whatever it means
+        raise InputError(
+            f"the pattern {pattern!r} cannot be read, so it cannot be checked for taking for ever; write it more simply"
+        ) from None
     _check(list(tree), pattern)
+    sharing = _sharing(list(tree))
+    if sharing > MOST_SHARING:
+        raise InputError(
+            f"the pattern {pattern!r} has {sharing} repetitions that can share out the same characters, which may take "
+            f"very long; write at most {MOST_SHARING}, or exclude what ends each, such as [^,]*, for .*,"
+        )
+
+
+def _as_python(pattern: str) -> str:
+    """A pattern of Java's as one of Python's that matches at least as much."""
+    found: list[str] = []
+    depth = start = 0
+    for match in _JAVA.finditer(pattern):
+        kind, text = match.lastgroup, match.group()
+        if depth:  # inside [...]; one with another inside is any character
+            depth += (kind == "other" and text == "[") - (kind == "other" and text == "]")
+            if not depth:
+                inner = pattern[start : match.end()]
+                plain = "[" not in inner[1:] and "&&" not in inner and not re.search(r"\\[pPhHvVQ]", inner)
+                found.append(inner if plain else _ANY)
+        elif kind == "other" and text == "[":
+            depth, start = 1, match.start()
+        elif kind == "any":
+            found.append(_ANY)
+        elif kind == "quoted":
+            found.append(re.escape(match["quoted"]))
+        elif kind == "code":
+            found.append(re.escape(chr(int(match["code"], 16))))
+        elif kind == "back":
+            found.append(f"(?P={match['back']})")
+        elif kind == "group":
+            found.append(f"(?P<{match['group']}>")
+        elif text == "|":
+            found.append(_BAR)
+        elif kind != "nothing":
+            found.append(text)
+    return "".join(found) if not depth else pattern
+
+
+def _sharing(nodes: Sequence[Any]) -> int:
+    """The most repetitions after each other among which the same characters can be shared out."""
+    most = count = 0
+    shared = _CHARACTERS
+    for code, value in _flat(nodes):
+        if code in _REPEATS and value[1] is codes.MAXREPEAT:
+            own = _characters(_plain(list(value[2])))
+            count, shared = (count + 1, shared & own) if count and shared & own else (1, own)
+            most = max(most, count)
+        elif code in _SINGLE and count:
+            between = _characters([(code, value)])
+            if not between & shared:
+                count = 0
+    inner = [_sharing(branch) for code, value in _deep(nodes) if code is codes.BRANCH for branch in value[1]]
+    return max([most, *inner])
+
+
+def _flat(nodes: Sequence[Any]) -> list[Any]:
+    """Nodes after each other, groups opened."""
+    found: list[Any] = []
+    for code, value in nodes:
+        found += _flat(list(value[3])) if code is codes.SUBPATTERN else [(code, value)]
+    return found
 
 
 def _check(nodes: Sequence[Any], pattern: str) -> None:
@@ -65,12 +150,16 @@ def _overlap(branches: Sequence[Any]) -> bool:
     """Whether two alternatives can begin with the same character, or one is empty."""
     seen: set[int] = set()
     for branch in branches:
-        nodes = _plain(list(branch))
+        nodes = _plain([node for node in branch if not _is_empty(*node)])
         first = _characters(nodes[:1]) if nodes else _CHARACTERS
         if seen & first:
             return True
         seen |= first
     return False
+
+
+def _is_empty(code: Any, value: Any) -> bool:
+    return code is codes.ASSERT and not list(value[1])
 
 
 def _plain(nodes: list[Any]) -> list[Any]:
@@ -90,8 +179,12 @@ def _deep(nodes: Sequence[Any]) -> Sequence[Any]:
 
 
 def _inside(code: Any, value: Any) -> list[list[Any]]:
-    if code in _REPEATS:
+    if code in _ALL_REPEATS:
         return [list(value[2])]
+    if code is codes.ATOMIC_GROUP:
+        return [list(value)]
+    if code is codes.GROUPREF_EXISTS:
+        return [list(branch) for branch in value[1:] if branch is not None]
     if code is codes.SUBPATTERN:
         return [list(value[3])]
     if code is codes.BRANCH:

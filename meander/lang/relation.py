@@ -33,6 +33,9 @@ from meander.model.schema import Schema
 from meander.model.streams import Stream
 from meander.model.windows import PairWindow
 
+MOST_UNITED = 1_000
+"""Parts of one union."""
+
 
 @dataclass(frozen=True, slots=True)
 class Relation:
@@ -128,6 +131,8 @@ def united(relations: Iterable[Relation]) -> Relation:
         flat += relation.inputs if isinstance(relation.operator, Union) else (relation,)
     if len(flat) == 1:
         return flat[0]
+    if len(flat) > MOST_UNITED:
+        raise InputError(f"this UNION ALL has {len(flat):,} parts; at most {MOST_UNITED:,} are put together")
     schema = output_schema(Union(), tuple(r.schema for r in flat))
     first = flat[0]
     places = {r.schema.names.index(r.event_time) if r.event_time else None for r in flat}

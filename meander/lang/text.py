@@ -5,8 +5,11 @@ Tokens are sqlglot's, in its Spark dialect. A `Phrase` is a run of tokens that m
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from sqlglot.dialects.spark import Spark
@@ -18,8 +21,27 @@ from meander.model.errors import InputError
 Tokens = tuple[Token, ...]
 _QUOTES = "'\"`"
 MOST_TOKENS, DEEPEST = 20_000, 100
+READ_S = 10.0
+"""The time within which a text that somebody else sent has to be read."""
+_until: ContextVar[float] = ContextVar("until", default=math.inf)
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Texts that are read inside have to be understood in this time, by the clock of the machine."""
+    token = _until.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def check_time() -> None:
+    """Raises when reading has taken too long; readers ask wherever a text can make them do the same again."""
+    if time.monotonic() > _until.get():
+        raise InputError("reading this takes too long; make it simpler, or split it into several queries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +91,9 @@ class Text:
         for token in tokens:
             depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
             if depth > DEEPEST:
-                raise self.error(f"brackets are nested more than {DEEPEST} deep here; use sub-queries", token.start)
+                raise self.error(
+                    f"brackets are nested too deeply here: more than {DEEPEST} of them; use sub-queries", token.start
+                )
 
     def phrase(self) -> Phrase:
         """All of the text as one expression."""

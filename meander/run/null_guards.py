@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 
 from meander.model.expressions.functions import SCALARS
-from meander.model.expressions.tree import Call, Expression, Literal
-from meander.model.schema import DataType, Kind
+from meander.model.expressions.tree import Call, Expression, Literal, sql
+from meander.model.schema import STRING, DataType, Kind
 
+FEW_WILDCARDS = 2
+"""So many `%` of a LIKE are left to Spark, which has short cuts for them."""
 MOST_REPEATED = 1_000_000
 """Characters or elements that a function makes of a number at most."""
 
@@ -39,6 +41,8 @@ def guarded(call: Call, texts: list[str]) -> str | None:
     guard = _GUARDS.get(call.function)
     if guard is not None:
         return guard(call, texts)
+    if (without_retries := _without_retries(call, texts)) is not None:
+        return without_retries
     signature = SCALARS.get(call.function)
     if signature is None or not signature.fails or _cannot_fail(call):
         return None
@@ -104,6 +108,41 @@ def _cannot_fail(call: Call) -> bool:
         case "to_date" | "unix_timestamp", (only,):
             return only.type.kind is not Kind.STRING
     return False
+
+
+def _without_retries(call: Call, texts: list[str]) -> str | None:
+    """LIKE with several `%`, as an expression that never goes back: each part is taken where it is first found.
+
+    Spark tries all places for all parts, which for a row that was made for it takes for ever; the first place is as
+    good as any other.
+    """
+    match call.function, call.args:
+        case "like" | "ilike", (_, Literal(str() as pattern)) if pattern.count("%") > FEW_WILDCARDS:
+            pass
+        case _:
+            return None
+    if re.search(r"\\(?![\\%_])", pattern.replace("\\\\", "")):
+        return None  # which Spark refuses
+    folds = call.function == "ilike"
+    if folds and not pattern.isascii():
+        return None
+    parts = _wildcard_parts(pattern.lower() if folds else pattern)
+    first, *middle, last = ("".join(part) for part in parts)
+    expression = f"(?s)\\A{first}" + "".join(f"(?>.*?{part})" for part in middle if part) + f".*{last}\\z"
+    return f"({f'lower({texts[0]})' if folds else texts[0]} RLIKE {sql(Literal(expression, STRING))})"
+
+
+def _wildcard_parts(pattern: str) -> list[list[str]]:
+    """The parts between the `%` of a pattern, as regular expressions."""
+    parts: list[list[str]] = [[]]
+    for sign in re.findall(r"\\.|.", pattern, re.DOTALL):
+        if sign == "%":
+            parts.append([])
+        else:
+            char = sign[-1]
+            plain = char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}"
+            parts[-1].append("." if sign == "_" else plain)
+    return parts
 
 
 def groups_of(pattern: str) -> int | None:

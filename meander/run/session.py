@@ -73,6 +73,8 @@ def settings(app_name: str, cores: int, memory: str | None = None) -> dict[str, 
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         # No checksum files beside the checkpoint's, and fewer forks.
         PLAIN_FILES: "org.apache.hadoop.fs.RawLocalFileSystem",
+        # Hadoop sets modes itself, whatever the process's umask says: nobody else reads what slots keep.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.sql.session.timeZone": "UTC",
         # Plans are prepared once and run again: no broadcast of a first batch, no shuffle where one partition will do.
         "spark.sql.autoBroadcastJoinThreshold": "-1",

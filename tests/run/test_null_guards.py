@@ -214,3 +214,29 @@ def test_patterns_that_are_certain_are_patterns_to_spark_too(spark: SparkSession
 
 def test_literals_of_other_types_are_left_alone() -> None:
     assert spark_sql(call("abs", Literal(-1.5, DataType(Kind.DOUBLE)))) == "abs(-1.5D)"
+
+
+@pytest.mark.parametrize("function", ["like", "ilike"])
+def test_like_with_many_wildcards_means_the_same_and_does_not_go_back(spark: SparkSession, function: str) -> None:
+    values = ["abc", "xaybzc", "a.b+c", "acb", "", "AxBxC", "aéb_c", "a\nb\nc", "%a%b%c", "aabbcc", "a" * 60]
+    patterns = ["%a%b%c", "a%b%c%", "%%%", "%a_b%c%", "%a%\\_%c", "a%a%a%", "%é%_%c", "%a" * 25 + "%b"]
+    frame = spark.createDataFrame([(value,) for value in values], "s string")
+    ours = [spark_sql(call(function, Column("s", STRING), literal(pattern))) for pattern in patterns]
+    assert sum("RLIKE" in text for text in ours) == len(patterns) - (function == "ilike")
+    found = frame.selectExpr("s", *ours).collect()
+    for row in found:
+        for pattern, value in zip(patterns, row[1:], strict=True):
+            assert value is like(row[0], pattern, ignore_case=function == "ilike"), (row[0], pattern)
+
+
+def like(text: str, pattern: str, *, ignore_case: bool) -> bool:
+    """A slow LIKE of few lines: which prefixes of the text each sign of the pattern can reach."""
+    text, pattern = (text.lower(), pattern.lower()) if ignore_case else (text, pattern)
+    reached, signs = {0}, iter(pattern)
+    for sign in signs:
+        if sign == "%":
+            reached = set(range(min(reached, default=len(text) + 1), len(text) + 1))
+            continue
+        wanted = next(signs) if sign == "\\" else None if sign == "_" else sign
+        reached = {i + 1 for i in reached if i < len(text) and wanted in (None, text[i])}
+    return len(text) in reached

@@ -198,7 +198,7 @@ class Pulling:
         for piece in get_along(route, ticket, self._client_of):
             if self._stopping.is_set():
                 break
-            came += self.take(from_batch(piece.data))
+            came += self.take(from_batch(piece.data), sender=route[-1])
         return came
 
     def _positions(self, channels: Iterable[ChannelId]) -> dict[ChannelId, tuple[int, int]]:
@@ -226,21 +226,24 @@ class Pulling:
             copies = ((c, views[c]) for c in channels if c in views)
             return {str(c): CopyState(newest(view.lineage), view.tail, view.head) for c, view in copies}
 
-    def take(self, ranges: Iterable[ChannelRange], *records: Record[Any]) -> int:
+    def take(self, ranges: Iterable[ChannelRange], *records: Record[Any], sender: str | None = None) -> int:
         """Appends the records that came, each once; returns the number of new ones. If there are any, `records` go into
-        their commit.
+        their commit. A sender's records go into copies of its own logs, and no others.
 
         While a channel changes its route two threads may bring the same records: no other thread appends between
         reading the end of a copy and the commit.
         """
         with self.store.lock:
-            fresh = [left for found in ranges if (left := self._fresh(found)) is not None]
+            own = [r for r in ranges if sender is None or self._is_log_of(sender, r.channel)]
+            fresh = [left for found in own if (left := self._fresh(found)) is not None]
             if not fresh:
                 return 0
             schemas, views = self.store.views.schemas.by_number, self.store.views.channels.by_id
             try:
                 appends = tuple(found.append(schemas[views[found.channel].schema]) for found in fresh)
                 self.store.commit(Commit(appends=appends, records=records, settles=False))
+            except UntrustedError:
+                raise
             except (InputError, CommitConflictError) as error:
                 raise PeerRefusedError(f"records that came do not fit: {error}") from error
         self.store.syncer.settle()
@@ -250,6 +253,12 @@ class Pulling:
         self.metrics.ranges += len(fresh)
         self.metrics.bytes += sum(found.size for found in fresh)
         return came
+
+    def _is_log_of(self, sender: str, channel: ChannelId) -> bool:
+        """Whether a copy is of a site's log; what comes for another one, or one that is not wanted any more, is not
+        looked at."""
+        copy = self.store.record(CopyRecord, channel)
+        return copy is not None and copy.route[-1:] == (sender,)
 
     def _fresh(self, found: ChannelRange) -> ChannelRange | None:
         """The part of a range that continues its copy.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.ranges import DamagedError
+from meander.run.channels.flight.untrusted import UntrustedError
 from meander.run.channels.kafka.broker import Broker, BrokerMessage, OffsetSpan
 from meander.run.channels.kafka.records import TopicLink
 from meander.run.channels.kafka.repeating_thread import RepeatingThread
@@ -87,8 +88,9 @@ class TopicListener:
     def _take(self, link: TopicLink, id: str, record: BrokerMessage) -> None:
         reached = (id, record.offset + 1)
         try:
-            self._pulling.take(link.ranges(record.key, record.value), TopicOffsetRecord(link.topic, *reached))
-        except DamagedError as error:
+            ranges = link.ranges(record.key, record.value)
+            self._pulling.take(ranges, TopicOffsetRecord(link.topic, *reached), sender=link.sender)
+        except (DamagedError, UntrustedError) as error:
             _log.warning("%s", error)
         self._reached[link.topic], self._trim[link.topic] = reached, record.offset + 1
 

@@ -25,13 +25,14 @@ class TopicLink:
 
     topic: str
     secret: bytes
+    sender: str
 
     @staticmethod
     def between(sender: str, reader: str, proof: str) -> TopicLink:
         """`proof` is what the reader shows at the sender."""
         names = (re.sub(r"[^a-zA-Z0-9]", "-", name)[:LONGEST_NAME] for name in (sender, reader))
         secret = hashlib.sha256(f"records {proof}".encode()).digest()
-        return TopicLink(".".join(("meander", *names, hashlib.sha256(secret).hexdigest()[:16])), secret)
+        return TopicLink(".".join(("meander", *names, hashlib.sha256(secret).hexdigest()[:16])), secret, sender)
 
     def record(self, ranges: pa.RecordBatch) -> tuple[bytes, bytes]:
         """Ranges as key and value of a record."""

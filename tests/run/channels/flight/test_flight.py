@@ -231,6 +231,15 @@ def test_of_ranges_that_overlap_with_the_copy_only_the_rest_is_appended_and_noth
     assert written(reader.store, LOG) == written(sender.store, LOG)
 
 
+def test_a_site_can_put_records_into_copies_of_its_own_logs_only(sender: Place, reader: Place) -> None:
+    some_of_everything(sender.store)
+    pulling = Pulling(reader.store, reader.client_for)
+    found = [ChannelRange.of(sender.store.exchange.read(LOG, 0, 7))]
+    assert pulling.take(found, sender="somebody else") == 0
+    assert reader.store.exchange.end(LOG) == 0
+    assert pulling.take(found, sender="sender") == 7
+
+
 def test_records_that_two_ways_bring_at_the_same_time_are_appended_once(
     sender: Place, reader: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,6 +450,7 @@ def test_tuples_of_every_type_arrive_as_they_were(sender: Place, reader: Place) 
     channel = ChannelId(9)
     for each in (sender, reader):
         each.store.commit(Commit(add=(ChannelSpec(channel, schema),)))
+    reader.store.commit(Commit(records=(CopyRecord(channel, ("sender",)),)))
     sender.readers[channel] = {"reader"}
     sender.store.commit(Commit(appends=(ChannelAppend.one(channel, table),)))
     Pulling(reader.store, reader.client_for).pull(("sender",), [channel])
