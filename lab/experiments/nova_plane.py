@@ -40,9 +40,10 @@ from meander.place.nova.baselines.clusters import clusters
 from meander.place.nova.baselines.spanning import path_up, spanning_parents
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
+from meander.place.nova.queries.join_parts import JoinPart
 from meander.place.nova.queries.question import pairs_of_query, parts_of, problem_of_query, whole_parts
 from meander.place.nova.queries.shape import JoinShape, shape_of
-from meander.place.nova.queries.wiring import JoinPart, Wiring
+from meander.place.nova.queries.wiring import Wiring
 from meander.place.nova.settings import NovaSettings
 from meander.reconfigure.emulated_paths import Paths
 from meander.run.channels.base import ChannelAppend

@@ -305,10 +305,15 @@ class Pair(BaseModel):
     has_room: bool = Field(True, description="Whether a node has room for it; it is tried again while none has.")
 
 
-class JoinMatrix(BaseModel):
-    query: str
+class JoinSides(BaseModel):
+    join: str = Field(description="The name under which its results are a producer for another join.")
     left: Producers
     right: Producers
+
+
+class JoinMatrix(BaseModel):
+    query: str
+    joins: list[JoinSides]
     pairs: list[Pair]
 
 

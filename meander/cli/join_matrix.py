@@ -23,8 +23,9 @@ def show_(
     if as_json:
         show(found)
         return
-    left, right = found["left"], found["right"]
-    typer.echo(f"{left['stream']} at {', '.join(left['nodes'])} with {right['stream']} at {', '.join(right['nodes'])}")
+    for join in found["joins"]:
+        sides = [f"{join[s]['stream']} at {', '.join(join[s]['nodes'])}" for s in ("left", "right")]
+        typer.echo(f"{join['join']}: {sides[0]} with {sides[1]}")
     for pair in found["pairs"]:
         typer.echo(f"{pair['left']}:{pair['right']}{'' if pair['has_room'] else '  (no node has room for it)'}")
 
@@ -48,7 +49,7 @@ def set_(
         raise InputError("give pairs such as s0:s2, or --file, or --all")
     if every:
         known = client.get(at(query, "join-matrix"))
-        wanted = [[a, b] for a in known["left"]["nodes"] for b in known["right"]["nodes"]]
+        wanted = [[a, b] for j in known["joins"] for a in j["left"]["nodes"] for b in j["right"]["nodes"]]
     else:
         lines = read_text(file).split() if file is not None else pairs or []
         wanted = [_pair(line) for line in lines]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from meander.deploy.deployer import Deployer
 from meander.model.ids import OperatorId
-from meander.place.nova.queries.wiring import Running
+from meander.place.nova.queries.join_parts import Running
 from meander.run.host import Host
 from meander.run.reporting.join_part_memories import MemorySpan, memories
 

@@ -14,7 +14,8 @@ from meander.coordinator.loop.loop import PlacementLoop
 from meander.coordinator.loop.retired_parts import RetiredParts
 from meander.model.events import ChangeEvent, NodeAdded, NodeRemoved
 from meander.model.ids import NodeId
-from meander.place.nova.queries.wiring import JoinPart, Wiring
+from meander.place.nova.queries.join_parts import JoinPart
+from meander.place.nova.queries.wiring import Wiring
 
 
 class Repartitioning:

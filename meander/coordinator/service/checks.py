@@ -31,15 +31,10 @@ def matrix_of(core: Core, query: QueryId) -> dict[str, Any]:
             f"query {query!r} is not placed by Nova and has no join matrix; `meander switch {query} nova` lets Nova "
             "place it"
         )
-    parted = queries.by_name[query]
-    sides = {"left": (0, parted.shape.left), "right": (1, parted.shape.right)}
-    found: dict[str, Any] = {
-        name: {"stream": side.source.stream, "nodes": [n for s, n in parted.wiring.producers if s == number]}
-        for name, (number, side) in sides.items()
-    }
-    room = {(parted.wiring.producers[a][1], parted.wiring.producers[b][1]) for a, b in parted.without_room}
-    pairs = [{"left": a, "right": b, "has_room": (a, b) not in room} for a, b in sorted(parted.matrix)]
-    return {"query": query, **found, "pairs": pairs}
+    matrix = queries.by_name[query].matrix
+    room = set(matrix.without_room)
+    pairs = [{"left": a, "right": b, "has_room": (a, b) not in room} for a, b in sorted(matrix.pairs)]
+    return {"query": query, "joins": matrix.producers, "pairs": pairs}
 
 
 def can_go(core: Core, operator: OperatorId, node: str) -> None:

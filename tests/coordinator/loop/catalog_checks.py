@@ -24,9 +24,10 @@ TOLERANCE = 1e-6
 def catalog_faults(catalog: Catalog, parted: PartitionedQueries | None = None) -> list[str]:
     """`parted` queries book what their parts take in."""
     booked: defaultdict[int, float] = defaultdict(float)
-    for each in parted.by_name.values() if parted is not None else ():
-        for node in np.flatnonzero(each.taken).tolist():
-            booked[node] += float(each.taken[node])
+    queries = parted.by_name.values() if parted is not None else ()
+    for stage in (stage for each in queries for stage in each.stages):
+        for node in np.flatnonzero(stage.taken).tolist():
+            booked[node] += float(stage.taken[node])
     amounts = _amounts(catalog, booked)
     return [*_plan(catalog), *_operators(catalog), *_routes(catalog), *_views(catalog), *amounts]
 

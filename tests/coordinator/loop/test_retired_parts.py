@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from meander.coordinator.loop.retired_parts import RetiredParts
 from meander.model.ids import FragmentId, NodeId, OperatorId
-from meander.place.nova.queries.wiring import JoinPart, Running
+from meander.place.nova.queries.join_parts import JoinPart, Running
 from meander.run.reporting.join_part_memories import EVER, NEVER, MemorySpan
 
 JOIN, FRAGMENT = OperatorId(7), FragmentId(3)

@@ -14,9 +14,10 @@ from meander.lang import sql
 from meander.model.events import ChangeEvent, PlacementChanged
 from meander.model.ids import NodeId
 from meander.model.plan import Query
+from meander.place.nova.queries.join_parts import JoinPart
 from meander.place.nova.queries.shape import shape_of
 from meander.place.nova.queries.split import Slots, slots_of
-from meander.place.nova.queries.wiring import JoinPart, Wiring
+from meander.place.nova.queries.wiring import Wiring
 from meander.run.execution.runner import Runner
 from tests.reconfigure.moving import MovingPlane
 from tests.run.harness import SINKS, STREAMS

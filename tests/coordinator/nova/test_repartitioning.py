@@ -86,18 +86,18 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
         [CapacityChanged(0, "e0", capacity_tps=30.0)],
         [LinkRemoved(0, "e0", "cloud"), LinkAdded(0, Link("e0", "cloud", 5, bandwidth_mbps=0.0001))],
     ]
-    cuts = [set(join.parts)]
+    cuts = [set(join.joins.parts)]
     for moment, events in enumerate(changes):
         plane.feed(rng, moment * 500)
         plane.apply(*events)
-        cuts.append(set(join.parts))
+        cuts.append(set(join.joins.parts))
         assert not plane.engine.parted.exceeded(QueryId("wet"))
         plane.step()
         plane.poll()
     assert len({frozenset(c) for c in cuts}) > 2
-    assert not join.without_room
+    assert not join.matrix.without_room
     assert cuts[-1] != cuts[-2], "the narrow link must have moved something"
     taken = join.reoptimiser.joins.board.nodes["load"]
-    assert np.allclose(taken[: len(join.taken)], join.taken, atol=1e-3)
+    assert np.allclose(taken[: len(join.joins.taken)], join.joins.taken, atol=1e-3)
     plane.finish()
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}

@@ -176,7 +176,7 @@ def test_a_switch_says_what_it_takes_and_what_cannot_go_over_is_refused_with_the
     assert status == HTTPStatus.OK
     assert told["transition"]["moves"] > 0
     assert PAIRS not in world.engine.parted.by_name
-    with pytest.raises(ServiceRefusedError, match="0 joins; Nova runs queries with exactly one"):
+    with pytest.raises(ServiceRefusedError, match="no join; Nova runs queries with joins"):
         asked(world, "wet0", "nova")
     with pytest.raises(InputError, match="'novva'"):
         asked(world, "pairs0", "novva")
@@ -203,7 +203,7 @@ def test_a_text_names_the_mechanism_of_its_query_and_limits_of_its_own(world: Se
     assert max(takes) <= 8
     world.crash()
     assert [shown(world, name)["mechanism"] for name in ("pairs0", "pairs1")] == ["nova", "top_down"]
-    assert world.engine.parted.by_name[PAIRS].settings.bandwidth_tps == 8
+    assert world.engine.parted.by_name[PAIRS].joins.settings.bandwidth_tps == 8
     for options, complaint in (("mechanism = 'novva'", "novva"), ("sigmma = '1'", "option of a query 'sigmma'")):
         with pytest.raises(InputError, match=complaint):
             world.apply(named("pairs2", options))

@@ -19,9 +19,10 @@ from meander.place.nova.baselines.base import NOWHERE
 from meander.place.nova.improvement.bandwidth import respect_links
 from meander.place.nova.place import place
 from meander.place.nova.problem import JoinProblem
+from meander.place.nova.queries.join_parts import JoinPart
 from meander.place.nova.queries.question import pairs_of_query, parts_of, problem_of_query, whole_parts
 from meander.place.nova.queries.shape import JoinShape, shape_of
-from meander.place.nova.queries.wiring import JoinPart, Wiring
+from meander.place.nova.queries.wiring import Wiring
 from meander.place.nova.running.joins import Joins
 from meander.place.nova.settings import NovaSettings
 from meander.place.rates import row_bytes

@@ -1,4 +1,4 @@
-"""Joins of more than two sources, as a sequence of two-way joins whose virtual places depend on each other.
+"""Joins that read joins: their virtual places depend on each other, and results come together between them.
 
 Each join of a tree is a point that is pulled by its inputs, sources or other joins, and by its reader. All points are
 found at once: each step solves the springs whose stiffness is weight / distance (Weiszfeld's method for many points at
@@ -7,20 +7,25 @@ once), with distances rounded off less and less. The weights are the rates that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meander.model.errors import InputError
+from meander.model.ids import NodeId
+from meander.place.catalog import Catalog
 from meander.place.nova.index import tree as trees
 from meander.place.nova.index.search import nearest
+from meander.place.nova.queries.shape import JoinShape
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 STEPS = 400
 CLOSE = 1e-9
+LEAST_WEIGHT = 1e-3
+"""The weight of a flow of which next to nothing is expected: it still holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,57 +36,6 @@ class Spring:
     other: int | None
     nail: tuple[float, ...] | None
     weight: float
-
-
-@dataclass(frozen=True, slots=True)
-class JoinStep:
-    """One two-way join of a sequence: inputs are sources (>= 0) or earlier steps (-1 - step)."""
-
-    left: int
-    right: int
-    selectivity: float = 1.0
-    """Result tuples for each tuple that comes in."""
-
-
-def left_deep(sources: int) -> list[JoinStep]:
-    """((a join b) join c) join d ...
-
-    >>> [(s.left, s.right) for s in left_deep(3)]
-    [(0, 1), (-1, 2)]
-    """
-    if sources < 2:
-        raise InputError(f"a join needs at least two sources, not {sources}")
-    return [JoinStep(0, 1), *(JoinStep(-i, i + 1) for i in range(1, sources - 1))]
-
-
-def rates(steps: list[JoinStep], source_tps: Floats) -> Floats:
-    """The output rate of each step."""
-    out: list[float] = []
-    for number, step in enumerate(steps):
-        inputs = [float(source_tps[i]) if i >= 0 else _earlier(out, i, number) for i in (step.left, step.right)]
-        out.append(step.selectivity * sum(inputs))
-    return np.array(out)
-
-
-def _earlier(out: list[float], reference: int, number: int) -> float:
-    if not 0 <= -1 - reference < number:
-        raise InputError(f"step {number} reads step {-1 - reference}, which is not an earlier one")
-    return out[-1 - reference]
-
-
-def virtual_places(steps: list[JoinStep], source_points: Floats, source_tps: Floats, sink: Floats) -> Floats:
-    """The virtual place of every step of a sequence, coupled, weighted by traffic."""
-    sent = rates(steps, source_tps)
-    springs = []
-    for number, step in enumerate(steps):
-        for reference in (step.left, step.right):
-            if reference >= 0:
-                nail = tuple(map(float, source_points[reference]))
-                springs.append(Spring(number, None, nail, float(source_tps[reference])))
-            else:
-                springs.append(Spring(number, -1 - reference, None, float(sent[-1 - reference])))
-    springs.append(Spring(len(steps) - 1, None, tuple(map(float, sink)), float(sent[-1])))
-    return relax(len(steps), springs)
 
 
 def relax(count: int, springs: list[Spring]) -> Floats:
@@ -113,33 +67,46 @@ def relax(count: int, springs: list[Spring]) -> Floats:
     return places
 
 
-def place_steps(
-    steps: list[JoinStep],
-    points: Floats,
-    capacity_tps: Floats,
-    source_node: Ints,
-    source_tps: Floats,
-    sink: int,
-) -> list[int]:
-    """A node for each step: the nearest one to its virtual place that has room for the step's input.
+def hubs(catalog: Catalog, stages: Sequence[JoinShape], flows: Sequence[float]) -> list[NodeId]:
+    """The node at which each stage's results are wanted: near the virtual place of the stage that reads them, with room
+    for what flows; those of the last one go where the query's do. `flows` are the rates of the stages' results.
 
-    The step that takes in most chooses first.
+    Virtual places of all stages depend on each other, so they are found together, weighted by what flows.
     """
-    places = virtual_places(steps, points[source_node], source_tps, points[sink])
-    sent = rates(steps, source_tps)
-    needs = [
-        sum(float(source_tps[i]) if i >= 0 else float(sent[-1 - i]) for i in (step.left, step.right)) for step in steps
-    ]
-    free = np.array(capacity_tps, dtype=np.float64)
-    index = trees.build(points, np.zeros(len(points)), free, np.ones(len(points), dtype=bool))
-    nodes = [-1] * len(steps)
-    for number in np.argsort(-np.array(needs), kind="stable").tolist():
-        node, _ = nearest(index, places[number], needs[number])
-        if node < 0:
-            raise InputError(
-                f"no node has room for {needs[number]:,.0f} tuples per second of step {number}; add capacity"
-            )
-        nodes[number] = int(node)
-        free[node] -= needs[number]
-        trees.set_free(index, node, free[node])
-    return nodes
+    topology, space = catalog.topology, catalog.space
+    assert space is not None
+    count = topology.nodes.count
+    sink = topology.known_id(stages[-1].sink_node)
+    alive = topology.nodes.alive[:count].copy()
+    alive &= [bool(alive[n]) and topology.reachable(NodeId(n), sink) for n in range(count)]
+    if len(stages) == 1 or not alive.any():
+        return [sink] * len(stages)
+    points, heights = space.coordinates[:count], space.heights[:count]
+    springs: list[Spring] = []
+    for number, shape in enumerate(stages):
+        for side in shape.sides:
+            if side.below is not None:
+                springs.append(Spring(side.below, number, None, max(flows[side.below], LEAST_WEIGHT)))
+            for name in side.nodes:
+                producer = topology.known_id(name)
+                if alive[producer]:
+                    rate = catalog.source_rate_tps(side.source.stream, name)
+                    springs.append(Spring(number, None, _at(points, producer), max(rate, LEAST_WEIGHT)))
+        if shape.is_last and alive[sink]:
+            springs.append(Spring(number, None, _at(points, sink), max(flows[number], LEAST_WEIGHT)))
+    if all(s.nail is None for s in springs):
+        return [sink] * len(stages)
+    places = relax(len(stages), springs)
+    free = topology.nodes.capacity_tps[:count].astype(np.float64) - catalog.ledger.load_tps[:count]
+    index = trees.build(points.copy(), heights.copy(), np.maximum(np.where(alive, free, 0.0), 0.0), alive)
+    found = [sink] * len(stages)
+    for number, shape in enumerate(stages):
+        for side in shape.sides:
+            if side.below is not None:
+                node, _ = nearest(index, places[number], max(flows[side.below], LEAST_WEIGHT))
+                found[side.below] = NodeId(int(node)) if node >= 0 else sink
+    return found
+
+
+def _at(points: Floats, node: int) -> tuple[float, ...]:
+    return tuple(map(float, points[node]))

@@ -18,13 +18,13 @@ from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.mechanisms.base import Mechanism
-from meander.place.nova.improvement.links import LinkLoad, link_loads
-from meander.place.nova.queries.partitioned_query import PartitionedQuery
+from meander.place.nova.improvement.links import LinkLoad
+from meander.place.nova.queries.cascade import CascadedQuery
+from meander.place.nova.queries.join_parts import Running
 from meander.place.nova.queries.question import pairs_of_query
 from meander.place.nova.queries.settings import NovaQuerySettings
-from meander.place.nova.queries.shape import shape_of
+from meander.place.nova.queries.shape import stages_of
 from meander.place.nova.queries.takeover import Legacy
-from meander.place.nova.queries.wiring import Running
 
 NOVA = "nova"
 
@@ -34,7 +34,7 @@ class PartitionedQueries:
 
     def __init__(self, catalog: Catalog, log: ChangeLog) -> None:
         self.catalog, self.log = catalog, log
-        self.by_name: dict[QueryId, PartitionedQuery] = {}
+        self.by_name: dict[QueryId, CascadedQuery] = {}
         self.settings = NovaQuerySettings()
         self.changed: dict[QueryId, None] = {}
         """Queries whose cut changed since somebody last took note of it, and those that came or left."""
@@ -52,15 +52,16 @@ class PartitionedQueries:
 
     def has(self, query: QueryId) -> bool:
         """Whether Nova places a query: not one that it has handed over."""
-        return query in self.by_name and not self.by_name[query].is_handed_over
+        return query in self.by_name and not self.by_name[query].switchover.is_away
 
     def check(self, query: Query) -> None:
         """Raises when Nova cannot place a query now. Changes nothing."""
-        PartitionedQuery(self.catalog, self.log, query, settings=self.settings).check()
+        CascadedQuery(self.catalog, self.log, query, settings=self.settings).check()
 
     def check_shape(self, query: Query) -> None:
         """Raises when a query is none that Nova can place, whatever room there is."""
-        pairs_of_query(shape_of(query, self.catalog.streams, self.catalog.sinks), self.catalog.streams)
+        for shape in stages_of(query, self.catalog.streams, self.catalog.sinks):
+            pairs_of_query(shape, self.catalog.streams)
 
     def admit(self, events: Iterable[ChangeEvent]) -> None:
         """Raises for an event that Nova could never carry out: before anything is changed."""
@@ -73,16 +74,16 @@ class PartitionedQueries:
                         f"query {event.query!r} is not placed by Nova and has no join matrix; "
                         f"`meander switch {event.query} {NOVA}` lets Nova place it"
                     )
-                if self.by_name[event.query].wiring.legacy is not None:
+                if self.by_name[event.query].switchover.is_on_its_way:
                     raise InputError(_on_its_way(event.query))
-                self.by_name[event.query].numbers(event.pairs)
+                self.by_name[event.query].matrix.numbers(event.pairs)
             elif isinstance(event, MechanismChanged):
                 self._admit_change(event.query, event.mechanism)
 
     def _admit_change(self, query: QueryId, mechanism: str) -> None:
         if query not in self.catalog.plan.queries:
             raise unknown("query", query, self.catalog.plan.queries, "queries")
-        if self.has(query) and self.by_name[query].wiring.legacy is not None:
+        if self.has(query) and self.by_name[query].switchover.is_on_its_way:
             raise InputError(_on_its_way(query))
         if self.has(query) == (mechanism == NOVA):
             raise InputError(
@@ -90,9 +91,12 @@ class PartitionedQueries:
                 if mechanism == NOVA
                 else f"query {query!r} is not placed by Nova; `meander switch` changes from other mechanisms"
             )
+        if query in self.by_name:
+            self.by_name[query].switchover.check()
         if mechanism == NOVA:
-            known = self.catalog.plan.query(query).query
-            self.check(known)
+            found = CascadedQuery(self.catalog, self.log, self.catalog.plan.query(query).query, settings=self.settings)
+            found.switchover.check()
+            found.check()
             if query not in self.by_name:
                 Legacy.check(self.catalog, query)
 
@@ -106,23 +110,19 @@ class PartitionedQueries:
 
     def restore(self, query: Query, record: dict[str, Any]) -> None:
         """Takes up a query as it was recorded; one that was being taken over is in the plan."""
-        found = PartitionedQuery(
-            self.catalog, self.log, query, settings=self.settings, shared=self._shared, record=record
-        )
+        found = CascadedQuery(self.catalog, self.log, query, settings=self.settings, shared=self._shared, record=record)
         found.restore(record)
         self.by_name[query.id] = found
 
     @property
     def retired(self) -> list[Running]:
         """The retired parts of all queries."""
-        return [running for parted in self.by_name.values() for running in parted.wiring.retired]
+        return [running for parted in self.by_name.values() for running in parted.retired]
 
     def exceeded(self, name: QueryId) -> list[LinkLoad]:
         """Links that a query would load with more than they carry, the worst first: none, unless a join stays that
         fits nowhere."""
-        parted = self.by_name[name]
-        loads = link_loads(parted.reoptimiser.joins, self.catalog.topology, parted.row_bytes)
-        return [load for load in loads if load.exceeded]
+        return self.by_name[name].exceeded()
 
     # ---------------------------------------------------------------- a batch
 
@@ -141,9 +141,9 @@ class PartitionedQueries:
             chosen = None
             for event in events:
                 if isinstance(event, JoinMatrixChanged) and event.query == name:
-                    parted.match(parted.numbers(event.pairs))
+                    parted.matrix.change(parted.matrix.numbers(event.pairs))
                 elif isinstance(event, MechanismChanged) and event.query == name:
-                    parted.take_back() if event.mechanism == NOVA else parted.hand_over()
+                    parted.joins.take_back() if event.mechanism == NOVA else parted.joins.hand_over()
                     chosen = event.mechanism
             parted.follow(events)
             self._recut(name, parted, cause)
@@ -155,7 +155,7 @@ class PartitionedQueries:
             self.changed[query.id] = None
         self._take_over(events, cause)
         for parted in self.by_name.values():
-            parted.wiring.operators.unshare()
+            parted.unshare()
 
     def _take_over(self, events: Sequence[ChangeEvent], cause: str) -> None:
         for event in events:
@@ -163,34 +163,34 @@ class PartitionedQueries:
             if running is not None and running.query.id not in self.by_name:
                 query, shared = running.query, self._shared
                 legacy = Legacy.of(self.catalog, query.id)
-                found = PartitionedQuery(self.catalog, self.log, query, settings=self.settings, shared=shared)
-                found.take_over(legacy, cause)
+                found = CascadedQuery(self.catalog, self.log, query, settings=self.settings, shared=shared)
+                found.joins.take_over(legacy, cause)
                 self.by_name[query.id] = found
                 self.changed[query.id] = None
 
-    def _recut(self, name: QueryId, parted: PartitionedQuery, cause: str) -> None:
-        never = [r for r in parted.wiring.parts if r.operator is not None and not self.has_run(r.operator)]
-        legacy = parted.wiring.legacy
+    def _recut(self, name: QueryId, parted: CascadedQuery, cause: str) -> None:
+        never = [r for r in parted.running if r.operator is not None and not self.has_run(r.operator)]
+        on_its_way = parted.switchover.is_on_its_way
         if parted.recut(cause, [*self.spent(), *never]):
             self.changed[name] = None
-            if legacy is not None and parted.wiring.legacy is None:
+            if on_its_way and not parted.switchover.is_on_its_way:
                 self.taken[name] = None
 
-    def _assign(self, parted: PartitionedQuery, chosen: str | None, mechanism: Mechanism) -> None:
+    def _assign(self, parted: CascadedQuery, chosen: str | None, mechanism: Mechanism) -> None:
         """Lets the query's mechanism place what is new of a join that it places."""
         plan = self.catalog.plan
-        free = [o for o in plan.serving(parted.shape.query.id) if plan[o].pin is None]
-        whole = next((r.operator for r in parted.wiring.parts if r.part.is_whole and r.operator is not None), None)
-        if parted.is_handed_over and whole is not None:
+        free = [o for o in plan.serving(parted.query.id) if plan[o].pin is None]
+        whole = parted.switchover.whole
+        if parted.switchover.is_away and whole is not None:
             mechanism.assign(free, chosen or mechanism.of(whole))
 
-    def _placed(self, query: Query) -> PartitionedQuery:
+    def _placed(self, query: Query) -> CascadedQuery:
         """A query that was admitted; what other events of the batch left no room for is tried again later."""
         settings, shared = self.settings, self._shared
         try:
-            return PartitionedQuery(self.catalog, self.log, query, settings=settings, shared=shared)
+            return CascadedQuery(self.catalog, self.log, query, settings=settings, shared=shared)
         except InputError:
-            found = PartitionedQuery(self.catalog, self.log, query, settings=settings, shared=shared, fits=True)
+            found = CascadedQuery(self.catalog, self.log, query, settings=settings, shared=shared, fits=True)
             found.follow(())
             return found
 

@@ -13,63 +13,89 @@ from typing import Any
 
 import numpy as np
 
-from meander.model.errors import InputError, unknown
+from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved, RateChanged
 from meander.model.ids import NodeId, OperatorId
-from meander.model.plan import Query
 from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.free_capacity import in_steps
 from meander.place.nova.improvement.bandwidth import respect_links
+from meander.place.nova.queries.join_parts import WHOLE, JoinPart, Running
 from meander.place.nova.queries.placed_join import as_recorded, placed
 from meander.place.nova.queries.question import Pairs, parts_of
 from meander.place.nova.queries.settings import NovaQuerySettings
-from meander.place.nova.queries.shape import shape_of
+from meander.place.nova.queries.shape import JoinShape
 from meander.place.nova.queries.split import slots_of
 from meander.place.nova.queries.takeover import Legacy
-from meander.place.nova.queries.wiring import WHOLE, JoinPart, Running, Wiring, record_of
-from meander.place.rates import row_bytes
+from meander.place.nova.queries.wiring import Wiring, record_of
+from meander.place.nova.running.reoptimise import Reoptimiser
+from meander.place.rates import output_rate_tps, row_bytes
 
 EVERYTHING = slots_of(range(1), 1)
+LEAST_TPS = 1.0
+"""The rate of a stage's results that is reckoned with when next to nothing is expected."""
 
 
 class PartitionedQuery:
-    """One query in one catalog. Nothing of it is in the plan before `start` or `restore`."""
+    """One join of a query in one catalog. Nothing of it is in the plan before `start` or `restore`."""
 
     def __init__(
         self,
         catalog: Catalog,
         log: ChangeLog,
-        query: Query,
+        shape: JoinShape,
         *,
         settings: NovaQuerySettings | None = None,
         pairs: Pairs | None = None,
         shared: dict[Signature, OperatorId] | None = None,
         record: Mapping[str, Any] | None = None,
         fits: bool = False,
+        stages: Sequence[PartitionedQuery] = (),
     ) -> None:
-        """Places the join, or takes up where `record` says it is.
+        """Places the join, or takes up where `record` says it is. `stages` are the query's joins before this one.
 
-        Raises when it is no join of two streams, or when all nodes together cannot take it. With `fits`, the sink takes
-        all of it until the next change.
+        Raises when all nodes together cannot take it. With `fits`, the sink takes all of it until the next change.
         """
         self.catalog = catalog
-        self.shape = shape_of(query, catalog.streams, catalog.sinks)
-        self.settings = (settings or NovaQuerySettings()).with_options(query.options)
-        self.wiring = Wiring(catalog, log, self.shape, shared)
+        self.shape, self.stages = shape, tuple(stages)
+        self.settings = (settings or NovaQuerySettings()).with_options(shape.query.options)
+        below: list[Wiring] = [stage.wiring for stage in stages]
+        self.wiring: Wiring = Wiring(catalog, log, shape, shared, below)
         self.is_handed_over = record is not None and bool(record.get("handed_over"))
         """Whether another mechanism places the join."""
         if record is None:
-            self.reoptimiser = placed(catalog, self.shape, self.wiring.producers, self.settings, pairs, fits=fits)
+            self.reoptimiser = self._placed(pairs, fits=fits)
         else:
             producers = [(side, node) for side, node in record["cut"]["producers"]]
-            self.reoptimiser = as_recorded(catalog, self.shape, producers, self.settings, record)
+            self.reoptimiser = as_recorded(catalog, shape, producers, self.settings, record, self._derived_tps)
         self.row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
         self.taken = np.zeros(catalog.topology.nodes.count)
         """The tuples per second that are booked at each node for this query."""
         if record is None:
             self._respect_links()
+
+    def _placed(self, pairs: Pairs | None, ends: Pairs | None = None, *, fits: bool) -> Reoptimiser:
+        given = self.catalog, self.shape, self.wiring.producers, self.settings
+        return placed(*given, pairs, ends=ends, fits=fits, derived_tps=self._derived_tps)
+
+    @property
+    def _derived_tps(self) -> dict[int, float]:
+        """The rates of the sides that read another stage."""
+        return {
+            number: max(self.stages[side.below].output_tps, LEAST_TPS)
+            for number, side in enumerate(self.shape.sides)
+            if side.below is not None
+        }
+
+    @property
+    def output_tps(self) -> float:
+        """The rate at which results come out, as far as it can be estimated."""
+        derived, streams = self._derived_tps, [side.source.stream for side in self.shape.sides]
+        given = [0.0, 0.0]
+        for side, node in self.wiring.producers:
+            given[side] += derived[side] if side in derived else self.catalog.source_rate_tps(streams[side], node)
+        return flow_of(self.shape, given)
 
     # ---------------------------------------------------------------- beginning and ending
 
@@ -84,12 +110,12 @@ class PartitionedQuery:
 
     def start(self) -> None:
         """Adds the query to the plan. Pairs that fit nowhere begin at the sink, and are tried again."""
-        self._book()
+        self.book()
         self.wiring.start([*self.parts, *self._at_sink(self.without_room)])
 
     def take_over(self, legacy: Legacy, cause: str) -> None:
         """Begins beside the join of a query that runs."""
-        self._book()
+        self.book()
         self.wiring.take_over([*self.parts, *self._at_sink(self.without_room)], legacy, cause)
 
     def hand_over(self) -> None:
@@ -99,7 +125,7 @@ class PartitionedQuery:
 
     def take_back(self) -> None:
         """Places a join again that was handed over. `recut` has to follow."""
-        self.reoptimiser = placed(self.catalog, self.shape, self.wiring.producers, self.settings, fits=True)
+        self.reoptimiser = self._placed(None, fits=True)
         self.is_handed_over = False
         self.follow(())
 
@@ -120,7 +146,7 @@ class PartitionedQuery:
     def restore(self, record: Mapping[str, Any]) -> None:
         """Adds the query to the plan as it was recorded."""
         self.wiring.restore(record["cut"])
-        self._book()
+        self.book()
 
     def end(self) -> None:
         """Gives back what is booked. The query has left the plan."""
@@ -141,25 +167,11 @@ class PartitionedQuery:
             return []
         return [(int(a), int(b)) for a, b in joins.board.joins["ends"][np.flatnonzero(joins.active)].tolist()]
 
-    @property
-    def matrix(self) -> list[tuple[str, str]]:
-        """The producers that join, by the names of their nodes."""
-        return [(self.wiring.producers[a][1], self.wiring.producers[b][1]) for a, b in self.pairs]
-
-    def numbers(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
-        """Pairs of producers by their numbers; raises for a node that produces none of the streams."""
-        sides: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        for number, (side, node) in enumerate(self.wiring.producers):
-            sides[side][node] = number
-        found: list[tuple[int, int]] = []
-        for pair in pairs:
-            for node, known, each in zip(pair, sides, (self.shape.left, self.shape.right), strict=True):
-                if node not in known:
-                    raise unknown(f"producer of stream {each.source.stream!r}", node, known, "producers")
-            found.append((sides[0][pair[0]], sides[1][pair[1]]))
-        if not found:
-            raise InputError(f"query {self.shape.query.id!r} needs at least one pair of producers; stop it to end it")
-        return found
+    def label(self, number: int) -> str:
+        """A producer's name: that of its node, or of the stage that it is."""
+        side, node = self.wiring.producers[number]
+        shape = self.shape.sides[side]
+        return node if shape.below is None else shape.source.stream
 
     @property
     def without_room(self) -> list[tuple[int, int]]:
@@ -169,6 +181,20 @@ class PartitionedQuery:
 
     # ---------------------------------------------------------------- changing
 
+    def gather(self, node: str) -> None:
+        """Results come together at another node from now on. `relocate` has to follow, and `recut`."""
+        self.shape = replace(self.shape, sink_node=node)
+        self.wiring.gather(node)
+
+    def relocate(self, *, moved: bool) -> None:
+        """Looks where the stages are whose results it reads. All joins are placed anew when that is elsewhere, or when
+        it has `moved` itself."""
+        pairs = self.pairs
+        if self.wiring.follow_hubs() or moved:
+            self._charge(np.zeros(len(self.taken)))
+            self.reoptimiser = self._placed(None, pairs, fits=True)
+            self._take_what_is_left(())
+
     def foresee(self, events: Iterable[ChangeEvent]) -> None:
         """Makes room at nodes that are about to leave. Before the events are applied."""
         if self.is_handed_over:
@@ -176,7 +202,7 @@ class PartitionedQuery:
         for event in events:
             if isinstance(event, NodeRemoved):
                 self._resize(self.catalog.topology.find(event.node), 0.0)
-        self._book()
+        self.book()
 
     def follow(self, events: Sequence[ChangeEvent]) -> None:
         """Works out the effects of events that have been applied, on what they touch only."""
@@ -189,6 +215,10 @@ class PartitionedQuery:
                     for number, source in enumerate(self.wiring.sources):
                         if source[0] == stream and node in (None, source[1]):
                             self.reoptimiser.set_rate(number, rate)
+        derived = self._derived_tps
+        for number, (side, _) in enumerate(self.wiring.producers if derived else ()):
+            if side in derived and float(joins.board.sources[number]["rate"]) != derived[side]:
+                self.reoptimiser.set_rate(number, derived[side])
         self._move(events)
         self._take_what_is_left(events)
         if len(joins.unplaced):
@@ -217,7 +247,7 @@ class PartitionedQuery:
         if self.is_handed_over:
             wanted = [WHOLE]
         else:
-            self._book()
+            self.book()
             wanted = [
                 p if topology.is_alive(p.node) else replace(p, node=self.wiring.sink_node) for p in self._wanted()
             ]
@@ -292,7 +322,7 @@ class PartitionedQuery:
         if node is not None and node < joins.node_count and joins.alive[node]:
             self.reoptimiser.set_capacity(int(node), capacity_tps)
 
-    def _book(self) -> None:
+    def book(self) -> None:
         """Notes in the ledger what the join takes, so that others know."""
         joins = self.reoptimiser.joins
         self._charge(np.array([in_steps(t) for t in joins.board.nodes["load"][: joins.node_count].tolist()]))
@@ -305,6 +335,14 @@ class PartitionedQuery:
         for node in np.flatnonzero(loads != before):
             ledger.add(NodeId(int(node)), 0, float(loads[node] - before[node]))
         self.taken = loads
+
+
+def flow_of(shape: JoinShape, input_tps: Sequence[float]) -> float:
+    """The rate of a join's results, from those of its inputs."""
+    rate = output_rate_tps(shape.join, input_tps)
+    for operator in shape.behind:
+        rate = output_rate_tps(operator, [rate])
+    return rate
 
 
 def _ends(cells: range) -> tuple[int, int]:

@@ -4,6 +4,7 @@ follow."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from meander.model.streams import Stream
 from meander.place.catalog import Catalog
 from meander.place.costspace.maintenance import follow
 from meander.place.nova.problem import JoinProblem, all_pairs, pairs_by_key
+from meander.place.nova.queries.join_parts import JoinPart
 from meander.place.nova.queries.shape import JoinShape, Side
 from meander.place.nova.queries.split import slots_of
-from meander.place.nova.queries.wiring import JoinPart
 from meander.place.nova.running.joins import Joins
 
 ONLY = "only."
@@ -37,7 +38,7 @@ def pairs_of_query(shape: JoinShape, streams: Mapping[str, Stream]) -> list[tupl
                 if not len(rows[0]):
                     raise InputError(f"no producers of both streams have the same {left!r}; look at {ONLY}{left}")
                 return list(zip(rows[0].tolist(), rows[1].tolist(), strict=True))
-    rows = all_pairs(len(shape.left.nodes), len(shape.right.nodes))
+    rows = all_pairs(*(1 if side.below is not None else len(side.nodes) for side in shape.sides))
     return list(zip(rows[0].tolist(), rows[1].tolist(), strict=True))
 
 
@@ -50,7 +51,7 @@ def _values(side: Side, key: str, streams: Mapping[str, Stream]) -> list[str] | 
             if not isinstance(made, Column):
                 return None
             column = made.name
-    text = streams[side.source.stream].options.get(ONLY + column)
+    text = None if side.below is not None else streams[side.source.stream].options.get(ONLY + column)
     if text is None:
         return None
     entries = dict(entry.split("=", 1) for entry in text.replace(",", " ").split() if "=" in entry)
@@ -71,7 +72,8 @@ def problem_of_query(catalog: Catalog, shape: JoinShape, pairs: Pairs) -> JoinPr
 
 def numbered(shape: JoinShape, pairs: Pairs) -> list[tuple[int, int]]:
     """Pairs of sources that are numbered through, the left side's first."""
-    return [(left, right + len(shape.left.nodes)) for left, right in pairs]
+    lefts = 1 if shape.left.below is not None else len(shape.left.nodes)
+    return [(left, right + lefts) for left, right in pairs]
 
 
 def problem_of_sources(
@@ -81,8 +83,10 @@ def problem_of_sources(
     ends: Pairs,
     *,
     fits: bool = False,
+    derived_tps: Mapping[int, float] = MappingProxyType({}),
 ) -> JoinProblem:
-    """The same for sources by side and node, and pairs of their numbers. With `fits`, the sink can take everything.
+    """The same for sources by side and node, and pairs of their numbers. With `fits`, the sink can take everything;
+    `derived_tps` are the rates of sides that read another join.
 
     A source whose node is away is where its results are wanted, until it has a place of its own again.
     """
@@ -97,7 +101,10 @@ def problem_of_sources(
     free = topology.nodes.capacity_tps[:count].astype(np.float64) - catalog.ledger.load_tps[:count]
     streams = (shape.left.source.stream, shape.right.source.stream)
     nodes = np.array([topology.known_id(node) for _, node in producers], dtype=np.int32)
-    rates = [catalog.source_rate_tps(streams[side], node) for side, node in producers]
+    rates = [
+        derived_tps[side] if side in derived_tps else catalog.source_rate_tps(streams[side], node)
+        for side, node in producers
+    ]
     sink = topology.known_id(shape.sink_node)
     if np.isnan(points[sink]).any():
         points[sink], heights[sink], free[sink] = np.nanmean(points, axis=0), 0.0, 0.0

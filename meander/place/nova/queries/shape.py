@@ -1,7 +1,7 @@
-"""The part of a query that Nova places: one join of two streams, filters and projections on either side of it.
+"""The part of a query that Nova places: joins of two inputs each, filters and projections on either side of them.
 
-Operators before the join run beside each source, those right behind it beside each part of the join; the rest of the
-query runs where its results go.
+Operators before a join run beside each source, those right behind it beside each part of the join; the rest of the
+query runs where its results go. A join may read the results of another one: both are stages of a cascade.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ PAIRING = (WindowJoin, Conjunction, Sequence)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One input of the join: a stream's producers, and the operators on their way."""
+    """One input of the join: a stream's producers, or another stage, and the operators on their way."""
 
     source: Source
+    """Of another stage's results, a stand-in with the stage's name: `join1`, `join2`, .."""
     chain: tuple[Operator, ...]
     nodes: tuple[str, ...]
     schema: Schema
+    below: int | None = None
+    """The stage whose results it reads, by its place in the cascade."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinShape:
-    """A query taken apart."""
+    """A query taken apart: one of its joins, and what follows the last one."""
 
     query: Query
     left: Side
@@ -45,62 +48,100 @@ class JoinShape:
     rest: tuple[OperatorId, ...]
     """Everything else, inputs first."""
     sink_node: str
+    """Where the results of the join are wanted."""
+    is_last: bool = True
+    """Whether no other stage reads it."""
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.left, self.right
 
 
 def shape_of(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> JoinShape:
     """Takes a query apart; raises when it is not a join of two streams."""
+    stages = stages_of(query, streams, sinks)
+    if len(stages) != 1:
+        raise InputError(f"query {query.id!r} has {len(stages)} joins; here it must be one")
+    return stages[0]
+
+
+def stages_of(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> tuple[JoinShape, ...]:
+    """Takes a query apart into its joins, each behind those that it reads; raises when there is more to it. Where the
+    results of all but the last one are wanted is for the caller to say: here it is where the query's results go."""
     try:
-        return _shape_of(query, streams, sinks)
+        return _stages_of(query, streams, sinks)
     except InputError as error:
         raise error.inside(f"query {query.id!r}") from None
 
 
-def _shape_of(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> JoinShape:
+def _stages_of(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, SinkTarget]) -> tuple[JoinShape, ...]:
     plan = query.plan
-    pairing = [o for o in plan.order if isinstance(plan.operators[o], PAIRING)]
-    if len(pairing) != 1:
-        raise InputError(
-            f"it has {len(pairing)} joins; Nova runs queries with exactly one, so use another mechanism for it"
-        )
-    join = pairing[0]
-    (left, below_left), (right, below_right) = (_side(plan, i, streams) for i in plan.inputs[join])
-    behind: list[Operator] = []
-    end = join
-    while len(plan.outputs[end]) == 1 and isinstance(plan.operators[plan.outputs[end][0]], Filter | Map):
-        end = plan.outputs[end][0]
-        behind.append(plan.operators[end])
-    used = below_left | below_right | {join}
-    step = join
-    while step != end:
-        step = plan.outputs[step][0]
-        used.add(step)
+    joins = [o for o in plan.order if isinstance(plan.operators[o], PAIRING)]
+    if not joins:
+        raise InputError("it has no join; Nova runs queries with joins, so use another mechanism for it")
+    behind = {join: _behind(plan, join) for join in joins}
+    ends = {(behind[join] or [join])[-1]: number for number, join in enumerate(joins)}
+    sides = [tuple(_side(plan, i, streams, ends) for i in plan.inputs[join]) for join in joins]
+    read = {side.below for pair in sides for side, _ in pair}
+    tops = [number for number in range(len(joins)) if number not in read]
+    if len(tops) != 1:
+        raise InputError(f"it has {len(tops)} joins that no other join reads; Nova needs one that brings all together")
+    used = set(joins).union(*behind.values(), *(walked for pair in sides for _, walked in pair))
     rest = tuple(o for o in plan.order if o not in used)
+    end = (behind[joins[tops[0]]] or [joins[tops[0]]])[-1]
     known = {*rest, end}
     for operator in rest:
         if isinstance(plan.operators[operator], Source) or not set(plan.inputs[operator]) <= known:
             raise InputError("more than the join's results flows into it; Nova runs a join and what follows it")
-    spec = plan.operators[join]
-    assert isinstance(spec, PAIRING)
-    return JoinShape(query, left, right, spec, tuple(behind), end, rest, _sink_node(plan, sinks))
+    sink_node = _sink_node(plan, sinks)
+    found: list[JoinShape] = []
+    for number, join in enumerate(joins):
+        spec = plan.operators[join]
+        assert isinstance(spec, PAIRING)
+        (left, _), (right, _) = sides[number]
+        specs, last = tuple(plan.operators[o] for o in behind[join]), number == tops[0]
+        top = (behind[join] or [join])[-1]
+        found.append(JoinShape(query, left, right, spec, specs, top, rest if last else (), sink_node, last))
+    return tuple(found)
 
 
-def _side(plan: QueryPlan, top: OperatorId, streams: Mapping[str, Stream]) -> tuple[Side, set[OperatorId]]:
+def _behind(plan: QueryPlan, join: OperatorId) -> list[OperatorId]:
+    """The filters and projections right behind a join."""
+    found: list[OperatorId] = []
+    end = join
+    while len(plan.outputs[end]) == 1 and isinstance(plan.operators[plan.outputs[end][0]], Filter | Map):
+        end = plan.outputs[end][0]
+        found.append(end)
+    return found
+
+
+def _side(
+    plan: QueryPlan, top: OperatorId, streams: Mapping[str, Stream], ends: Mapping[OperatorId, int]
+) -> tuple[Side, set[OperatorId]]:
+    """An input of a join, and the operators that are part of it."""
     chain: list[Operator] = []
-    used = {top}
+    used: set[OperatorId] = set()
     operator = top
-    while isinstance(plan.operators[operator], Filter | Map | UserFunction):
+    while operator not in ends and isinstance(plan.operators[operator], Filter | Map | UserFunction):
         chain.insert(0, plan.operators[operator])
-        operator = plan.inputs[operator][0]
         used.add(operator)
-    source = plan.operators[operator]
-    if not isinstance(source, Source):
-        raise InputError("an input of its join is not a stream with filters and projections; use another mechanism")
-    if source.stream not in streams:
-        raise unknown("stream", source.stream, streams)
-    nodes = (source.node,) if source.node is not None else streams[source.stream].nodes
+        operator = plan.inputs[operator][0]
+    if operator in ends:
+        below = ends[operator]
+        source = Source(f"join{below + 1}", plan.schemas[operator], "")
+        return Side(source, tuple(chain), (), plan.schemas[top], below), used
+    used.add(operator)
+    found = plan.operators[operator]
+    if not isinstance(found, Source):
+        raise InputError(
+            "an input of its join is not a stream, or another join, with filters and projections; use another mechanism"
+        )
+    if found.stream not in streams:
+        raise unknown("stream", found.stream, streams)
+    nodes = (found.node,) if found.node is not None else streams[found.stream].nodes
     if not nodes:
-        raise InputError(f"stream {source.stream!r} has no node that produces it; list its nodes in the topology")
-    return Side(source, tuple(chain), nodes, plan.schemas[top]), used
+        raise InputError(f"stream {found.stream!r} has no node that produces it; list its nodes in the topology")
+    return Side(found, tuple(chain), nodes, plan.schemas[top]), used
 
 
 def _sink_node(plan: QueryPlan, sinks: Mapping[str, SinkTarget]) -> str:

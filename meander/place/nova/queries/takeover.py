@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from meander.model.errors import InputError
-from meander.model.expressions.tree import Literal, Named
+from meander.model.expressions.tree import Column, Literal, Named
 from meander.model.global_plan import OperatorState
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.model.operators import STATEFUL, Filter, Map, Operator, Sink, Source
 from meander.model.schema import Schema
 from meander.model.signature import Signature
 from meander.place.catalog import Catalog
+from meander.place.nova.queries.cut_operators import CutOperators
 from meander.place.nova.queries.shape import PAIRING
 from meander.place.nova.queries.split import predicate
 
@@ -96,7 +97,22 @@ def _crosses(catalog: Catalog, operator: OperatorId) -> bool:
     return any(placed.get(i) != placed[operator] for i in catalog.plan[operator].inputs)
 
 
-def gate(below: Schema, above: Schema) -> tuple[Operator, Operator]:
+def legacy_tops(
+    operators: CutOperators, legacy: Legacy, wanted: Schema, sink_node: NodeId
+) -> tuple[list[OperatorId], list[OperatorId]]:
+    """The results of what still answers, in the form that is wanted, and its gates, which are new with every change."""
+    plan, gates = operators.catalog.plan, []
+    given = plan[legacy.end].schema
+    columns = tuple(Named(to.name, Column(of.name, of.type)) for to, of in zip(wanted, given, strict=True))
+    found = [operators.operator(Map(columns), (legacy.end,), sink_node)]
+    for operator, node in legacy.gates:
+        shut, empty = _gate(plan[operator].schema, wanted)
+        gates.append(operators.add(shut, (operator,), node))
+        found.append(operators.operator(empty, (gates[-1],), node))
+    return found, gates
+
+
+def _gate(below: Schema, above: Schema) -> tuple[Operator, Operator]:
     """Operators through which nothing comes, in the form of another schema."""
     nothing = tuple(Named(f.name, Literal(None, f.type)) for f in above)
     return Filter(predicate(below, ((0, 0),))), Map(nothing)

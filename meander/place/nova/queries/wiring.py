@@ -18,87 +18,64 @@ tuple is left.
 A query that leaves Nova for another mechanism has one part that is the whole join and runs anywhere; all others retire.
 Of a query that comes to Nova, the join that runs (`Legacy`) answers until its memory holds nothing from before; until
 then its parts are *warming*: their tuples are marked.
+
+Of several joins each has a wiring. The results of one that another reads come together in its *hub*, which stays when
+cuts change: the reader takes it for a source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from meander.model.errors import InputError
-from meander.model.expressions.functions import call
-from meander.model.expressions.tree import FALSE, TRUE, Column, Expression, Literal, Named
 from meander.model.global_plan import OperatorState, RunningQuery
 from meander.model.ids import NodeId, OperatorId
-from meander.model.operators import Filter, Map, Operator, Sink, Source, Union, output_schema
-from meander.model.schema import BOOLEAN, Schema, beside, fresh
+from meander.model.operators import Map, Sink, Source, Union
+from meander.model.schema import beside, fresh
 from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.nova.queries.cut_operators import CutOperators
+from meander.place.nova.queries.join_parts import (
+    ANYWHERE,
+    LEFT,
+    RIGHT,
+    WHOLE,
+    JoinPart,
+    PartOperators,
+    Running,
+    Split,
+    joined_up,
+    ranges_of,
+    same,
+)
 from meander.place.nova.queries.shape import JoinShape, Side
-from meander.place.nova.queries.split import EVERYTHING, SLOTS, Slots, predicate, together
-from meander.place.nova.queries.takeover import Legacy, gate, sinks_of
-
-LEFT, RIGHT = 0, 1
-ANYWHERE = NodeId(-1)
-WARMING = Literal(None, BOOLEAN)
-"""The mark of tuples that come while a part is warming: another one than that of tuples that come when it has retired,
-as a retired part makes pairs of one of each."""
-
-
-@dataclass(frozen=True, slots=True)
-class JoinPart:
-    """A rectangle of one pair of sources at a node. Sources are numbered through, the left side's first."""
-
-    left: int
-    right: int
-    left_slots: Slots
-    right_slots: Slots
-    node: NodeId
-
-    def slots(self, side: int) -> Slots:
-        return self.right_slots if side else self.left_slots
-
-    def source(self, side: int) -> int:
-        return self.right if side else self.left
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is the join of all sources, for a mechanism to place."""
-        return self.node == ANYWHERE
-
-
-WHOLE = JoinPart(-1, -1, (0, SLOTS), (0, SLOTS), ANYWHERE)
-
-
-@dataclass(slots=True)
-class Running:
-    """A part that runs."""
-
-    part: JoinPart
-    operator: OperatorId | None = None
-    """Its join."""
-    retired: bool = False
-    warming: bool = False
-    """Whether it only remembers so far: another join still answers."""
-
-
-Split = tuple[OperatorId, tuple[Slots, ...]]
+from meander.place.nova.queries.split import EVERYTHING, Slots, together
+from meander.place.nova.queries.takeover import Legacy, legacy_tops, sinks_of
 
 
 class Wiring:
     """One query's operators. It edits the plan and writes down operators to be placed; the engine does the rest."""
 
     def __init__(
-        self, catalog: Catalog, log: ChangeLog, shape: JoinShape, shared: dict[Signature, OperatorId] | None = None
+        self,
+        catalog: Catalog,
+        log: ChangeLog,
+        shape: JoinShape,
+        shared: dict[Signature, OperatorId] | None = None,
+        stages: Sequence[Wiring] = (),
     ) -> None:
-        """`shared` are sources that other queries may read as well; by default all of the catalog's."""
+        """`shared` are sources that other queries may read as well; by default all of the catalog's. `stages` are the
+        query's joins before this one."""
         self.catalog, self.log, self.shape = catalog, log, shape
         self.operators = CutOperators(catalog, catalog.running if shared is None else shared)
         self.sink_node = catalog.topology.known_id(shape.sink_node)
-        self.producers = [(side, node) for side, each in enumerate((shape.left, shape.right)) for node in each.nodes]
+        self.stages: list[Wiring] = [*stages, self]
+        for stage in stages:
+            stage.stages.append(self)
+        self.producers = [(number, node) for number, side in enumerate(shape.sides) for node in self._nodes_of(side)]
         """The side and the node of each source, by its number: the left side's first, then those that came later."""
         self.parts: list[Running] = []
         self.legacy: Legacy | None = None
@@ -108,14 +85,39 @@ class Wiring:
         self._own: dict[OperatorId, None] = {}
         """All operators between the sources and the rest of the query."""
         self._gates: list[OperatorId] = []
+        self._ends: dict[int, NodeId | None] = {}
+        """The nodes of the outputs that the cut reads, by the number of the source."""
         self._merge: OperatorId | None = None
         self._rest: dict[OperatorId, OperatorId] = {}
         """Operators of the query's plan behind the merge, and their counterparts here."""
-        self._flag = fresh(("marked",), (*shape.left.schema.names, *shape.right.schema.names))[0]
+        flag = fresh(("marked",), (*shape.left.schema.names, *shape.right.schema.names))[0]
+        self.part_operators = PartOperators(self.operators, shape, flag)
 
     def side(self, number: int) -> Side:
         """The side that a source is on."""
         return self.shape.right if number else self.shape.left
+
+    def _nodes_of(self, side: Side) -> tuple[str, ...]:
+        return side.nodes if side.below is None else (self.stages[side.below].shape.sink_node,)
+
+    @property
+    def hub(self) -> OperatorId:
+        """The operator whose output is that of the join, for others to read."""
+        return self._rest[self.shape.end]
+
+    def gather(self, node: str) -> None:
+        """The results of the join come together at another node from the next change on."""
+        self.shape = replace(self.shape, sink_node=node)
+        self.sink_node = self.catalog.topology.known_id(node)
+
+    def follow_hubs(self) -> bool:
+        """Takes the results of other stages from where they are now; whether that is somewhere else."""
+        before = list(self.producers)
+        for number, (side, _) in enumerate(before):
+            below = self.side(side).below
+            if below is not None:
+                self.producers[number] = side, self.stages[below].shape.sink_node
+        return self.producers != before
 
     @property
     def sources(self) -> list[tuple[str, str]]:
@@ -145,8 +147,14 @@ class Wiring:
             raise InputError(f"query {query.id!r} is running already; remove it first or choose another name")
         self.parts = [Running(p) for p in joined_up(parts)]
         self._write(f"query {query.id} added")
-        sinks = tuple(self._rest[s] for s in query.plan.sinks)
-        self.catalog.plan.add_query(RunningQuery(query, sinks))
+        self._announce()
+
+    def _announce(self) -> None:
+        """The query is in the plan when all of its stages are."""
+        query = self.shape.query
+        if self.shape.is_last:
+            sinks = tuple(self._rest[s] for s in query.plan.sinks)
+            self.catalog.plan.add_query(RunningQuery(query, sinks))
 
     def take_over(self, parts: Iterable[JoinPart], legacy: Legacy, cause: str) -> None:
         """Begins parts beside the join of a query that runs."""
@@ -175,16 +183,16 @@ class Wiring:
         if legacy is not None:
             self.log.write(self.operators.release(left), (), "the coordinator started again")
             return
-        sinks = tuple(self._rest[s] for s in self.shape.query.plan.sinks)
-        self.catalog.plan.add_query(RunningQuery(self.shape.query, sinks))
+        self._announce()
 
     def change(self, parts: Iterable[JoinPart], cause: str, spent: Sequence[Running] = ()) -> bool:
         """Cuts it like this from now on; says whether anything changes. `spent` parts end if they have retired."""
-        wanted = {_ranges(p): p for p in joined_up(parts)}
-        before = {_ranges(r.part): r for r in self.parts if not r.retired}
-        ended = [r for r in spent if r.retired]
+        wanted = {ranges_of(p): p for p in joined_up(parts)}
+        before = {ranges_of(r.part): r for r in self.parts if not r.retired}
+        ended = [r for r in spent if r.retired and any(r is own for own in self.retired)]
         is_taken = any(r is self.former for r in ended)
-        if {k: r.part for k, r in before.items()} == wanted and not ended and not self._is_displaced():
+        same = {k: r.part for k, r in before.items()} == wanted
+        if same and not ended and not self._is_displaced() and not self._has_other_ends():
             return False
         for ranges, running in before.items():
             if ranges in wanted:
@@ -218,6 +226,15 @@ class Wiring:
         parts = (r for r in self.parts if r.operator is not None and not r.part.is_whole)
         return any(plan[r.operator].pin != r.part.node for r in parts if r.operator is not None)
 
+    def _has_other_ends(self) -> bool:
+        """Whether results are wanted, or those of another stage come, from another node than before."""
+        if len(self.stages) == 1:
+            return False
+        plan, end = self.catalog.plan, self._rest.get(self.shape.end)
+        known = self.catalog.topology.known_id
+        moved = any(node != known(self.producers[number][1]) for number, node in self._ends.items())
+        return moved or (end is not None and plan[end].pin != self.sink_node)
+
     def move(self, running: Running, node: NodeId) -> None:
         """A part goes to another node with the next change: its own has left."""
         running.part = replace(running.part, node=node)
@@ -234,7 +251,9 @@ class Wiring:
         gone = [o for o in before if o not in self._own]
         operators.remove(gone)
         unread = operators.release([*sources, *(o for o in left if o not in before)])
-        self.log.write([*operators.fresh, *moved, *gone, *unread], (), cause)
+        hubs = [w.hub for w in self.stages if w is not self and w.shape.end in w._rest]
+        waiting = [hub for hub in hubs if plan[hub].state is not OperatorState.PLACED]
+        self.log.write([*operators.fresh, *moved, *gone, *unread, *waiting], (), cause)
 
     def _know(self) -> None:
         """Takes note of all operators of the present cut."""
@@ -242,7 +261,7 @@ class Wiring:
         joins = [r.operator for r in self.parts if r.operator is not None]
         self._own = dict.fromkeys([*self.operators.made, *joins, *self._gates, self._merge])
         plan, query = self.catalog.plan, self.shape.query.id
-        plan.bundles[query] = dict.fromkeys([*self._own, *self._rest.values()])
+        plan.bundles[query] = dict.fromkeys(o for w in self.stages for o in (*w._own, *w._rest.values()))
         plan.replacing.add(query)
         if self.is_whole and not self.retired:
             plan.replacing.discard(query)
@@ -256,23 +275,29 @@ class Wiring:
         if any(r.part.is_whole for r in self.parts):
             used = set(range(len(self.producers)))
         ends = self._ends_of_sources(used)
-        splits = self._splits(ends)
+        self._ends = {number: self.catalog.plan[operator].pin for number, operator in ends.items()}
+        splits, made = self._splits(ends), self.part_operators
+        sides = [tuple(o for n, o in ends.items() if self.producers[n][0] == side) for side in (LEFT, RIGHT)]
         outputs: dict[NodeId, list[OperatorId]] = {}
-        unmarked = Map(_same(beside(self.shape.left.schema, self.shape.right.schema)))
+        unmarked = Map(same(beside(self.shape.left.schema, self.shape.right.schema)))
         for running in self.parts:
             node = None if running.part.is_whole else running.part.node
             if node is None:
-                inputs = self._whole(running, ends, LEFT), self._whole(running, ends, RIGHT)
+                inputs = made.whole(running, sides[LEFT]), made.whole(running, sides[RIGHT])
             else:
-                inputs = self._arrival(running, LEFT, splits), self._arrival(running, RIGHT, splits)
-            moved += self._join(running, inputs)
+                inputs = made.arrival(running, LEFT, splits), made.arrival(running, RIGHT, splits)
+            moved += made.join(running, inputs)
             assert running.operator is not None
             top = self.operators.operator(unmarked, (running.operator,), node)
             for spec in self.shape.behind:
                 top = self.operators.operator(spec, (top,), node, slots=int(node is None))
             outputs.setdefault(running.part.node, []).append(top)
-        tops = [self._united(tuple(o), None if n == ANYWHERE else n) for n, o in outputs.items()]
-        left, settled = self._finish((*tops, *self._legacy_tops()))
+        tops = [made.united(tuple(o), None if n == ANYWHERE else n) for n, o in outputs.items()]
+        if self.legacy is not None:
+            wanted = self.shape.query.plan.schemas[self.shape.end]
+            former, self._gates = legacy_tops(self.operators, self.legacy, wanted, self.sink_node)
+            tops += former
+        left, settled = self._finish(tuple(tops))
         return left, [*moved, *settled]
 
     def _splits(self, ends: Mapping[int, OperatorId]) -> dict[tuple[int, int, NodeId], Split]:
@@ -287,7 +312,7 @@ class Wiring:
             covered = together(ranges)
             place = self.catalog.plan[ends[source]].pin
             assert place is not None
-            found[side, source, node] = self._kept(ends[source], covered, EVERYTHING, place), covered
+            found[side, source, node] = self.part_operators.kept(ends[source], covered, EVERYTHING, place), covered
         return found
 
     def _ends_of_sources(self, wanted: set[int]) -> dict[int, OperatorId]:
@@ -296,70 +321,13 @@ class Wiring:
         for number, (place, name) in enumerate(self.producers):
             if number in wanted:
                 side = self.side(place)
-                top = self.operators.source(replace(side.source, node=name))
+                if side.below is None:
+                    top = self.operators.source(replace(side.source, node=name))
+                else:
+                    top = self.stages[side.below].hub
                 for spec in side.chain:
                     top = self.operators.operator(spec, (top,), self.catalog.topology.known_id(name))
                 found[number] = top
-        return found
-
-    def _kept(self, below: OperatorId, ranges: tuple[Slots, ...], given: tuple[Slots, ...], node: NodeId) -> OperatorId:
-        """Only these positions of an operator's output, which has the given ones."""
-        if ranges == given:
-            return below
-        schema = self.catalog.plan[below].schema
-        return self.operators.operator(Filter(predicate(schema, ranges)), (below,), node)
-
-    def _united(self, operators: tuple[OperatorId, ...], node: NodeId | None) -> OperatorId:
-        return self.operators.operator(Union(), operators, node) if len(operators) > 1 else operators[0]
-
-    def _arrival(self, running: Running, side: int, splits: Mapping[tuple[int, int, NodeId], Split]) -> OperatorId:
-        """The input of one side of a part: its own positions, marked if it has retired or is warming."""
-        part = running.part
-        split, covered = splits[side, part.source(side), part.node]
-        own = self._kept(split, together([part.slots(side)]), covered, part.node)
-        return self._marked(running, own, part.node)
-
-    def _whole(self, running: Running, ends: Mapping[int, OperatorId], side: int) -> OperatorId:
-        """The input of one side of the whole join."""
-        tops = tuple(ends[number] for number, (place, _) in enumerate(self.producers) if place == side)
-        return self._marked(running, self._united(tops, None), None)
-
-    def _marked(self, running: Running, below: OperatorId, node: NodeId | None) -> OperatorId:
-        mark = TRUE if running.retired else WARMING if running.warming else FALSE
-        columns = (*_same(self.catalog.plan[below].schema), Named(self._flag, mark))
-        return self.operators.operator(Map(columns), (below,), node)
-
-    def _join(self, running: Running, inputs: tuple[OperatorId, OperatorId]) -> list[OperatorId]:
-        """The part's join, made or connected anew; returned if it has to move."""
-        plan, whole = self.catalog.plan, running.part.is_whole
-        if running.operator is None:
-            node = None if whole else running.part.node
-            running.operator = self.operators.add(_marked_join(self.shape, self._flag), inputs, node, int(whole))
-            return []
-        self.operators.visit(running.operator)
-        self.operators.connect(running.operator, inputs)
-        record = plan[running.operator]
-        if whole or record.pin == running.part.node:
-            return []
-        record.pin = running.part.node
-        plan.readers_changed()
-        if record.state is OperatorState.PLACED:
-            record.become(OperatorState.TO_BE_REPLACED)
-        return [record.id]
-
-    def _legacy_tops(self) -> list[OperatorId]:
-        """The results of what still answers, and its gates, which are new with every change."""
-        found: list[OperatorId] = []
-        if self.legacy is not None:
-            plan, wanted = self.catalog.plan, self.shape.query.plan.schemas[self.shape.end]
-            given = plan[self.legacy.end].schema
-            columns = tuple(Named(to.name, Column(of.name, of.type)) for to, of in zip(wanted, given, strict=True))
-            found.append(self.operators.operator(Map(columns), (self.legacy.end,), self.sink_node))
-            for operator, node in self.legacy.gates:
-                shut, empty = gate(plan[operator].schema, wanted)
-                below = self.operators.add(shut, (operator,), node)
-                self._gates.append(below)
-                found.append(self.operators.operator(empty, (below,), node))
         return found
 
     def _finish(self, tops: tuple[OperatorId, ...]) -> tuple[list[OperatorId], list[OperatorId]]:
@@ -372,9 +340,11 @@ class Wiring:
         left: list[OperatorId] = []
         settled: list[OperatorId] = []
         self._merge = self.operators.add(Union(), tops, None if whole else self.sink_node)
-        for own in self.shape.rest:
-            spec = plan.operators[own]
-            inputs = tuple(self._merge if i == self.shape.end else self._rest[i] for i in plan.inputs[own])
+        rest = {own: (plan.operators[own], plan.inputs[own]) for own in self.shape.rest}
+        if not self.shape.is_last:
+            rest[self.shape.end] = Map(same(plan.schemas[self.shape.end])), (self.shape.end,)
+        for own, (spec, below) in rest.items():
+            inputs = tuple(self._merge if i == self.shape.end else self._rest[i] for i in below)
             free = whole and not isinstance(spec, Sink)
             node = None if free else self.sink_node
             if own in self._rest:
@@ -395,40 +365,3 @@ def record_of(wiring: Wiring) -> dict[str, Any]:
     operators = [int(o) for o in wiring.operators.visited]
     found = {"producers": [list(p) for p in wiring.producers], "parts": parts, "operators": operators}
     return found if wiring.legacy is None else found | {"legacy": wiring.legacy.as_json()}
-
-
-def _marked_join(shape: JoinShape, flag: str) -> Operator:
-    """The query's join over tuples with a mark: not two that came when the part had retired, and not two that came
-    while it was warming."""
-    sides = (shape.left.schema, shape.right.schema)
-    left, right = (output_schema(Map((*_same(s), Named(flag, FALSE))), (s,)) for s in sides)
-    names = beside(left, right).names
-    marks = [Column(names[len(shape.left.schema)], BOOLEAN), Column(names[-1], BOOLEAN)]
-    retired = call("coalesce", call("and", *marks), FALSE)
-    condition: Expression = call("and", call("not", retired), call("not", call("is_null", call("coalesce", *marks))))
-    if shape.join.condition is not None:
-        condition = call("and", shape.join.condition, condition)
-    return replace(shape.join, condition=condition)
-
-
-def joined_up(parts: Iterable[JoinPart]) -> list[JoinPart]:
-    """The same cells in fewer parts: rectangles of one node that share a whole side are one."""
-    found = list(parts)
-    for side in (LEFT, RIGHT):
-        rows: dict[tuple[int, int, Slots, NodeId], list[JoinPart]] = {}
-        for p in found:
-            rows.setdefault((p.left, p.right, p.slots(1 - side), p.node), []).append(p)
-        found = []
-        for members in rows.values():
-            for slots in together(p.slots(side) for p in members):
-                first = members[0]
-                found.append(replace(first, right_slots=slots) if side else replace(first, left_slots=slots))
-    return found
-
-
-def _ranges(part: JoinPart) -> tuple[int, int, Slots, Slots]:
-    return part.left, part.right, part.left_slots, part.right_slots
-
-
-def _same(schema: Schema) -> tuple[Named, ...]:
-    return tuple(Named(f.name, Column(f.name, f.type)) for f in schema)

@@ -8,17 +8,14 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from meander.model.errors import InputError
+from meander.place.costspace.maintenance import follow
 from meander.place.nova.median import median
 from meander.place.nova.queries.aggregate import aggregation_tree
-from meander.place.nova.queries.multiway import (
-    JoinStep,
-    Spring,
-    left_deep,
-    place_steps,
-    rates,
-    relax,
-    virtual_places,
-)
+from meander.place.nova.queries.multiway import Spring, hubs, relax
+from meander.place.nova.queries.shape import stages_of
+from tests.coordinator.nova.repartitioned import query
+from tests.reconfigure.moving import moving_catalog
+from tests.run.harness import SINKS, STREAMS
 
 
 def energy(places: NDArray[np.float64], springs: list[Spring]) -> float:
@@ -27,9 +24,22 @@ def energy(places: NDArray[np.float64], springs: list[Spring]) -> float:
     return sum(s.weight * float(np.linalg.norm(places[s.join] - end)) for s, end in zip(springs, ends, strict=True))
 
 
+def springs_of(
+    sources: NDArray[np.float64], tps: NDArray[np.float64], sent: list[float], sink: NDArray[np.float64]
+) -> list[Spring]:
+    """((a join b) join c) join d ...: what each join sends is the weight of the spring to its reader."""
+    last = len(sources) - 2
+    found = [Spring(0, None, tuple(sources[0]), float(tps[0]))]
+    for join in range(last + 1):
+        found.append(Spring(join, None, tuple(sources[join + 1]), float(tps[join + 1])))
+        end = Spring(join, None, tuple(sink), sent[join]) if join == last else Spring(join, join + 1, None, sent[join])
+        found.append(end)
+    return found
+
+
 def test_two_sources_are_the_median_of_three_points() -> None:
     points, sink = np.array([[0.0, 0.0], [10.0, 0.0]]), np.array([4.0, 8.0])
-    found = virtual_places([JoinStep(0, 1, 0.5)], points, np.array([1.0, 1.0]), sink)
+    found = relax(1, springs_of(points, np.array([1.0, 1.0]), [1.0], sink))
     assert found[0] == pytest.approx(median(np.vstack((points, sink))), abs=1e-4)
 
 
@@ -38,17 +48,8 @@ def test_two_sources_are_the_median_of_three_points() -> None:
 def test_nothing_is_better_than_the_coupled_places(seed: int, sources: int) -> None:
     rng = np.random.default_rng(seed)
     points, sink, tps = rng.uniform(0, 100, (sources, 2)), rng.uniform(0, 100, 2), rng.uniform(1, 10, sources)
-    steps = left_deep(sources)
-    found = virtual_places(steps, points, tps, sink)
-    sent = rates(steps, tps)
-    springs = []
-    for number, step in enumerate(steps):
-        for r in (step.left, step.right):
-            if r >= 0:
-                springs.append(Spring(number, None, tuple(points[r]), float(tps[r])))
-            else:
-                springs.append(Spring(number, -1 - r, None, float(sent[-1 - r])))
-    springs.append(Spring(len(steps) - 1, None, tuple(sink), float(sent[-1])))
+    springs = springs_of(points, tps, rng.uniform(1, 20, sources - 1).tolist(), sink)
+    found = relax(sources - 1, springs)
 
     def of(x: NDArray[np.float64]) -> float:
         return energy(x.reshape(-1, 2), springs)
@@ -57,26 +58,26 @@ def test_nothing_is_better_than_the_coupled_places(seed: int, sources: int) -> N
     assert energy(found, springs) <= best.fun * (1 + 1e-4) + 1e-6
 
 
-def test_steps_are_placed_where_there_is_room_near_their_virtual_places() -> None:
-    points = np.array([[0.0, 0.0], [10.0, 0.0], [5.0, 9.0], [5.0, 3.0], [5.0, 4.0], [90.0, 90.0]])
-    capacity = np.array([0.0, 0.0, 0.0, 20.0, 30.0, 500.0])
-    nodes = place_steps(left_deep(3), points, capacity, np.array([0, 1, 2]), np.array([10.0, 10.0, 5.0]), 4)
-    assert sorted(nodes) == [3, 4]
-    with pytest.raises(InputError, match="no node has room for 25 tuples per second of step 1; add capacity"):
-        place_steps(left_deep(3), points, np.full(6, 20.0), np.array([0, 1, 2]), np.array([10.0, 10.0, 5.0]), 4)
+def test_results_come_together_where_both_joins_want_them() -> None:
+    text = (
+        "CREATE QUERY q AS SELECT a.id FROM cars a JOIN rain b ON a.road = b.road WITHIN 1 s "
+        "JOIN rain c ON a.road = c.road WITHIN 1 s INTO one;"
+    )
+    stages = stages_of(query(text), STREAMS, SINKS)
+    assert [[side.below for side in stage.sides] for stage in stages] == [[None, None], [0, None]]
+    catalog = moving_catalog()
+    follow(catalog, ())
+    inner, last = hubs(catalog, stages, [100.0, 0.1])
+    near, _ = hubs(catalog, stages, [0.1, 100.0])
+    sink = catalog.topology.known_id("cloud")
+    assert last == sink
+    assert catalog.space is not None
+    assert catalog.space.latency_ms(near, sink) < catalog.space.latency_ms(inner, sink), "bulky results pull"
 
 
-def test_selective_joins_send_less() -> None:
-    assert rates([JoinStep(0, 1, 0.1), JoinStep(-1, 2)], np.array([10.0, 10.0, 3.0])).tolist() == [2.0, 5.0]
-
-
-def test_steps_read_earlier_steps_only() -> None:
-    with pytest.raises(InputError, match="step 0 reads step 1, which is not an earlier one"):
-        rates([JoinStep(-2, 0), JoinStep(0, 1)], np.ones(2))
+def test_nothing_that_holds_the_joins_is_refused() -> None:
     with pytest.raises(InputError, match="nothing holds the joins"):
         relax(2, [Spring(0, 1, None, 1.0)])
-    with pytest.raises(InputError, match="a join needs at least two sources, not 1"):
-        left_deep(1)
 
 
 @pytest.mark.parametrize("seed", range(5))
