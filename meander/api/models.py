@@ -12,6 +12,8 @@ from meander.coordinator.request_values import LARGEST_WHOLE, LONGEST_NAME, LONG
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
+Size = Annotated[int, Field(ge=0, lt=2**63)]
+
 
 class Input(BaseModel):
     """A body of a request: unknown fields are errors."""
@@ -34,13 +36,24 @@ class Stages(BaseModel):
     refused: dict[str, int] = Field(description="Those whose plans cannot be prepared, by the reason.")
 
 
+class StandbyStore(Input):
+    """How far a copy of a store is."""
+
+    has: dict[Annotated[str, Field(pattern=r"^[0-9]{1,18}$")], Size] = Field(description="Bytes by segment.")
+    incarnation: str = Field("", max_length=LONGEST_NAME)
+    offer: str | None = Field(None, max_length=LONGEST_NAME, description="The last offer that it took as a whole.")
+    checksum: int | None = Field(None, description="Of its newest segment, where it does not know the incarnation.")
+
+
 class FollowRequest(Input):
     name: Name
     address: str = Field(max_length=300, description="Where sites find the standby once it acts.")
     term: int = Field(ge=0)
     round: int = Field(ge=0, description="The last one that arrived as a whole.")
-    store: dict[str, Any] = Field(description="How far its copy of the store is.")
-    files: dict[str, list[int]] = Field(description="Sizes and times of its files, as they were told.")
+    store: StandbyStore
+    files: dict[str, Annotated[list[Size], Field(min_length=2, max_length=2)]] = Field(
+        description="Sizes and times of its files, as they were told."
+    )
     ledger: int = Field(ge=0, description="The version of its copy of the ledger.")
 
 

@@ -7,9 +7,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from meander.api.models import FollowRequest
 from meander.coordinator.problems import ServiceRefusedError
 from meander.coordinator.standby.following import NoMajorityError
 from meander.coordinator.standby.standby import Standby
@@ -207,3 +210,20 @@ def _try_to_follow(fleet: Fleet) -> None:
         fleet.standby.follow()
     except (OSError, InputError):
         return
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"store": {}},
+        {"store": {"has": {"one": 1}}},
+        {"store": {"has": {"1": -1}}},
+        {"files": {"results/a.jsonl": [1]}},
+        {"files": {"results/a.jsonl": [-1, 1]}},
+    ],
+)
+def test_a_request_that_does_not_say_what_it_has_made_a_standby_of_whoever_sent_it(wrong: dict[str, Any]) -> None:
+    right = {"name": "b", "address": "", "term": 0, "round": 0, "store": {"has": {}}, "files": {}, "ledger": 0}
+    FollowRequest.model_validate(right)
+    with pytest.raises(ValidationError):
+        FollowRequest.model_validate(right | wrong)
