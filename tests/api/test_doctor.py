@@ -80,7 +80,7 @@ def test_that_nothing_differs_was_said_although_a_site_could_not_be_asked(
     def unasked() -> dict[str, Any]:
         return {"west": "it does not answer"}
 
-    monkeypatch.setattr(coordinator.service, "inventories", unasked)
+    monkeypatch.setattr(coordinator.service.hosts, "inventories", unasked)
     code, told = typed(coordinator)
     assert code == 1
     assert "site west could not be asked: it does not answer" in told

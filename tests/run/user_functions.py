@@ -21,6 +21,11 @@ def fails_on_a1(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def forgets_the_value(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a column less than its query says."""
+    return batch.drop_columns(["value"])
+
+
 def fails_while_told(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Breaks for as long as a file is there."""
     if FLAG.exists():
