@@ -30,7 +30,7 @@ def test_a_query_in_a_transition_could_not_be_stopped(tmp_path: Path, steps: int
     world.feed(np.random.default_rng(1))
     world.settle()
     transitions = world.core.adaptation.transitions
-    transitions.start(Transition(QueryId("gone"), "bottom_up", "producer_consumer", {}, 0))
+    transitions.start(Transition(QueryId("gone"), "bottom_up", "producer_consumer", {}, 0, protocol="mfgs_concurrent"))
     for _ in range(steps):
         world.clock.now_ms += 50
         world.step()

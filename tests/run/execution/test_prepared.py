@@ -98,6 +98,7 @@ def test_how_stages_run_is_said_with_the_reason_of_those_that_go_the_slow_way(sp
     tiered.close()
 
 
+@pytest.mark.usefixtures("unguarded_round")
 def test_values_that_break_an_expression_made_its_stage_go_the_slow_way_for_good(spark: SparkSession) -> None:
     (stage,) = stages_of("SELECT round(id + 76, -1) AS tens FROM cars INTO one")
     tiered = TieredRunner(runner := PreparedRunner(spark))

@@ -161,6 +161,7 @@ def test_an_error_of_any_kind_pauses_the_operators_that_fail_and_nothing_else(
     plane.check_deployment()
 
 
+@pytest.mark.usefixtures("unguarded_round")
 def test_a_real_value_that_breaks_a_real_expression_takes_nothing_else_along(
     spark: SparkSession, prepared: PreparedRunner, tmp_path: Path
 ) -> None:
@@ -564,6 +565,7 @@ def test_fragments_of_one_template_waited_for_the_one_whose_value_kills_its_work
     assert compare(plane) == {}
 
 
+@pytest.mark.usefixtures("unguarded_round")
 def test_operators_that_fail_for_different_reasons_in_one_fragment_were_all_blamed_for_one(
     spark: SparkSession, prepared: PreparedRunner, tmp_path: Path
 ) -> None:
