@@ -42,11 +42,12 @@ export class Decisions {
     const kept = new Map<string, HTMLElement>();
     for (const decision of shown) {
       const key = [decision.at_ms, decision.query, decision.action, decision.reason].join();
-      kept.set(key, this.rows.get(key) ?? row(decision)); // kept, so that what was opened stays open
+      const element = kept.get(key) ?? this.rows.get(key) ?? row(decision); // kept, so that what was opened stays open
+      element.querySelector(".when")!.textContent = ago(decision.at_ms, this.store.nowMs);
+      kept.set(key, element);
     }
     this.rows = kept;
     this.list.replaceChildren(...kept.values());
-    shown.forEach((d, at) => (this.list.children[at].querySelector(".when")!.textContent = ago(d.at_ms, this.store.nowMs)));
     this.empty.hidden = shown.length > 0 || !this.store.loaded;
   }
 
