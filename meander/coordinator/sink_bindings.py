@@ -17,6 +17,7 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId, OperatorId, QueryId
 from meander.model.operators import Sink
 from meander.model.plan import Query
+from meander.model.streams import SinkTarget
 from meander.run.connectors.base import SinkBinding, SinkConnector, Surroundings
 from meander.run.host import Host
 from meander.run.installation import OUTSIDE
@@ -57,6 +58,7 @@ class SinkBindings:
         sinks = self.loop.catalog.sinks
         for operator in query.plan.operators.values():
             if isinstance(operator, Sink) and operator.name in sinks:
+                _check_late(sinks[operator.name])
                 binding = SinkBinding(query.id, sinks[operator.name], NO_CHANNEL)
                 self._sinks[binding.name] = self._sink(binding)
 
@@ -145,3 +147,12 @@ class SinkBindings:
         self.newest.pop(query, None)
         self.stopping.discard(query)
         _log.info("query %s is stopped and freed", query)
+
+
+def _check_late(target: SinkTarget) -> None:
+    """A service counts the tuples that come too late, and delivers none of them."""
+    if "late" in target.options:
+        raise InputError(
+            f"sink {target.name!r}: option 'late' is for `meander run`; a service counts late tuples "
+            "(`meander_late_tuples`) and keeps none: take the option away"
+        )

@@ -91,12 +91,11 @@ class TransitionPredictor:
 
     def _mixes(self, operators: Mapping[OperatorId, PredictedMove]) -> Iterator[Itinerary]:
         """From all that can begin beside to none: in each, those move with their state that gain most by it."""
-        plan, wants_late = self.loop.catalog.plan, bool(self.loop.driver.late)
+        plan = self.loop.catalog.plan
         beside = [o for o in split(plan, operators)[0] if isinstance(plan[o].spec, STATEFUL)]
         beside.sort(key=lambda o: operators[o].transfer_s - (operators[o].window_s or 0.0))
         for count in range(len(beside) + 1):
-            if not wants_late or count == len(beside):
-                yield mixed(plan, operators, beside[:count])
+            yield mixed(plan, operators, beside[:count])
 
     # ---------------------------------------------------------------- one operator
 

@@ -39,8 +39,6 @@ from meander.run.store.records.record import forget
 _log = logging.getLogger(__name__)
 PROTOCOLS = tuple(p.name for p in TRANSITIONS)
 MOST_RETRIES = 2
-LATE_WANTED = "late tuples are asked for and must be told once, so its state is moved"
-
 SURROUNDED = "what it reads or what reads it changed at the same time, so its state was moved"
 
 
@@ -181,9 +179,6 @@ class Transitions:
         found, prediction = self.predictor.plan(protocol, ends)
         if not protocol.is_auto:
             found = protocol.plan(self.loop.catalog.plan, moved)
-        if found.apart and self.loop.driver.late:
-            reasons = {**found.reasons, **dict.fromkeys(found.apart, LATE_WANTED)}
-            found = Itinerary(tuple(Step(s.operators) for s in found.steps), reasons=reasons)
         for operator, reason in found.reasons.items():
             _log.info("%s, operator %d: %s", protocol.name, operator, reason)
         return found, prediction

@@ -49,7 +49,6 @@ class PlacementLoop:
         emulated: bool = False,
         protocol: Protocol = ISQD,
         strategy: str | None = None,
-        late: Iterable[OperatorId] = (),
         replicas: int = 1,
         background: bool = True,
         clock: Callable[[], float] = time.perf_counter,
@@ -81,7 +80,6 @@ class PlacementLoop:
             self.paths,
             clock=clock,
             strategy=strategy or protocol.state,
-            late=late,
             replicas=replicas,
             background=background,
         )

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.fragments import Channel, ChannelKey, Deployment
 from meander.model.global_plan import GlobalPlan
-from meander.model.ids import FragmentId, OperatorId
+from meander.model.ids import FragmentId
 from meander.reconfigure.driver import recovery
 from meander.reconfigure.driver.aborted import AbortedChanges
 from meander.reconfigure.driver.decided import DecidedChanges
@@ -47,7 +47,6 @@ class Driver:
         paths: Paths,
         *,
         strategy: str = "migration_query",
-        late: Iterable[OperatorId] = (),
         replicas: int = 1,
         timeout_s: float = TIMEOUT_S,
         clock: Callable[[], float] = time.perf_counter,
@@ -64,7 +63,7 @@ class Driver:
             clock=lambda: self.clock(),
             background=background,
         )
-        self.participants = Participants(host, plan, self.agent, late, paths.topology)
+        self.participants = Participants(host, plan, self.agent, paths.topology)
         self.progress: dict[int, Progress] = {}
         self._forks = Forks(self.agent, self.participants, self.progress)
         self._routes = ChannelRoutes(self.agent, self.participants, self.progress, self._forks)
@@ -96,11 +95,6 @@ class Driver:
     def sites(self) -> Mapping[FragmentId, str]:
         """The sites of fragments that run at one, or are about to."""
         return self.participants.sites
-
-    @property
-    def late(self) -> tuple[OperatorId, ...]:
-        """Sinks that want to know which tuples came too late."""
-        return self.participants.late
 
     def site_of(self, fragment: FragmentId) -> str:
         return self.participants.site_of(fragment)

@@ -9,7 +9,7 @@ from typing import Any
 from meander.deploy.contexts import Reconfiguration
 from meander.deploy.fragments import Channel, Deployment, DeploymentChange, Fragment
 from meander.model.global_plan import GlobalPlan
-from meander.model.ids import FragmentId, OperatorId
+from meander.model.ids import FragmentId
 from meander.model.topology.graph import Topology
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.driver.parts import SiteMap, cut
@@ -26,11 +26,8 @@ Known = Mapping[tuple[FragmentId, int], Any]
 class Participants:
     """All fragments run on the coordinator's own host until nodes belong to sites."""
 
-    def __init__(
-        self, host: Host, plan: GlobalPlan, agent: Agent, late: Iterable[OperatorId], topology: Topology
-    ) -> None:
-        """`late` are sinks that want to know which tuples came too late."""
-        self.host, self.plan, self._agent, self.late = host, plan, agent, tuple(late)
+    def __init__(self, host: Host, plan: GlobalPlan, agent: Agent, topology: Topology) -> None:
+        self.host, self.plan, self._agent = host, plan, agent
         self.sites: dict[FragmentId, str] = {}
         """The sites of fragments that run at one, or are about to."""
         self.relays: set[str] = set()
@@ -120,5 +117,5 @@ class Participants:
             slots[fragment.id] = usual if kept is None else kept
         channels = part.local.channels_after
         delays = {c.id: self._agent.delay_ms(c) for c in channels.values()}
-        found = install(plan, part.after.values(), channels, slots, delays, self.late, known)
+        found = install(plan, part.after.values(), channels, slots, delays, known=known)
         return replace(part, installation=found)

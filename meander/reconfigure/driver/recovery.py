@@ -33,7 +33,7 @@ def recover(
     here = [f for f in deployment.fragments.values() if f.id not in participants.sites]
     mine = {f.id for f in here}
     channels = {k: c for k, c in deployment.channels.items() if mine & {c.sender, c.receiver}}
-    host.install(install(known_plan, here, channels, bindings, delays, participants.late, known))
+    host.install(install(known_plan, here, channels, bindings, delays, known=known))
     if agent.backup is not None:
         agent.backup.adopt()
     agent.failover.recover(deployment)

@@ -42,7 +42,6 @@ class Plane:
     state_bytes: dict[OperatorId, int] = field(default_factory=dict)
     mbps: float = math.inf
     emulated: bool = True
-    late: tuple[OperatorId, ...] = ()
 
     def __post_init__(self) -> None:
         catalog = self.catalog = moving_catalog(2)
@@ -57,9 +56,7 @@ class Plane:
             deployer=SimpleNamespace(deployment=self.deployment),
             host=SimpleNamespace(store=SimpleNamespace(state=SimpleNamespace(size=self._size), now_ms=lambda: NOW_MS)),
             paths=SimpleNamespace(emulated=self.emulated),
-            driver=SimpleNamespace(
-                late=self.late, participants=SimpleNamespace(map=SimpleNamespace(site_of=lambda node: "home"))
-            ),
+            driver=SimpleNamespace(participants=SimpleNamespace(map=SimpleNamespace(site_of=lambda node: "home"))),
         )
         self.predictor = TransitionPredictor(cast(PlacementLoop, loop))
 
@@ -113,12 +110,6 @@ def test_a_session_moves_with_its_state_however_long_that_takes() -> None:
     (session,) = plane.aggregates
     plane.state_bytes = {session: 10**8}
     assert plane.ways()[session] == WITH_STATE
-
-
-def test_nothing_runs_beside_where_late_tuples_must_be_told_once() -> None:
-    plane = Plane(mbps=0.1, late=(OperatorId(1),))
-    plane.state_bytes = dict.fromkeys(plane.aggregates, 10**8)
-    assert BESIDE not in plane.ways().values()
 
 
 @given(data=st.data())
