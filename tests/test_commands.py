@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import typer.main
 
-from meander.cli.commands import COMMANDS, CommandEntry
+from meander.cli.commands import COMMANDS, MECHANISM_NAMES, CommandEntry
 from meander.cli.main import app
+from meander.place.mechanisms import MECHANISMS
 
 HEAVY = frozenset(
     {"pyspark", "py4j", "numpy", "scipy", "numba", "pyarrow", "sqlglot", "highspy"}
@@ -55,3 +56,13 @@ def test_commands_that_plan_start_without_spark_solvers_and_servers() -> None:
     modules = sorted({entry.module for entry in COMMANDS if entry.name in PLANNERS and "lab" not in entry.module})
     assert len(modules) > 4
     assert loaded(f"import {', '.join(modules)}") & HEAVY == {"numpy", "scipy", "numba", "sqlglot"}
+
+
+def test_the_mechanisms_that_help_names_are_those_of_the_table() -> None:
+    assert tuple(m.name for m in MECHANISMS) == MECHANISM_NAMES
+
+
+def test_a_query_alone_is_explained_without_what_topologies_need() -> None:
+    text = "CREATE STREAM cars (ts timestamp, id bigint); SELECT id FROM cars INTO out"
+    found = loaded(f"from meander.cli.main import app; app(['explain', '{text}'], standalone_mode=False)")
+    assert found & {"numpy", "numba", "scipy", "pyspark"} == set()

@@ -181,3 +181,18 @@ class CommandTable(TyperGroup):
 
 def _listed(entry: CommandEntry) -> TyperCommand:
     return TyperCommand(entry.name, help=entry.about, rich_help_panel=entry.panel)
+
+
+DETOUR_HELP = "Operators follow when data would be this many times as long on its way as after a fresh placement."
+MECHANISM_NAMES = (
+    "bottom_up",
+    "top_down",
+    "ilp",
+    "mopa",
+    "relaxation",
+    "global_optimal",
+    "mdcep",
+    "producer_consumer",
+    "random",
+)
+"""The mechanisms as `--mechanism` takes them; a test compares them with their table."""

@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meander.cli.place import DETOUR_HELP
+from meander.cli.commands import DETOUR_HELP, MECHANISM_NAMES
 from meander.lang.explain import explain_json, explain_text
 from meander.lang.query_files import load_queries
 from meander.lang.sql.script import Script, sql
-from meander.lang.topology.reader import TopologyFile, load
-from meander.model.errors import InputError
+from meander.model.errors import InputError, unknown
 from meander.model.plan import Query, drawn
 from meander.model.resilience import check_detour
 from meander.model.streams import SinkTarget, Stream
-from meander.place.catalog import Catalog
-from meander.place.forecast import RouteForecast, forecast
-from meander.place.mechanisms import MECHANISMS, mechanism
-from meander.place.mechanisms.base import Mechanism
-from meander.place.rewrites import rewrites, rewritten
+
+if TYPE_CHECKING:
+    from meander.lang.topology.reader import TopologyFile
+    from meander.place.forecast import RouteForecast
 
 commands = typer.Typer()
 
@@ -39,9 +37,7 @@ def explain(
     ] = None,
     mechanism_name: Annotated[
         str,
-        typer.Option(
-            "--mechanism", "-m", help="Who places it on the topology: " + ", ".join(m.name for m in MECHANISMS)
-        ),
+        typer.Option("--mechanism", "-m", help="Who places it on the topology: " + ", ".join(MECHANISM_NAMES)),
     ] = "bottom_up",
     detour: Annotated[float | None, typer.Option(help=DETOUR_HELP, show_default="the topology's, or 1.5")] = None,
     logical: Annotated[
@@ -63,10 +59,11 @@ def explain(
     With --physical, how it would run instead: its fragments, their stages, which rewrites apply to each, and from which
     batch sizes on. Nothing is started for it.
     """
-    chosen = mechanism(mechanism_name)
+    if mechanism_name not in MECHANISM_NAMES:
+        raise unknown("mechanism", mechanism_name, MECHANISM_NAMES)
     if detour is not None:
         check_detour(detour)
-    contents = load(topology) if topology is not None else None
+    contents = None if topology is None else _loaded(topology)
     script = _script(query, contents.streams if contents else {}, contents.sinks if contents else None)
     if not script.queries:
         raise InputError("there is no query to explain; add a SELECT", query if _is_file(query) else None)
@@ -74,9 +71,11 @@ def explain(
         _show_logical(script, as_json=as_json)
         return
     if physical:
-        _show_physical(script, contents, chosen, cores, as_json=as_json)
+        _show_physical(script, contents, mechanism_name, cores, as_json=as_json)
         return
-    routes = [_forecast(contents, script, query, chosen, detour) for query in script.queries] if contents else []
+    routes = (
+        [_forecast(contents, script, query, mechanism_name, detour) for query in script.queries] if contents else []
+    )
     if as_json:
         found = [explain_json(q) for q in script.queries]
         for each, forecast_ in zip(found, routes, strict=False):
@@ -90,16 +89,29 @@ def explain(
     typer.echo("\n\n".join(texts))
 
 
+def _loaded(topology: Path) -> TopologyFile:
+    """A query alone is explained without what only topologies need."""
+    from meander.lang.topology.reader import load
+
+    return load(topology)
+
+
 def _forecast(
-    contents: TopologyFile, script: Script, query: Query, chosen: Mechanism, detour: float | None
+    contents: TopologyFile, script: Script, query: Query, mechanism_name: str, detour: float | None
 ) -> RouteForecast:
+    from meander.place.catalog import Catalog
+    from meander.place.forecast import forecast
+    from meander.place.mechanisms import mechanism
+
     streams, sinks = {**contents.streams, **script.streams}, {**contents.sinks, **script.sinks}
     limit = contents.resilience.detour if detour is None else detour
-    return forecast(Catalog(contents.topology, streams, sinks, detour=limit), query, chosen)
+    return forecast(Catalog(contents.topology, streams, sinks, detour=limit), query, mechanism(mechanism_name))
 
 
 def _show_logical(script: Script, *, as_json: bool) -> None:
     """Each query as written, the rewrites that apply, and what they make of it."""
+    from meander.place.rewrites import rewrites, rewritten
+
     found = [(query, list(rewrites(query.plan))) for query in script.queries]
     placed = [replace(query, plan=rewritten(query.plan)) for query in script.queries]
     if as_json:
@@ -120,12 +132,14 @@ def _show_logical(script: Script, *, as_json: bool) -> None:
 
 
 def _show_physical(
-    script: Script, contents: TopologyFile | None, chosen: Mechanism, cores: int | None, *, as_json: bool
+    script: Script, contents: TopologyFile | None, mechanism_name: str, cores: int | None, *, as_json: bool
 ) -> None:
     """Each query placed alone; without a topology as one fragment."""
     from meander.local.physical import PlannedQuery, planned_query  # it imports PySpark, which takes a second
 
-    found: list[PlannedQuery] = [planned_query(script, query, contents, chosen.name, cores) for query in script.queries]
+    found: list[PlannedQuery] = [
+        planned_query(script, query, contents, mechanism_name, cores) for query in script.queries
+    ]
     if as_json:
         typer.echo(json.dumps([each.as_json() for each in found], indent=2, ensure_ascii=False))
     else:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from meander.cli.commands import DETOUR_HELP, MECHANISM_NAMES
 from meander.lang.topology.writer import write_whole
 from meander.local.placement_replay import (
     PlacingTotals,
@@ -27,12 +28,11 @@ from meander.local.placement_replay import (
 from meander.model.placement import violations
 from meander.place.amenders.concurrency_control import CONTROLS
 from meander.place.engine import BatchReport, Engine
-from meander.place.mechanisms import MECHANISMS, mechanism
+from meander.place.mechanisms import mechanism
 
 commands = typer.Typer()
 
 FAILURE = 1
-DETOUR_HELP = "Operators follow when data would be this many times as long on its way as after a fresh placement."
 EVERY = 20
 """Without a terminal, a line of progress after this many batches."""
 
@@ -46,9 +46,7 @@ def place(
     queries: Annotated[
         Path | None, typer.Option("--queries", "-q", help="A .sql or .py file, or a folder of them.")
     ] = None,
-    mechanism_name: Annotated[
-        str, typer.Option("--mechanism", "-m", help=", ".join(m.name for m in MECHANISMS))
-    ] = "bottom_up",
+    mechanism_name: Annotated[str, typer.Option("--mechanism", "-m", help=", ".join(MECHANISM_NAMES))] = "bottom_up",
     events: Annotated[
         Path | None, typer.Option("--events", "-e", help="Events to replay (JSON lines), instead of the folder's.")
     ] = None,

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from meander.cli.commands import DETOUR_HELP
 from meander.cli.folders import writable_folder
-from meander.cli.place import DETOUR_HELP
 from meander.deploy.protocols import PROTOCOLS, protocol
 from meander.local.placement_replay import read_setting
 from meander.model.errors import InputError

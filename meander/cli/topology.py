@@ -48,7 +48,7 @@ class GeneratedKind(StrEnum):
 def check(file: File) -> None:
     """Check a topology file, and name mistakes with their lines."""
     contents = load(file)
-    summary = summarise(contents.topology)
+    summary = summarise(contents.topology, diameter=False)
     streams, sinks = len(contents.streams), len(contents.sinks)
     typer.echo(
         f"{file}: {_count(summary.nodes, 'node')}, {_count(summary.links, 'link')}, {_count(streams, 'stream')}, "

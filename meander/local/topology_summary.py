@@ -77,8 +77,9 @@ class Summary:
         )
 
 
-def summarise(topology: Topology) -> Summary:
-    """The figures of a topology; one-way links connect like others here."""
+def summarise(topology: Topology, *, diameter: bool = True) -> Summary:
+    """The figures of a topology; one-way links connect like others here. Its diameter takes paths, and so compiled
+    code."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -105,7 +106,9 @@ def summarise(topology: Topology) -> Summary:
         if len(degree)
         else (0, 0.0, 0),
         latency_ms=tuple(round(float(f(latency)), 4) for f in (np.min, np.mean, np.max)) if len(latency) else None,  # type: ignore[arg-type]
-        diameter_ms=_diameter_ms(topology, alive.tolist()) if 0 < len(alive) <= MEASURED_DIAMETER else None,
+        diameter_ms=_diameter_ms(topology, alive.tolist())
+        if diameter and 0 < len(alive) <= MEASURED_DIAMETER
+        else None,
     )
 
 

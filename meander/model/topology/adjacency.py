@@ -15,6 +15,8 @@ from meander.model.topology.kernels import NONE, distances_from, find_arc, short
 from meander.model.topology.path_cache import Path
 
 NOTHING_USED = np.zeros(0, dtype=np.float64)
+FEW_ARCS = 5_000
+"""So many are listed in the time that it takes to load compiled code, by the same function as Python."""
 NO_ARCS = np.zeros(0, dtype=np.int64)
 
 
@@ -28,8 +30,9 @@ class Adjacency:
     def of(nodes: NodeColumns, arcs: ArcColumns) -> Adjacency:
         """That of arcs whose ends are in their columns, all at once."""
         used = slice(0, arcs.count)
-        thread_lists(arcs.tail[used], nodes.out_head, arcs.out_next, arcs.out_prev)
-        thread_lists(arcs.tip[used], nodes.in_head, arcs.in_next, arcs.in_prev)
+        threaded = thread_lists if arcs.count > FEW_ARCS else thread_lists.py_func
+        threaded(arcs.tail[used], nodes.out_head, arcs.out_next, arcs.out_prev)
+        threaded(arcs.tip[used], nodes.in_head, arcs.in_next, arcs.in_prev)
         nodes.out_degree[: nodes.count] = np.bincount(arcs.tail[used], minlength=nodes.count)
         nodes.in_degree[: nodes.count] = np.bincount(arcs.tip[used], minlength=nodes.count)
         return Adjacency(nodes, arcs)
