@@ -194,10 +194,12 @@ class Fleet:
     port: int
     coordinator: Process
     sites: dict[str, Process] = field(default_factory=dict)
+    acts: str = "home"
+    """The directory of the coordinator that is asked."""
 
     @property
     def home(self) -> CoordinatorDirectory:
-        return CoordinatorDirectory(self.directory / "home")
+        return CoordinatorDirectory(self.directory / self.acts)
 
     @property
     def url(self) -> str:

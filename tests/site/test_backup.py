@@ -59,6 +59,7 @@ def test_a_site_goes_on_with_a_restored_coordinator_and_refuses_the_one_before(
         old = Process(tmp_path / "third", [])
         try:
             again.start()
+            former, found.acts = found.home.directory, "again"
             found.wait_here("edge")
             write_rows(tmp_path, "noise", 400, ROWS)
             end_rows(tmp_path, "noise")
@@ -81,8 +82,7 @@ def test_a_site_goes_on_with_a_restored_coordinator_and_refuses_the_one_before(
 
             until(told, lambda: str(found.ask("/health")))
 
-            directory = str(found.home.directory)
-            second = ["up", "--dir", directory, "--port", str(free_port()), *with_certificate(tmp_path, "third")]
+            second = ["up", "--dir", str(former), "--port", str(free_port()), *with_certificate(tmp_path, "third")]
             old = Process(tmp_path / "third", second)
             old.start()
             assert old.wait() == STEPPED_DOWN, old.log[-3000:]
