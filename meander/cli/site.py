@@ -13,6 +13,7 @@ from meander.cli.stop_signals import Ending
 from meander.coordinator.logs import start_logging
 from meander.coordinator.security.private import check_key, keep_private, private_directory
 from meander.membership.addresses import INSECURE, check_clear_text, is_everywhere
+from meander.membership.certificate_expiry import check_not_over
 from meander.model.errors import InputError
 from meander.model.expressions.allowed_functions import allowed
 from meander.run.channels.kafka.address import addresses, client_settings
@@ -89,6 +90,8 @@ def run(
             raise InputError("this file is not there; make certificates with `meander certificates`", str(path))
     if key is not None:
         check_key(key)
+    if certificate is not None:
+        check_not_over(certificate)
     if address is None and is_everywhere(listen):
         raise InputError(f"others cannot reach this site at {listen}; say where they do with --address HOST:PORT")
     insecure = INSECURE in os.environ

@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from meander.membership.addresses import is_everywhere
+from meander.membership.certificate_expiry import expiry_problems
 from meander.membership.fence import Fence
 from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.agent.serving.peers import PeerDirectory
@@ -64,6 +66,8 @@ class AgentEndpoint:
         agent.remote_channels.connect(self.peers.client_for, kafka)
         self.replication = Replication(agent.host.store)
         agent.host.troubles.append(self.replication.problems)
+        if options.certificate is not None:
+            agent.host.troubles.append(partial(expiry_problems, options.certificate[0]))
         self._server: FlightServer | None = None
 
     def open(

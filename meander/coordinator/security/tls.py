@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meander.coordinator.security.private import check_key
+from meander.membership.certificate_expiry import check_not_over
 from meander.model.errors import InputError
 
 
@@ -31,6 +32,7 @@ class Tls:
         except (OSError, ssl.SSLError) as error:
             reason = getattr(error, "reason", None) or error
             raise InputError(f"no certificate with its key: {reason}", str(self.certificate)) from None
+        check_not_over(self.certificate)
 
     def for_server(self) -> dict[str, Any]:
         found: dict[str, Any] = {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(self.key)}
