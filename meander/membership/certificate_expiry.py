@@ -12,8 +12,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cryptography import x509
-
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 
@@ -24,6 +22,8 @@ REMEDY = "make another one with `meander certificates`, and start again with it"
 @functools.lru_cache(maxsize=8)
 def end_ms(certificate: bytes) -> int | None:
     """The time at which a certificate is over; None for what is not one."""
+    from cryptography import x509  # which takes long to import
+
     try:
         return round(x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp() * 1000)
     except ValueError:
