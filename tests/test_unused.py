@@ -21,7 +21,6 @@ Name = tuple[str, str]
 DEFINITION = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 ALLOWED: dict[Name, str] = {
-    ("meander.place.nova.queries.aggregate", "aggregation_tree"): "aggregates as a tree: for Nova as a mechanism",
     ("meander.place.costspace.weighted", "beside"): "metrics beside latency: for Nova as a mechanism",
     ("meander.place.costspace.weighted", "per_node"): "metrics beside latency: for Nova as a mechanism",
 }

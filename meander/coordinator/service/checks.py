@@ -25,13 +25,10 @@ def has_query(query: str) -> Callable[[Core], None]:
 def matrix_of(core: Core, query: QueryId) -> dict[str, Any]:
     """The join matrix of a query that Nova places; raises for any other."""
     has_query(query)(core)
-    queries = core.loop.engine.parted
-    if not queries.has(query):
-        raise conflict(
-            f"query {query!r} is not placed by Nova and has no join matrix; `meander switch {query} nova` lets Nova "
-            "place it"
-        )
-    matrix = queries.by_name[query].matrix
+    try:
+        matrix = core.loop.engine.parted.joined(query).matrix
+    except InputError as error:
+        raise conflict(str(error)) from None
     room = set(matrix.without_room)
     pairs = [{"left": a, "right": b, "has_room": (a, b) not in room} for a, b in sorted(matrix.pairs)]
     return {"query": query, "joins": matrix.producers, "pairs": pairs}

@@ -25,9 +25,9 @@ def catalog_faults(catalog: Catalog, parted: PartitionedQueries | None = None) -
     """`parted` queries book what their parts take in."""
     booked: defaultdict[int, float] = defaultdict(float)
     queries = parted.by_name.values() if parted is not None else ()
-    for stage in (stage for each in queries for stage in each.stages):
-        for node in np.flatnonzero(stage.taken).tolist():
-            booked[node] += float(stage.taken[node])
+    for booking in (booking for each in queries for booking in each.bookings):
+        for node in np.flatnonzero(booking.taken).tolist():
+            booked[node] += float(booking.taken[node])
     amounts = _amounts(catalog, booked)
     return [*_plan(catalog), *_operators(catalog), *_routes(catalog), *_views(catalog), *amounts]
 

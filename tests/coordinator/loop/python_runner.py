@@ -1,12 +1,14 @@
 """A runner without Spark: it computes what a stage means in plain Python, so that thousands of schedules fit.
 
-It knows filters, maps, unions, windows of a fixed size with `count`, `min` and `max`, and joins `WITHIN` a time. Tables
+It knows filters, maps, unions, windows of a fixed size with `count`, `min`, `max` and sums of whole
+numbers, and joins `WITHIN` a time. Tables
 and state have the layout that Spark's plans give them, so steps, channels, state and moves are the product's own. Rows
 are told apart by value only, so that what it gives can be compared with `tests.run.reference`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -20,13 +22,15 @@ from meander.run.fragments.stage_nodes import StageNode
 from meander.run.fragments.template import Stage
 from meander.run.frames import AFTER, BUCKET, FRAGMENT, HIDDEN, NEWEST, TAG, TS, WM, arrow_type, frame_schema, positions
 from meander.run.operators.pairs import Pairs
-from meander.run.operators.recipes import Recipe, recipe_of
+from meander.run.operators.recipes import Partial, Recipe, recipe_of
 from meander.run.operators.state import Stateful
 from meander.run.operators.time_window import TimeWindow
 from tests.run.reference import evaluate, timestamp, window_starts
 
 Row = dict[str, Any]
 MERGE: dict[str, Callable[[list[Any]], Any]] = {"sum({0})": sum, "min({0})": min, "max({0})": max}
+HALF = 2**32
+"""Whole numbers are added up in halves."""
 
 
 class PythonRunner(OneByOne):
@@ -113,13 +117,15 @@ def _windows(
     assert isinstance(window, Tumbling | Sliding)
     recipes = {name: _recipe(stateful, call) for name, call in _calls(operator)}
     partial = stateful.aggregation.partials
-    columns = {name: partial[recipe.partials[0]] for name, recipe in recipes.items()}
+    columns = {name: [partial[p] for p in recipe.partials] for name, recipe in recipes.items()}
     started = list(state)
     for row in rows:
         for start in window_starts(window, row[TS]):
             if start + stateful.size_ms + stateful.lag_ms > row[WM]:
                 keys = {f"k{i}": evaluate(k.expression, row) for i, k in enumerate(operator.keys)}
-                values = {columns[name]: _first(call, row) for name, call in _calls(operator)}
+                values = {
+                    c: v for n, call in _calls(operator) for c, v in zip(columns[n], _first(call, row), strict=True)
+                }
                 started.append({h: row[h] for h in (FRAGMENT, AFTER, NEWEST)} | {"w": start} | keys | values)
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in started:
@@ -128,11 +134,18 @@ def _windows(
     kept: list[Row] = []
     for (fragment, start, *own), members in groups.items():
         merged = {
-            columns[name]: _merged(recipe, [m[columns[name]] for m in members]) for name, recipe in recipes.items()
+            column: _merged(part, [m[column] for m in members])
+            for name, recipe in recipes.items()
+            for column, part in zip(columns[name], recipe.partials, strict=True)
         }
         newest, end = max(m[NEWEST] for m in members), start + stateful.size_ms
         if end + stateful.lag_ms <= max(m[AFTER] for m in members):
-            head = [timestamp(start), timestamp(end), *own, *(merged[columns[name]] for name in recipes)]
+            head = [
+                timestamp(start),
+                timestamp(end),
+                *own,
+                *(_result([merged[c] for c in columns[name]]) for name in recipes),
+            ]
             hidden = {FRAGMENT: fragment, TS: end, WM: end - 1, NEWEST: newest}
             output.append(hidden | dict(zip(positions(len(head)), head, strict=True)))
         else:
@@ -149,20 +162,27 @@ def _calls(operator: WindowAggregate) -> Iterator[tuple[str, Call]]:
 
 def _recipe(stateful: TimeWindow, call: Call) -> Recipe:
     recipe = recipe_of(call, stateful.aggregation.columns_of(call), stateful.aggregation.lets)
-    assert len(recipe.partials) == 1, "only aggregates of one partial"
+    assert len(recipe.partials) == 1 or call.function == "sum", "only sums have more than one partial"
     return recipe
 
 
-def _first(call: Call, row: Row) -> Any:
+def _first(call: Call, row: Row) -> list[Any]:
+    """The partials of a tuple: the two halves of a whole number that is added up."""
     if not call.args:
-        return 1
+        return [1]
     value = evaluate(call.args[0], row)
-    return int(value is not None) if call.function == "count" else value
+    if call.function == "sum":
+        return [None, None] if value is None else [int(value / HALF), int(math.fmod(value, HALF))]
+    return [int(value is not None) if call.function == "count" else value]
 
 
-def _merged(recipe: Recipe, values: Sequence[Any]) -> Any:
+def _merged(partial: Partial, values: Sequence[Any]) -> Any:
     known = [v for v in values if v is not None]
-    return MERGE[recipe.partials[0].merge](known) if known else None
+    return MERGE[partial.merge](known) if known else None
+
+
+def _result(merged: Sequence[Any]) -> Any:
+    return merged[0] if len(merged) == 1 or merged[0] is None else merged[0] * HALF + merged[1]
 
 
 def _pairs(

@@ -51,7 +51,7 @@ def added(world: ServiceWorld, text: str = TEXT) -> QueryAdded:
 
 
 def chain(world: ServiceWorld) -> CascadedQuery:
-    return world.engine.parted.by_name[CHAIN]
+    return world.engine.parted.joined(CHAIN)
 
 
 def finished(world: ServiceWorld, event: QueryAdded) -> None:

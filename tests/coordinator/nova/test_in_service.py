@@ -48,7 +48,7 @@ def run(world: ServiceWorld, rng: np.random.Generator, moments: int = 4) -> None
 
 
 def nodes_of(world: ServiceWorld) -> set[str]:
-    return {world.catalog.topology.name(p.node) for p in world.engine.parted.by_name[PAIRS].wiring.active}
+    return {world.catalog.topology.name(p.node) for p in world.engine.parted.joined(PAIRS).wiring.active}
 
 
 def sources(world: ServiceWorld) -> list[Source]:
@@ -99,18 +99,18 @@ def test_the_join_matrix_of_a_running_join_changes_exactly_once_and_survives_a_c
     world.apply(*(replace(each, capacity_tps=25.0) for each in NARROW))
     world.apply(event)
     assert world.settle()
-    parted = world.engine.parted.by_name[PAIRS]
+    parted = world.engine.parted.joined(PAIRS)
     assert parted.matrix.pairs == [("s0", "s2"), ("s1", "s2")]
     run(world, rng)
     world.apply(JoinMatrixChanged(0, PAIRS, (("s0", "s2"),)))
     run(world, rng)
     world.crash()
-    assert world.engine.parted.by_name[PAIRS].matrix.pairs == [("s0", "s2")]
+    assert world.engine.parted.joined(PAIRS).matrix.pairs == [("s0", "s2")]
     world.clock.now_ms += 60_000
     run(world, rng, 6)
     assert world.settle()
     run(world, rng)
-    parted = world.engine.parted.by_name[PAIRS]
+    parted = world.engine.parted.joined(PAIRS)
     assert not parted.wiring.retired, "what has retired has ended, as time went on"
     assert {number for p in parted.wiring.active for number in (p.left, p.right)} == {0, 2}
     assert not any(source.node == "s1" for source in sources(world)), "a source that joins nobody is not read"
@@ -142,7 +142,7 @@ def test_a_join_matrix_that_makes_no_sense_is_refused_and_changes_nothing(world:
             world.apply(JoinMatrixChanged(0, PAIRS, pairs))
     with pytest.raises(InputError, match="is not placed by Nova and has no join matrix"):
         world.apply(JoinMatrixChanged(0, QueryId("wet0"), (("s0", "s2"),)))
-    assert world.engine.parted.by_name[PAIRS].matrix.pairs == [("s0", "s2"), ("s1", "s2")]
+    assert world.engine.parted.joined(PAIRS).matrix.pairs == [("s0", "s2"), ("s1", "s2")]
 
 
 def test_no_part_takes_in_more_than_the_bandwidth_threshold_and_nodes_keep_what_they_are_to_keep(
@@ -152,7 +152,7 @@ def test_no_part_takes_in_more_than_the_bandwidth_threshold_and_nodes_keep_what_
     world.apply(*(replace(event, capacity_tps=40.0) for event in NARROW))
     world.apply(added(world))
     assert world.settle()
-    joins = world.engine.parted.by_name[PAIRS].reoptimiser.joins
+    joins = world.engine.parted.joined(PAIRS).reoptimiser.joins
     assert not len(joins.unplaced)
     takes = [10.0 * len(r.left) / r.left_parts + 10.0 * len(r.right) / r.right_parts for r in joins.replicas()]
     assert max(takes) <= 8
@@ -193,7 +193,7 @@ def test_a_dry_run_says_where_parts_would_go_and_changes_nothing(world: ServiceW
 
 
 def test_what_it_cannot_place_is_refused_where_it_was_asked_for(world: ServiceWorld) -> None:
-    with pytest.raises(InputError, match="no join; Nova runs queries with joins, so use another mechanism"):
+    with pytest.raises(InputError, match="it has no join, and not exactly one aggregate"):
         world.apply(added(world, "wet"))
     world.apply(*(replace(event, capacity_tps=1.0) for event in NARROW))
     with pytest.raises(InputError, match="add capacity"):

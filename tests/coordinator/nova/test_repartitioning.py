@@ -68,7 +68,7 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
     for name, tps in given.items():
         plane.apply(CapacityChanged(0, name, capacity_tps=tps))
     plane.apply(QueryAdded(0, query(JOINS["tumbling"]), "nova"))
-    join = plane.engine.parted.by_name[QueryId("wet")]
+    join = plane.engine.parted.joined(QueryId("wet"))
     plane.wanted.append(join.shape.query)
     while plane.loop.deployer.has_open_changes:
         plane.poll()
@@ -98,6 +98,6 @@ def test_nova_keeps_a_running_join_placed_and_its_output_whole(
     assert not join.matrix.without_room
     assert cuts[-1] != cuts[-2], "the narrow link must have moved something"
     taken = join.reoptimiser.joins.board.nodes["load"]
-    assert np.allclose(taken[: len(join.joins.taken)], join.joins.taken, atol=1e-3)
+    assert np.allclose(taken[: len(join.joins.booking.taken)], join.joins.booking.taken, atol=1e-3)
     plane.finish()
     assert {name: c for name, c in plane.compare().items() if not c.equal} == {}

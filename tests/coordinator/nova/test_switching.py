@@ -17,6 +17,7 @@ from meander.coordinator.service.switching import switch
 from meander.model.errors import InputError
 from meander.model.events import CapacityChanged, ChangeEvent, MechanismChanged, QueryAdded, QueryRemoved
 from meander.model.ids import QueryId
+from meander.place.nova.queries.cascade import CascadedQuery
 from tests.coordinator.loop.ground import Ground, query, text
 from tests.coordinator.loop.schedules import leftovers
 from tests.coordinator.loop.world import ServiceWorld, Setting
@@ -40,12 +41,12 @@ def added(world: ServiceWorld, name: str, body: str = "pairs", mechanism: str = 
 
 
 def parts(world: ServiceWorld) -> int:
-    return len(world.engine.parted.by_name[PAIRS].wiring.active)
+    return len(world.engine.parted.joined(PAIRS, away=True).wiring.active)
 
 
 def on_its_way(world: ServiceWorld) -> bool:
     parted = world.engine.parted.by_name.get(PAIRS)
-    return parted is not None and parted.wiring.legacy is not None
+    return isinstance(parted, CascadedQuery) and parted.wiring.legacy is not None
 
 
 def later(world: ServiceWorld, rng: np.random.Generator, moments: int = 12) -> None:
@@ -75,7 +76,7 @@ def test_a_running_query_goes_to_nova_and_its_former_join_ends_with_its_windows(
     world.apply(TO_NOVA)
     assert shown(world)["mechanism"] == "nova"
     assert on_its_way(world)
-    former = world.engine.parted.by_name[PAIRS].wiring.retired[0].operator
+    former = world.engine.parted.joined(PAIRS, away=True).wiring.retired[0].operator
     later(world, rng)
     assert not on_its_way(world)
     assert former not in world.catalog.plan.operators
@@ -93,7 +94,7 @@ def test_a_query_leaves_nova_and_another_mechanism_places_all_of_it(world: Servi
     world.apply(AWAY)
     assert shown(world)["mechanism"] == "bottom_up"
     later(world, rng)
-    wiring, plan = world.engine.parted.by_name[PAIRS].wiring, world.catalog.plan
+    wiring, plan = world.engine.parted.joined(PAIRS, away=True).wiring, world.catalog.plan
     assert not wiring.retired
     (whole,) = wiring.parts
     assert whole.operator is not None
@@ -102,7 +103,7 @@ def test_a_query_leaves_nova_and_another_mechanism_places_all_of_it(world: Servi
     world.crash()
     assert shown(world)["mechanism"] == "bottom_up"
     run(world, rng)
-    (whole,) = world.engine.parted.by_name[PAIRS].wiring.parts
+    (whole,) = world.engine.parted.joined(PAIRS, away=True).wiring.parts
     assert whole.operator is not None
     placed = world.catalog.placement.nodes
     before = placed[whole.operator]
@@ -149,7 +150,7 @@ def test_ordinary_queries_that_come_and_go_keep_their_numbers_although_one_went_
     run(world, rng)
     world.apply(TO_NOVA)
     later(world, rng)
-    assert world.engine.parted.by_name[PAIRS].wiring.legacy is None
+    assert world.engine.parted.joined(PAIRS, away=True).wiring.legacy is None
     for name in ("wet0", "wet1"):
         world.apply(QueryRemoved(0, QueryId(name)))
     assert world.settle()
@@ -176,7 +177,7 @@ def test_a_switch_says_what_it_takes_and_what_cannot_go_over_is_refused_with_the
     assert status == HTTPStatus.OK
     assert told["transition"]["moves"] > 0
     assert PAIRS not in world.engine.parted.by_name
-    with pytest.raises(ServiceRefusedError, match="no join; Nova runs queries with joins"):
+    with pytest.raises(ServiceRefusedError, match="it has no join, and not exactly one aggregate"):
         asked(world, "wet0", "nova")
     with pytest.raises(InputError, match="'novva'"):
         asked(world, "pairs0", "novva")
@@ -198,12 +199,12 @@ def test_a_text_names_the_mechanism_of_its_query_and_limits_of_its_own(world: Se
     world.apply(named("pairs1", "mechanism = 'top_down'"))
     assert world.settle()
     assert [shown(world, name)["mechanism"] for name in ("pairs0", "pairs1")] == ["nova", "top_down"]
-    joins = world.engine.parted.by_name[PAIRS].reoptimiser.joins
+    joins = world.engine.parted.joined(PAIRS, away=True).reoptimiser.joins
     takes = [10.0 * len(r.left) / r.left_parts + 10.0 * len(r.right) / r.right_parts for r in joins.replicas()]
     assert max(takes) <= 8
     world.crash()
     assert [shown(world, name)["mechanism"] for name in ("pairs0", "pairs1")] == ["nova", "top_down"]
-    assert world.engine.parted.by_name[PAIRS].joins.settings.bandwidth_tps == 8
+    assert world.engine.parted.joined(PAIRS, away=True).joins.settings.bandwidth_tps == 8
     for options, complaint in (("mechanism = 'novva'", "novva"), ("sigmma = '1'", "option of a query 'sigmma'")):
         with pytest.raises(InputError, match=complaint):
             world.apply(named("pairs2", options))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from meander.model.errors import InputError, unknown
-from meander.model.events import ChangeEvent, LinkAdded, LinkRemoved, NodeAdded, NodeRemoved
+from meander.model.events import ChangeEvent
 from meander.model.ids import NodeId, OperatorId, QueryId
 from meander.model.plan import Query
 from meander.model.signature import Signature
@@ -20,9 +20,10 @@ from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
 from meander.place.costspace.maintenance import follow
 from meander.place.nova.improvement.links import LinkLoad, link_loads
+from meander.place.nova.queries.booking import Booking
 from meander.place.nova.queries.join_parts import Running
 from meander.place.nova.queries.multiway import hubs
-from meander.place.nova.queries.partitioned_query import PartitionedQuery, flow_of
+from meander.place.nova.queries.partitioned_query import PartitionedQuery, flow_of, touched
 from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.place.nova.queries.shape import JoinShape, stages_of
 from meander.place.nova.queries.wiring import Wiring
@@ -188,6 +189,11 @@ class CascadedQuery:
         return Switchover(self.joins, len(self.stages))
 
     @property
+    def bookings(self) -> list[Booking]:
+        """The capacity that it takes at nodes."""
+        return [stage.booking for stage in self.stages]
+
+    @property
     def retired(self) -> list[Running]:
         """Parts that answer for the past only."""
         return [running for stage in self.stages for running in stage.wiring.retired]
@@ -273,7 +279,7 @@ class CascadedQuery:
     def _gather(self, events: Sequence[ChangeEvent]) -> set[int]:
         """Moves hubs whose node is gone or far; returns the stages whose results are wanted elsewhere from now on."""
         topology, nodes = self.catalog.topology, self._nodes()
-        if not any(name in nodes for name in _touched(events)) and all(map(self._is_there, self.stages[:-1])):
+        if not any(name in nodes for name in touched(events)) and all(map(self._is_there, self.stages[:-1])):
             return set()
         shapes = [stage.shape for stage in self.stages]
         wanted = hubs(self.catalog, shapes, [stage.output_tps for stage in self.stages])
@@ -338,17 +344,3 @@ def _has(stage: PartitionedQuery, pair: tuple[str, str]) -> bool:
 
 def _named(stage: PartitionedQuery, pair: tuple[int, int]) -> tuple[str, str]:
     return stage.label(pair[0]), stage.label(pair[1])
-
-
-def _touched(events: Iterable[ChangeEvent]) -> Iterable[str]:
-    """Nodes that events are about, as far as the cost space or the nodes there are depend on them."""
-    for event in events:
-        match event:
-            case NodeAdded(node=node):
-                yield node.name
-            case NodeRemoved(node=name):
-                yield name
-            case LinkAdded(link=link):
-                yield from (link.source, link.target)
-            case LinkRemoved(source=a, target=b):
-                yield from (a, b)

@@ -23,10 +23,13 @@ from meander.place.nova.queries.cascade import CascadedQuery
 from meander.place.nova.queries.join_parts import Running
 from meander.place.nova.queries.question import pairs_of_query
 from meander.place.nova.queries.settings import NovaQuerySettings
-from meander.place.nova.queries.shape import stages_of
+from meander.place.nova.queries.shape import PAIRING, stages_of
 from meander.place.nova.queries.takeover import Legacy
+from meander.place.nova.queries.tree_query import TreeQuery
+from meander.place.nova.queries.tree_shape import tree_of
 
 NOVA = "nova"
+PlacedQuery = CascadedQuery | TreeQuery
 
 
 class PartitionedQueries:
@@ -34,7 +37,7 @@ class PartitionedQueries:
 
     def __init__(self, catalog: Catalog, log: ChangeLog) -> None:
         self.catalog, self.log = catalog, log
-        self.by_name: dict[QueryId, CascadedQuery] = {}
+        self.by_name: dict[QueryId, PlacedQuery] = {}
         self.settings = NovaQuerySettings()
         self.changed: dict[QueryId, None] = {}
         """Queries whose cut changed since somebody last took note of it, and those that came or left."""
@@ -52,14 +55,34 @@ class PartitionedQueries:
 
     def has(self, query: QueryId) -> bool:
         """Whether Nova places a query: not one that it has handed over."""
-        return query in self.by_name and not self.by_name[query].switchover.is_away
+        found = self.by_name.get(query)
+        return isinstance(found, TreeQuery) or (found is not None and not found.switchover.is_away)
+
+    def joined(self, query: QueryId, *, away: bool = False) -> CascadedQuery:
+        """A query with joins that Nova places, or with `away` has placed; raises for any other."""
+        found = self.by_name.get(query)
+        if isinstance(found, TreeQuery):
+            raise InputError(f"query {query!r} has no join, and so no join matrix")
+        if found is None or not (away or self.has(query)):
+            raise InputError(
+                f"query {query!r} is not placed by Nova and has no join matrix; "
+                f"`meander switch {query} {NOVA}` lets Nova place it"
+            )
+        return found
+
+    def _made(self, query: Query, **how: Any) -> PlacedQuery:
+        kind = CascadedQuery if has_joins(query) else TreeQuery
+        return kind(self.catalog, self.log, query, **how)
 
     def check(self, query: Query) -> None:
         """Raises when Nova cannot place a query now. Changes nothing."""
-        CascadedQuery(self.catalog, self.log, query, settings=self.settings).check()
+        self._made(query, settings=self.settings).check()
 
     def check_shape(self, query: Query) -> None:
         """Raises when a query is none that Nova can place, whatever room there is."""
+        if not has_joins(query):
+            tree_of(query, self.catalog)
+            return
         for shape in stages_of(query, self.catalog.streams, self.catalog.sinks):
             pairs_of_query(shape, self.catalog.streams)
 
@@ -69,21 +92,18 @@ class PartitionedQueries:
             if isinstance(event, QueryAdded) and event.mechanism == NOVA:
                 self.check_shape(event.query)
             elif isinstance(event, JoinMatrixChanged) and event.query in self.catalog.plan.queries:
-                if not self.has(event.query):
-                    raise InputError(
-                        f"query {event.query!r} is not placed by Nova and has no join matrix; "
-                        f"`meander switch {event.query} {NOVA}` lets Nova place it"
-                    )
-                if self.by_name[event.query].switchover.is_on_its_way:
+                found = self.joined(event.query)
+                if found.switchover.is_on_its_way:
                     raise InputError(_on_its_way(event.query))
-                self.by_name[event.query].matrix.numbers(event.pairs)
+                found.matrix.numbers(event.pairs)
             elif isinstance(event, MechanismChanged):
                 self._admit_change(event.query, event.mechanism)
 
     def _admit_change(self, query: QueryId, mechanism: str) -> None:
         if query not in self.catalog.plan.queries:
             raise unknown("query", query, self.catalog.plan.queries, "queries")
-        if self.has(query) and self.by_name[query].switchover.is_on_its_way:
+        known = self.by_name.get(query)
+        if isinstance(known, CascadedQuery) and self.has(query) and known.switchover.is_on_its_way:
             raise InputError(_on_its_way(query))
         if self.has(query) == (mechanism == NOVA):
             raise InputError(
@@ -91,8 +111,15 @@ class PartitionedQueries:
                 if mechanism == NOVA
                 else f"query {query!r} is not placed by Nova; `meander switch` changes from other mechanisms"
             )
-        if query in self.by_name:
-            self.by_name[query].switchover.check()
+        running = self.catalog.plan.query(query).query
+        if isinstance(known, TreeQuery) or not has_joins(running):
+            self.check_shape(running)
+            raise InputError(
+                f"query {query!r} has no join, so it cannot go to Nova or leave it while it runs; stop it, and submit "
+                "it with the other mechanism"
+            )
+        if known is not None:
+            known.switchover.check()
         if mechanism == NOVA:
             found = CascadedQuery(self.catalog, self.log, self.catalog.plan.query(query).query, settings=self.settings)
             found.switchover.check()
@@ -110,7 +137,7 @@ class PartitionedQueries:
 
     def restore(self, query: Query, record: dict[str, Any]) -> None:
         """Takes up a query as it was recorded; one that was being taken over is in the plan."""
-        found = CascadedQuery(self.catalog, self.log, query, settings=self.settings, shared=self._shared, record=record)
+        found = self._made(query, settings=self.settings, shared=self._shared, record=record)
         found.restore(record)
         self.by_name[query.id] = found
 
@@ -139,7 +166,8 @@ class PartitionedQueries:
         cause = _cause(events)
         for name, parted in self.by_name.items():
             chosen = None
-            for event in events:
+            for event in events if isinstance(parted, CascadedQuery) else ():
+                assert isinstance(parted, CascadedQuery)
                 if isinstance(event, JoinMatrixChanged) and event.query == name:
                     parted.matrix.change(parted.matrix.numbers(event.pairs))
                 elif isinstance(event, MechanismChanged) and event.query == name:
@@ -168,29 +196,31 @@ class PartitionedQueries:
                 self.by_name[query.id] = found
                 self.changed[query.id] = None
 
-    def _recut(self, name: QueryId, parted: CascadedQuery, cause: str) -> None:
+    def _recut(self, name: QueryId, parted: PlacedQuery, cause: str) -> None:
         never = [r for r in parted.running if r.operator is not None and not self.has_run(r.operator)]
-        on_its_way = parted.switchover.is_on_its_way
+        on_its_way = isinstance(parted, CascadedQuery) and parted.switchover.is_on_its_way
         if parted.recut(cause, [*self.spent(), *never]):
             self.changed[name] = None
-            if on_its_way and not parted.switchover.is_on_its_way:
+            if on_its_way and isinstance(parted, CascadedQuery) and not parted.switchover.is_on_its_way:
                 self.taken[name] = None
 
-    def _assign(self, parted: CascadedQuery, chosen: str | None, mechanism: Mechanism) -> None:
+    def _assign(self, parted: PlacedQuery, chosen: str | None, mechanism: Mechanism) -> None:
         """Lets the query's mechanism place what is new of a join that it places."""
+        if isinstance(parted, TreeQuery):
+            return
         plan = self.catalog.plan
         free = [o for o in plan.serving(parted.query.id) if plan[o].pin is None]
         whole = parted.switchover.whole
         if parted.switchover.is_away and whole is not None:
             mechanism.assign(free, chosen or mechanism.of(whole))
 
-    def _placed(self, query: Query) -> CascadedQuery:
+    def _placed(self, query: Query) -> PlacedQuery:
         """A query that was admitted; what other events of the batch left no room for is tried again later."""
         settings, shared = self.settings, self._shared
         try:
-            return CascadedQuery(self.catalog, self.log, query, settings=settings, shared=shared)
+            return self._made(query, settings=settings, shared=shared)
         except InputError:
-            found = CascadedQuery(self.catalog, self.log, query, settings=settings, shared=shared, fits=True)
+            found = self._made(query, settings=settings, shared=shared, fits=True)
             found.follow(())
             return found
 
@@ -203,6 +233,11 @@ class PartitionedQueries:
             elif isinstance(event, QueryRemoved):
                 found.pop(event.query, None)
         return list(found.values())
+
+
+def has_joins(query: Query) -> bool:
+    """Whether a query has a join, or another operator that looks at pairs."""
+    return any(isinstance(spec, PAIRING) for spec in query.plan.operators.values())
 
 
 def _cause(events: Iterable[ChangeEvent]) -> str:

@@ -19,8 +19,8 @@ from meander.model.ids import NodeId, OperatorId
 from meander.model.signature import Signature
 from meander.place.catalog import Catalog
 from meander.place.changelog import ChangeLog
-from meander.place.free_capacity import in_steps
 from meander.place.nova.improvement.bandwidth import respect_links
+from meander.place.nova.queries.booking import Booking
 from meander.place.nova.queries.join_parts import WHOLE, JoinPart, Running
 from meander.place.nova.queries.placed_join import as_recorded, placed
 from meander.place.nova.queries.question import Pairs, parts_of
@@ -70,8 +70,7 @@ class PartitionedQuery:
             producers = [(side, node) for side, node in record["cut"]["producers"]]
             self.reoptimiser = as_recorded(catalog, shape, producers, self.settings, record, self._derived_tps)
         self.row_bytes = max(row_bytes(side.schema) for side in (self.shape.left, self.shape.right))
-        self.taken = np.zeros(catalog.topology.nodes.count)
-        """The tuples per second that are booked at each node for this query."""
+        self.booking = Booking(catalog)
         if record is None:
             self._respect_links()
 
@@ -121,7 +120,7 @@ class PartitionedQuery:
     def hand_over(self) -> None:
         """Another mechanism places the join from now on, all producers with all others. `recut` has to follow."""
         self.is_handed_over = True
-        self._charge(np.zeros(len(self.taken)))
+        self.booking.clear()
 
     def take_back(self) -> None:
         """Places a join again that was handed over. `recut` has to follow."""
@@ -150,7 +149,7 @@ class PartitionedQuery:
 
     def end(self) -> None:
         """Gives back what is booked. The query has left the plan."""
-        self._charge(np.zeros(len(self.taken)))
+        self.booking.clear()
 
     # ---------------------------------------------------------------- looking
 
@@ -191,7 +190,7 @@ class PartitionedQuery:
         it has `moved` itself."""
         pairs = self.pairs
         if self.wiring.follow_hubs() or moved:
-            self._charge(np.zeros(len(self.taken)))
+            self.booking.clear()
             self.reoptimiser = self._placed(None, pairs, fits=True)
             self._take_what_is_left(())
 
@@ -286,7 +285,7 @@ class PartitionedQuery:
         catalog, joins = self.catalog, self.reoptimiser.joins
         assert catalog.space is not None
         extra = self.settings.extra_ms(catalog.topology)
-        for name in _touched(events):
+        for name in touched(events):
             node = catalog.topology.find(name)
             if node is None or np.isnan(catalog.space.coordinates[node]).any():
                 continue
@@ -304,9 +303,9 @@ class PartitionedQuery:
         catalog, joins = self.catalog, self.reoptimiser.joins
         topology, count = catalog.topology, joins.node_count
         left = np.asarray(topology.nodes.capacity_tps[:count], dtype=np.float64) - catalog.ledger.load_tps[:count]
-        left[: len(self.taken)] += self.taken[:count]
+        left[: len(self.booking.taken)] += self.booking.taken[:count]
         left[~topology.nodes.alive[:count]] = 0.0
-        suspects = {int(n) for name in _touched(events) if (n := topology.find(name)) is not None and n < count}
+        suspects = {int(n) for name in touched(events) if (n := topology.find(name)) is not None and n < count}
         suspects |= set(np.flatnonzero(joins.board.nodes["count"][:count]).tolist())
         for node in suspects:
             if not topology.reachable(NodeId(node), self.wiring.sink_node):
@@ -325,16 +324,7 @@ class PartitionedQuery:
     def book(self) -> None:
         """Notes in the ledger what the join takes, so that others know."""
         joins = self.reoptimiser.joins
-        self._charge(np.array([in_steps(t) for t in joins.board.nodes["load"][: joins.node_count].tolist()]))
-
-    def _charge(self, loads: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-        ledger = self.catalog.ledger
-        before = np.zeros(len(loads))
-        before[: len(self.taken)] = self.taken
-        ledger.grow()
-        for node in np.flatnonzero(loads != before):
-            ledger.add(NodeId(int(node)), 0, float(loads[node] - before[node]))
-        self.taken = loads
+        self.booking.charge(joins.board.nodes["load"][: joins.node_count])
 
 
 def flow_of(shape: JoinShape, input_tps: Sequence[float]) -> float:
@@ -349,7 +339,7 @@ def _ends(cells: range) -> tuple[int, int]:
     return cells.start, cells.stop
 
 
-def _touched(events: Iterable[ChangeEvent]) -> list[str]:
+def touched(events: Iterable[ChangeEvent]) -> list[str]:
     """Nodes whose place may be another one now."""
     touched: dict[str, None] = {}
     for event in events:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from meander.model.errors import InputError, unknown
 from meander.model.topology.graph import Topology
 from meander.place.nova.problem import UNLIMITED, JoinProblem
+from meander.place.nova.queries.aggregate import FAN_IN
 from meander.place.nova.settings import NovaSettings, Overload
 
-KEYS = ("sigma", "overload", "least_free_tps", "bandwidth_tps", "ms_per_w", "ms_per_price")
+KEYS = ("sigma", "overload", "least_free_tps", "bandwidth_tps", "ms_per_w", "ms_per_price", "fan_in")
 MECHANISM = "mechanism"
 """The option of a query that names the mechanism that places it at first."""
 OVERLOADS = {each.name.lower(): each for each in (Overload.EXPAND, Overload.REFUSE)}
@@ -33,6 +34,9 @@ class NovaQuerySettings:
     """The latency that a watt of a node's power is worth: nodes that draw less are nearer."""
     ms_per_price: float = 0.0
     """The same for its price of an hour."""
+
+    fan_in: int = FAN_IN
+    """How many partial results of an aggregate one node merges, at most."""
 
     @staticmethod
     def of(values: Any) -> NovaQuerySettings:
@@ -53,9 +57,13 @@ class NovaQuerySettings:
             if overload not in OVERLOADS:
                 raise unknown("value of overload", str(overload), OVERLOADS, "values of overload")
             nova = replace(nova, overload=OVERLOADS[overload])
-        numbers = {name: _number(name, values[name]) for name in KEYS[2:] if name in values}
+        numbers: dict[str, Any] = {name: _number(name, values[name]) for name in KEYS[2:] if name in values}
         if not numbers.get("bandwidth_tps", 1.0) > 0:
             raise InputError("bandwidth_tps must be more than 0: it is what one part of a join may take in")
+        if "fan_in" in numbers:
+            numbers["fan_in"] = int(numbers["fan_in"])
+            if numbers["fan_in"] < 2:
+                raise InputError("fan_in must be at least 2: it is how many partial results one node merges")
         return replace(self, nova=nova, **numbers)
 
     def with_options(self, options: Iterable[tuple[str, str]]) -> NovaQuerySettings:

@@ -81,7 +81,7 @@ def _stages_of(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, 
         raise InputError("it has no join; Nova runs queries with joins, so use another mechanism for it")
     behind = {join: _behind(plan, join) for join in joins}
     ends = {(behind[join] or [join])[-1]: number for number, join in enumerate(joins)}
-    sides = [tuple(_side(plan, i, streams, ends) for i in plan.inputs[join]) for join in joins]
+    sides = [tuple(side_of(plan, i, streams, ends) for i in plan.inputs[join]) for join in joins]
     read = {side.below for pair in sides for side, _ in pair}
     tops = [number for number in range(len(joins)) if number not in read]
     if len(tops) != 1:
@@ -93,7 +93,7 @@ def _stages_of(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, 
     for operator in rest:
         if isinstance(plan.operators[operator], Source) or not set(plan.inputs[operator]) <= known:
             raise InputError("more than the join's results flows into it; Nova runs a join and what follows it")
-    sink_node = _sink_node(plan, sinks)
+    sink_node = sink_node_of(plan, sinks)
     found: list[JoinShape] = []
     for number, join in enumerate(joins):
         spec = plan.operators[join]
@@ -115,10 +115,10 @@ def _behind(plan: QueryPlan, join: OperatorId) -> list[OperatorId]:
     return found
 
 
-def _side(
+def side_of(
     plan: QueryPlan, top: OperatorId, streams: Mapping[str, Stream], ends: Mapping[OperatorId, int]
 ) -> tuple[Side, set[OperatorId]]:
-    """An input of a join, and the operators that are part of it."""
+    """An input of a join or an aggregate, and the operators that are part of it. `ends` are those of stages."""
     chain: list[Operator] = []
     used: set[OperatorId] = set()
     operator = top
@@ -144,7 +144,8 @@ def _side(
     return Side(found, tuple(chain), nodes, plan.schemas[top]), used
 
 
-def _sink_node(plan: QueryPlan, sinks: Mapping[str, SinkTarget]) -> str:
+def sink_node_of(plan: QueryPlan, sinks: Mapping[str, SinkTarget]) -> str:
+    """The one node at which a query's results are wanted; raises when there are several."""
     names = [operator.name for o in plan.sinks if isinstance(operator := plan.operators[o], Sink)]
     for name in names:
         if name not in sinks:

@@ -167,7 +167,7 @@ def test_the_problem_of_a_query_has_its_sources_rates_and_sink() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("CREATE QUERY q AS SELECT id FROM cars INTO one;", "it has no join"),
+        ("CREATE QUERY q AS SELECT id FROM cars INTO one;", "it has no join; Nova runs queries with joins"),
         (
             "CREATE QUERY q AS SELECT a.id FROM (SELECT DISTINCT id, road FROM cars WINDOW TUMBLING(ts, 1 s)) a "
             "JOIN rain b ON a.road = b.road WITHIN 1 s INTO one;",
