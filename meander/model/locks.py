@@ -87,6 +87,7 @@ ORDER: tuple[str, ...] = (
     "status file",
     "step measures",
     "tokens",
+    "wake-ups",
 )
 """Every lock, outermost first."""
 

@@ -61,6 +61,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
     return pa.list_(arrow_type(type_.element)) if type_.element else _ARROW[type_.kind]
 
 
+@memoised
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The user's columns, under their names."""
     return pa.schema([(f.name, arrow_type(f.type)) for f in schema])

@@ -28,6 +28,7 @@ from meander.run.slot import OnBatch, Slot
 from meander.run.step.step import Stepper
 from meander.run.step.work import StepReport
 from meander.run.store.journal import JournalError
+from meander.run.store.wakeups import APPENDED, OTHER
 
 _log = logging.getLogger(__name__)
 SWITCH_S = 0.0005
@@ -40,6 +41,8 @@ IDLE_S = 0.1
 SLOTS_START_S = 300.0
 """The time that slots may take to start before the host gives up."""
 LET_THROUGH_S = 0.05
+NEW_WORK = APPENDED | OTHER
+"""The changes that may give a slot something to do."""
 LONGEST_PAUSE_S, MOST_DOUBLINGS = 30.0, 6
 """The longest pause before a slot that failed again and again is started once more."""
 STEPS_PER_BATCH = 1_000_000
@@ -214,12 +217,13 @@ class Slots:
     def _work_before(self, slot: Slot, deadline: float) -> bool:
         """Waits for work until the deadline; says whether there is some."""
         while not self._stopping.is_set():
-            seen = self.store.changes
+            seen = self.store.wakeups.count(NEW_WORK)
             if time.monotonic() >= deadline:
                 return False
             if self.stepper.has_work(slot.number):
                 return True
-            self.store.wait(seen, min(self._pause_s(), max(0.0, deadline - time.monotonic())))
+            pause_s = min(self._pause_s(), max(0.0, deadline - time.monotonic()))
+            self.store.wakeups.wait(seen, pause_s, NEW_WORK)
         return False
 
     def _pause_s(self) -> float:
@@ -267,7 +271,7 @@ class Slots:
     def _wake_slots(self) -> None:
         """Wakes each slot whose fragments have something to read, until the host stops or cannot go on."""
         while not self._stopping.is_set() and self.ended is None:
-            seen, failed = self.store.changes, False
+            seen, failed = self.store.wakeups.count(NEW_WORK), False
             for slot in self.all:
                 try:
                     self._tend(slot)
@@ -283,7 +287,7 @@ class Slots:
                 if failed or all(slot.is_busy for slot in self.all):  # they see new work by themselves
                     self._stopping.wait(RETRY_S if failed else IDLE_S)
                 else:
-                    self.store.wait(seen, self._pause_s())
+                    self.store.wakeups.wait(seen, self._pause_s(), NEW_WORK)
             except Exception:  # this thread must not end while anything else goes on
                 _log.exception("waiting for work failed; it is tried again")
                 self._stopping.wait(RETRY_S)

@@ -75,7 +75,12 @@ def test_no_wake_up_is_lost_when_threads_are_held_up_anywhere(
 
         monkeypatch.setattr(owner, name, after_a_while)
 
-    for owner, name in ((reader, "has_work"), (reader, "step"), (reader.store, "wait"), (reader.store, "commit")):
+    for owner, name in (
+        (reader, "has_work"),
+        (reader, "step"),
+        (reader.store.wakeups, "wait"),
+        (reader.store, "commit"),
+    ):
         held_up(owner, name)
     slot = threading.Thread(target=pool._batch_of(pool.all[0]), args=(0,), daemon=True)
     slot.start()

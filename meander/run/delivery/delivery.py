@@ -27,6 +27,8 @@ from meander.run.delivery.sink_task import SinkTask, SinkTaskMetrics
 from meander.run.store.store import Store
 
 _log = logging.getLogger(__name__)
+LOOK_S = 0.5
+"""The interval at which a thread without work says that it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Delivery:
         self._watcher: threading.Thread | None = None
         self._looked = time.monotonic()
         """The time at which the delivery thread last began with a sink binding, or had nothing to do."""
+        self._watch = store.wakeups.watch()
         for binding in sink_bindings:
             self.add(binding)
 
@@ -89,7 +92,11 @@ class Delivery:
             self._check_path(binding, sink)
             latency = self._latency.setdefault(binding.query, LatencyHistogram())
             self._tasks[binding.name] = SinkTask(self._store, binding, sink, self._clock, latency)
+            self._watch_channels()
             return sink
+
+    def _watch_channels(self) -> None:
+        self._watch.only(task.binding.channel for task in self._tasks.values())
 
     def _check_path(self, binding: SinkBinding, sink: SinkConnector) -> None:
         path = getattr(sink, "path", None)
@@ -105,10 +112,13 @@ class Delivery:
         with self._lock:
             self._task(name).close()
             del self._tasks[name]
+            self._watch_channels()
 
     def rewire(self, binding: SinkBinding) -> None:
         """Lets a sink binding read from another channel; numbers and files go on."""
         self._task(binding.name).rewire(binding)
+        with self._lock:
+            self._watch_channels()
 
     def sink(self, name: str) -> SinkConnector:
         return self._task(name).sink
@@ -120,6 +130,7 @@ class Delivery:
     def resume(self, name: str) -> None:
         """Tries a paused sink binding again, at once."""
         self._task(name).resume()
+        self._watch.touch_all()
 
     def _task(self, name: str) -> SinkTask:
         with self._lock:
@@ -135,8 +146,11 @@ class Delivery:
 
     def tick(self) -> int:
         """Delivers committed results; returns the number of acknowledged rows."""
+        return self._deliver(self._all())
+
+    def _deliver(self, tasks: Iterable[SinkTask]) -> int:
         rows = 0
-        for task in self._all():
+        for task in tasks:
             self._looked = time.monotonic()
             rows += task.deliver(self.options.most_rows)
             if self._is_relieved():
@@ -148,7 +162,7 @@ class Delivery:
         if self._carrier is None:
             self._stopping.clear()
             self._begin()
-            self._watcher = threading.Thread(target=self._watch, name="delivery watch", daemon=True)
+            self._watcher = threading.Thread(target=self._guard, name="delivery watch", daemon=True)
             self._watcher.start()
 
     def _begin(self) -> None:
@@ -162,18 +176,32 @@ class Delivery:
         return here.name == "delivery" and here is not self._carrier
 
     def _run(self) -> None:
+        """First all sink bindings, then those whose channels got something, and those that could not go on before."""
+        self._watch.touch_all()  # another thread may have taken what was touched with it into a sink
+        waiting: list[SinkTask] = []
         while not self._stopping.is_set() and not self._is_relieved():
-            seen = self._store.changes
+            touched, tasks = self._watch.take(), self._all()
+            if touched is not None:
+                tasks = [task for task in tasks if task.binding.channel in touched or task in waiting]
+            rows = 0
             try:
-                self.tick()
+                rows = self._deliver(tasks)
+                waiting = [task for task in tasks if task.has_more]
             except Exception:
                 _log.exception("a tick of delivery failed; the next one tries again")
+                waiting = self._all()
                 self._stopping.wait(self.options.interval_ms / 1000)
             if not self._is_relieved():
                 self._looked = time.monotonic()
-                self._store.wait(seen, self.options.interval_ms / 1000)
+                if not (rows and waiting):  # else there may be more at once
+                    self._watch.wait(self._pause_s() if waiting else LOOK_S)
 
-    def _watch(self) -> None:
+    def _pause_s(self) -> float:
+        """The pause while results wait: until the emulated latency releases one, or a sink is tried again."""
+        ready, interval_ms = self._store.exchange.next_ready_ms(), self.options.interval_ms
+        return (interval_ms if ready is None else min(interval_ms, max(1, ready - self._store.now_ms()))) / 1000
+
+    def _guard(self) -> None:
         """Lets another thread go on when a sink does not come back."""
         timeout_s = self.options.sink_timeout_ms / 1000
         while not self._stopping.wait(timeout_s / 4):
@@ -186,6 +214,7 @@ class Delivery:
     def stop(self) -> None:
         """Ends the thread after its tick and closes all sinks but those that do not come back."""
         self._stopping.set()
+        self._watch.touch_all()
         timeout_s = self.options.sink_timeout_ms / 1000
         for thread in (self._watcher, self._carrier):
             while thread is not None and thread.is_alive() and time.monotonic() - self._looked < 5 * timeout_s:

@@ -81,6 +81,16 @@ class SinkTask:
     def _saved(self) -> DeliveryRecord:
         return self._store.record(DeliveryRecord, self._name) or DeliveryRecord(self._name)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether results wait that a later try may hand over, without anything being appended before."""
+        if self.paused or self._closed:
+            return False
+        try:
+            return self._store.exchange.counters(self.binding.channel).pending_tuples > 0
+        except InputError:  # the channel is gone, or not there yet: it comes with a change
+            return False
+
     def deliver(self, most_rows: int) -> int:
         """Hands over waiting results, up to `most_rows` records; returns the number of acknowledged rows.
 

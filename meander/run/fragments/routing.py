@@ -120,8 +120,13 @@ class Group:
         return tuple(tuple(f.ports[p] for f in self.fragments) for p in range(len(self.template.ports)))
 
     @cached_property
+    def channels(self) -> tuple[ChannelId, ...]:
+        """The channels of all ports."""
+        return tuple(c for channels in self.ports for c in channels)
+
+    @cached_property
     def inputs(self) -> frozenset[ChannelId]:
-        return frozenset(c for channels in self.ports for c in channels)
+        return frozenset(self.channels)
 
     @cached_property
     def versions(self) -> Mapping[FragmentId, int]:

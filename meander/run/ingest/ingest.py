@@ -26,7 +26,7 @@ from meander.model.streams import Stream
 from meander.run.connectors import source_for
 from meander.run.connectors.base import SourceConnector, Surroundings
 from meander.run.ingest.pace import Pace
-from meander.run.ingest.source_task import SourceTask, SourceTaskMetrics
+from meander.run.ingest.source_task import SELDOM, SourceTask, SourceTaskMetrics
 from meander.run.store.commit import Commit, CommitConflictError, Writer
 from meander.run.store.journal import JournalError
 from meander.run.store.store import Store
@@ -123,6 +123,10 @@ class Ingest:
 
     def tick(self) -> int:
         """Takes in arrived tuples; returns the number of committed ones."""
+        return self._take_in(lambda task, now_ms: True)
+
+    def _take_in(self, is_wanted: Callable[[SourceTask, int], bool]) -> int:
+        """Polls the wanted sources and commits what came."""
         with self._lock:
             self._ticks += 1
             if self._store.pressure() >= self.options.pause_above:
@@ -130,7 +134,8 @@ class Ingest:
                 return 0
             now_ms, held = self._clock(), self._store.held()
             for task in self._tasks.values():
-                task.poll(now_ms, self.options.most_rows, held)
+                if is_wanted(task, now_ms):
+                    task.poll(now_ms, self.options.most_rows, held)
             return self._commit()
 
     def _commit(self) -> int:
@@ -194,7 +199,7 @@ class Ingest:
             self._arrival.clear()  # what comes from here on is seen by this tick, or by the next one
             rows, began = 0, time.monotonic()
             try:
-                rows = self.tick()
+                rows = self._take_in(SourceTask.is_due)
                 if rows and not self._behind():
                     self._pace.rest(began)
             except Exception:
@@ -208,13 +213,14 @@ class Ingest:
         if self._store.pressure() >= self.options.pause_above:
             return interval_ms / 1000
         now_ms = self._clock()
+        longest = now_ms + SELDOM * interval_ms
         with self._lock:
-            due = [task.next_ms(now_ms, interval_ms) for task in self._tasks.values()]
-        return max(0, min(interval_ms, min(due, default=interval_ms + now_ms) - now_ms)) / 1000
+            due = min((task.due_again(now_ms, interval_ms) for task in self._tasks.values()), default=longest)
+        return max(0, min(longest, due) - now_ms) / 1000
 
     def _behind(self) -> bool:
         """Whether more was waiting at a source than the last tick took."""
-        return any(f.metrics().behind for f in self._tasks.values())
+        return any(task.is_behind for task in self._tasks.values())
 
     def stop(self) -> None:
         """Ends the thread after its tick and closes all sources. Committed tuples stay, the rest is read again."""

@@ -15,7 +15,10 @@ from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.channels.base import ChannelAppend
 from meander.run.store.store import Store
+from meander.run.store.wakeups import CONSUMED, OTHER
 
+READ = CONSUMED | OTHER
+"""The changes by which something may have been read: its channel may also be gone."""
 LONGEST_REST_S = 0.01
 """The longest rest once everything has been read."""
 
@@ -41,10 +44,10 @@ class Pace:
         """Rests after a tick that began at a time of the monotonic clock and took something in."""
         deadline = began + self._longest_s
         while not self._stopping.is_set() and (left := deadline - time.monotonic()) > 0:
-            seen = self._store.changes
+            seen = self._store.wakeups.count(READ)
             if all(self._is_read(*each) for each in self._watched):
                 break
-            self._store.wait(seen, left)
+            self._store.wakeups.wait(seen, left, READ)
         else:
             self._away |= {c: tail for c, tail in self._watched if not self._is_read(c, tail)}
         self._stopping.wait(min(LONGEST_REST_S, time.monotonic() - began))

@@ -33,6 +33,8 @@ from meander.run.store.store import Store
 _LONGEST_ROW = 10_000
 """Characters of a malformed row that are kept."""
 HELD = "what it feeds holds more than its budget"
+SELDOM = 10
+"""So many intervals pass between polls of a source that says itself when it has something."""
 MOST_MALFORMED_BYTES, OLDER = 64_000_000, ".older.jsonl"
 """The size at which a file of malformed rows is put aside, in place of the one before: there are never more."""
 
@@ -70,6 +72,8 @@ class SourceTask:
     def __init__(self, stream: Stream, source: SourceConnector, store: Store, work: Path) -> None:
         options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self.stream, self._source, self._work = stream, source, work
+        self._scheduled = source if isinstance(source, Scheduled) else None
+        self._tells = isinstance(source, Scheduled | Announcing)
         self._disorder_ms = options.duration("disorder", 0) or 0
         self._idle_ms = options.duration("idle_timeout")
         self._ahead_ms = options.duration("ahead")
@@ -92,8 +96,9 @@ class SourceTask:
         self._polled: Polled | None = None
         """The batch of the source that could not be taken yet."""
         self._waits: str | None = None
-        self._noted = False
-        self._opened = self._behind = self.ended = False
+        self._opened = self._behind = self.ended = self._announced = False
+        self._due_ms = 0
+        """The time from which a poll may give something, unless something is announced before."""
         self._unread = 0
         self._malformed_file: CutFile | None = None
         self.paused: str | None = None
@@ -121,8 +126,14 @@ class SourceTask:
         self._entry_producer = np.array([i for i, _ in entries], np.int64)
         self._entry_channel = np.array([c for _, c in entries], np.int64)
         self._sent = np.array([sent.get(c, NO_WATERMARK) for _, c in entries], np.int64)
+        self._due_ms = 0
 
     # Polling
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more was waiting at the source than the last poll took."""
+        return self._behind
 
     @property
     def waiting(self) -> bool:
@@ -132,22 +143,39 @@ class SourceTask:
     def announce(self, arrived: Callable[[], None]) -> None:
         """Lets the source say when something has come, if it can."""
         if isinstance(self._source, Announcing):
-            self._source.announce(arrived)
 
-    def next_ms(self, now_ms: int, interval_ms: int) -> int:
-        """The time from which a poll may give something."""
-        later = now_ms + interval_ms
-        if self._batch is not None or self._polled is not None or not self._opened:
-            return later
+            def noted() -> None:
+                self._announced = True
+                arrived()
+
+            self._source.announce(noted)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a poll may give something now, as far as is known."""
+        return self._announced or now_ms >= self._due_ms
+
+    def due_again(self, now_ms: int, interval_ms: int) -> int:
+        """The time from which a poll may give something, if nothing is announced before."""
+        if now_ms >= self._due_ms:
+            self._due_ms = self._next_ms(now_ms, interval_ms)
+        return now_ms if self._announced else self._due_ms
+
+    def _next_ms(self, now_ms: int, interval_ms: int) -> int:
+        """The same for a task that was polled just now."""
+        if self._batch is not None or self._polled is not None or not self._opened or self.paused:
+            return now_ms + interval_ms
+        if self._waits == HELD:
+            return now_ms + interval_ms
         if self._behind:
             return now_ms
-        if isinstance(self._source, Scheduled):
-            due = self._source.next_ms()
-            return later if due is None else min(due, later)
-        return later
+        due = None if self._scheduled is None else self._scheduled.next_ms()
+        later = now_ms + interval_ms * (SELDOM if self._tells and self._idle_ms is None else 1)
+        return later if due is None else min(due, later)
 
     def poll(self, now_ms: int, most_rows: int, held: Set[ChannelId] = frozenset()) -> None:
         """Takes the next batch from the source, unless one waits to be committed or a channel of it is held."""
+        self._announced = False  # whatever comes from here on is announced once more
+        self._due_ms = now_ms
         if self._batch is not None or self.paused:
             return
         if held and not held.isdisjoint(self._entry_channel.tolist()):
@@ -325,6 +353,7 @@ class SourceTask:
             self._opened = False
 
     def resume(self) -> None:
+        self._due_ms = 0
         self.paused, self._forgiven = None, self._malformed
 
     def close(self) -> None:

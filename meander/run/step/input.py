@@ -42,7 +42,7 @@ class GroupReader:
         """Whether reading any of these groups would find something, or a marker at which its fragments act."""
         exchange = self._store.exchange
         if not self._routing.awaiting:
-            starts, ends = exchange.bounds([c for g in groups for channels in g.ports for c in channels])
+            starts, ends = exchange.bounds([c for g in groups for c in g.channels])
             return bool((ends > starts).any())
         for group in groups:
             bounds, barriers = self._bounds(group)
@@ -51,6 +51,19 @@ class GroupReader:
             if any(barriers.are_reached(i, _starts(bounds, i)) for i in barriers.markers):
                 return True
         return False
+
+    def quiet(self, groups: Sequence[Group]) -> frozenset[int]:
+        """The groups, by their places, whose channels have nothing to read; none where there may be other work.
+
+        Found for all of them at once: a host may have hundreds of groups, of which few have something to do.
+        """
+        if self._routing.awaiting or self._routing.fresh or self._idle_timeout.is_limited or len(groups) < 2:
+            return frozenset()
+        counts = [len(g.channels) for g in groups]
+        starts, ends = self._store.exchange.bounds([c for g in groups for c in g.channels])
+        found = np.flatnonzero(ends > starts)
+        owners = np.searchsorted(np.cumsum(counts), found, side="right")
+        return frozenset(range(len(groups))).difference(owners.tolist())
 
     def _bounds(
         self, group: Group, passing: Mapping[ChannelId, Marker] = NOTHING

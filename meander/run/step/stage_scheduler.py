@@ -7,7 +7,7 @@ fragments, the longest way through it stays the same, and that is how many round
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,10 +59,14 @@ class StageScheduler:
         self.done: list[GroupBatch] = []
         self._waiting: dict[int, Group] = {}
         self._running: dict[int, _Running] = {}
+        self._quiet: Collection[int] = ()
 
-    def run(self, groups: Sequence[Group]) -> None:
-        """Groups in dataflow order; each names by their places those before it that have to be done first."""
-        self._waiting = dict(enumerate(groups))
+    def run(self, groups: Sequence[Group], quiet: Collection[int] = ()) -> None:
+        """Groups in dataflow order; each names by their places those before it that have to be done first.
+
+        Those that are quiet have nothing to do unless something is handed to them.
+        """
+        self._waiting, self._quiet = dict(enumerate(groups)), quiet
         self._begin()
         while self._running:
             self._round()
@@ -76,6 +80,8 @@ class StageScheduler:
             if any(before in self._waiting or before in self._running for before in group.after):
                 continue
             del self._waiting[place]
+            if place in self._quiet and group.inputs.isdisjoint(self.work.handed):
+                continue
             started = time.perf_counter()
             batch = self.read(group)
             if batch is not None:

@@ -169,7 +169,7 @@ class Stepper:
             self.resident,
         )
         try:
-            front.run(groups)
+            front.run(groups, self.reader.quiet(groups))
             if check is not None:
                 check(trial)
         except JournalError:

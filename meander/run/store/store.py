@@ -7,7 +7,6 @@ and `state` are the two faces of the store; a step's `Commit` changes both in on
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from meander.run.store.snapshot import SnapshotDraft, load, program
 from meander.run.store.state import StateTables
 from meander.run.store.syncing import Syncer
 from meander.run.store.views import Views
+from meander.run.store.wakeups import Wakeups, kinds_of
 
 _log = logging.getLogger(__name__)
 K = TypeVar("K")
@@ -88,7 +88,7 @@ class Store:
     def __init__(self, journal: Journal, options: StoreOptions, clock: Callable[[], int]) -> None:
         """Use `Store.open`."""
         self.lock = reentrant_lock("store")
-        self.changed = threading.Condition(self.lock)
+        self.wakeups = Wakeups()
         self.options = options
         self._clock = clock
         self._now_ms = 0
@@ -100,7 +100,6 @@ class Store:
         self.state = StateTables(self)
         self.syncer = Syncer(journal, self._delete_emptied, options.sync_interval_s)
         self._roll_after_bytes = 0
-        self._wake_ups = 0
         self._commits = self._repeated = self._refused = self._snapshots = 0
         self._snapshot_seconds = 0.0
         self._snapshot_problem: str | None = None
@@ -197,6 +196,8 @@ class Store:
                 outcome = CommitResult(last.number, repeated=True)
             else:
                 outcome = CommitResult(self._write(prepared))
+        if last is None:
+            self.wakeups.happened(kinds_of(commit), (c for a in commit.appends for c in a.channels.tolist()))
         if commit.settles:
             self._journal.settle(outcome.number)
         with self.lock:
@@ -224,7 +225,6 @@ class Store:
         self._told_incarnation = self.views.incarnation
         self._commits += 1
         self.syncer.wake()
-        self.changed.notify_all()
         return written.number
 
     def _tidy(self) -> None:
@@ -316,19 +316,15 @@ class Store:
     @property
     def changes(self) -> int:
         """Commits and wake-ups since the store was opened: whoever looked at this before anything else misses none."""
-        return self._commits + self._wake_ups
+        return self.wakeups.count()
 
     def wait(self, seen_changes: int, timeout_s: float) -> int:
         """Sleeps until there are more changes than `seen_changes`, or for the timeout; says how many there are."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.changes > seen_changes, timeout_s)
-            return self.changes
+        return self.wakeups.wait(seen_changes, timeout_s)
 
     def wake_readers(self) -> None:
         """Wakes everybody who waits, for changes that are not commits."""
-        with self.changed:
-            self._wake_ups += 1
-            self.changed.notify_all()
+        self.wakeups.happened()
 
     def pressure(self) -> float:
         """How full the channels are, 0 to 1, of the disk budget that state leaves to them."""

@@ -138,7 +138,7 @@ def test_no_announcement_is_lost_when_threads_are_held_up_anywhere(
 
         return after_a_while
 
-    for owner, name in ((threading.Event, "set"), (threading.Event, "clear"), (Store, "commit"), (Ingest, "tick")):
+    for owner, name in ((threading.Event, "set"), (threading.Event, "clear"), (Store, "commit"), (Ingest, "_take_in")):
         monkeypatch.setattr(owner, name, held_up(getattr(owner, name)))
     running = Running(tmp_path, Posted())
 
