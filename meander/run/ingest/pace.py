@@ -1,4 +1,4 @@
-"""The pace of ingest: it rests until what it took in last has been read, and then for as long again.
+"""The pace of ingest: it rests until what it took in last has been read, and then for twice as long as that took.
 
 So the first tuple after a pause goes through at once, and batches form by themselves under load: whatever arrives while
 a step is at work is one batch for the next. A reader that has not read in one interval is not waited for again before
@@ -19,6 +19,8 @@ from meander.run.store.wakeups import CONSUMED, OTHER
 
 READ = CONSUMED | OTHER
 """The changes by which something may have been read: its channel may also be gone."""
+REST = 2
+"""The rest, in times that what was taken in last took: a host that keeps up works for a third of the time at most."""
 LONGEST_REST_S = 0.01
 """The longest rest once everything has been read."""
 
@@ -50,7 +52,7 @@ class Pace:
             self._store.wakeups.wait(seen, left, READ)
         else:
             self._away |= {c: tail for c, tail in self._watched if not self._is_read(c, tail)}
-        self._stopping.wait(min(LONGEST_REST_S, time.monotonic() - began))
+        self._stopping.wait(min(LONGEST_REST_S, REST * (time.monotonic() - began)))
 
     def _is_read(self, channel: ChannelId, tail: int) -> bool:
         try:
