@@ -103,7 +103,7 @@ class PeerQuery:
             writer = self._frame().writeStream.format("memory").queryName(table)
             writer = writer.outputMode("update" if real_time else "append").option("checkpointLocation", checkpoint)
             trigger: dict[str, Any] = (
-                {"realTime": f"{BATCH_MS} milliseconds"} if real_time else {"processingTime": "0 s"}
+                {"realTime": f"{BATCH_MS} milliseconds"} if real_time else {"processingTime": "0 seconds"}
             )
             query = writer.trigger(**trigger).start()
             feeder = threading.Thread(target=self._feed, args=(stopping,), daemon=True)

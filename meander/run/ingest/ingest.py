@@ -26,7 +26,8 @@ from meander.model.streams import Stream
 from meander.run.connectors import source_for
 from meander.run.connectors.base import SourceConnector, Surroundings
 from meander.run.ingest.pace import Pace
-from meander.run.ingest.source_task import SELDOM, SourceTask, SourceTaskMetrics
+from meander.run.ingest.poll_times import SELDOM
+from meander.run.ingest.source_task import SourceTask, SourceTaskMetrics
 from meander.run.store.commit import Commit, CommitConflictError, Writer
 from meander.run.store.journal import JournalError
 from meander.run.store.store import Store
@@ -94,7 +95,7 @@ class Ingest:
         self._pace = Pace(store, self._stopping, self.options.interval_ms / 1000)
         self._thread: threading.Thread | None = None
         for task in self._tasks.values():
-            task.announce(self._arrival.set)
+            task.times.announce(self._arrival.set)
         self.rewire(channels)
 
     # Channels
@@ -199,7 +200,7 @@ class Ingest:
             self._arrival.clear()  # what comes from here on is seen by this tick, or by the next one
             rows, began = 0, time.monotonic()
             try:
-                rows = self._take_in(SourceTask.is_due)
+                rows = self._take_in(lambda task, now_ms: task.times.are_due(now_ms))
                 if rows and not self._behind():
                     self._pace.rest(began)
             except Exception:

@@ -8,7 +8,7 @@ to survive a crash: the source's offset, the producers' newest event times, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from meander.model.errors import InputError, unknown
 from meander.model.ids import ChannelId
 from meander.model.streams import Stream
 from meander.run.channels.base import NO_WATERMARK, ChannelAppend, Int64s
-from meander.run.connectors.base import Announcing, ConnectorError, Malformed, Polled, Scheduled, SourceConnector
+from meander.run.connectors.base import ConnectorError, Malformed, Polled, SourceConnector
 from meander.run.connectors.cut_file import CutFile
 from meander.run.connectors.options import ConnectorOptions
 from meander.run.frames import BEGIN, END, HIDDEN, channel_schema, event_times
+from meander.run.ingest.poll_times import PollTimes
 from meander.run.ingest.watermarks import newest_before, packed, unpacked, watermarks
 from meander.run.store.journal import is_full
 from meander.run.store.records.progress import IngestNodesRecord, IngestRecord
@@ -33,8 +34,6 @@ from meander.run.store.store import Store
 _LONGEST_ROW = 10_000
 """Characters of a malformed row that are kept."""
 HELD = "what it feeds holds more than its budget"
-SELDOM = 10
-"""So many intervals pass between polls of a source that says itself when it has something."""
 MOST_MALFORMED_BYTES, OLDER = 64_000_000, ".older.jsonl"
 """The size at which a file of malformed rows is put aside, in place of the one before: there are never more."""
 
@@ -72,8 +71,7 @@ class SourceTask:
     def __init__(self, stream: Stream, source: SourceConnector, store: Store, work: Path) -> None:
         options = ConnectorOptions(stream.options, f"stream {stream.name!r}")
         self.stream, self._source, self._work = stream, source, work
-        self._scheduled = source if isinstance(source, Scheduled) else None
-        self._tells = isinstance(source, Scheduled | Announcing)
+        self.times = PollTimes(source)
         self._disorder_ms = options.duration("disorder", 0) or 0
         self._idle_ms = options.duration("idle_timeout")
         self._ahead_ms = options.duration("ahead")
@@ -96,9 +94,7 @@ class SourceTask:
         self._polled: Polled | None = None
         """The batch of the source that could not be taken yet."""
         self._waits: str | None = None
-        self._opened = self._behind = self.ended = self._announced = False
-        self._due_ms = 0
-        """The time from which a poll may give something, unless something is announced before."""
+        self._opened = self._behind = self.ended = False
         self._unread = 0
         self._malformed_file: CutFile | None = None
         self.paused: str | None = None
@@ -126,7 +122,7 @@ class SourceTask:
         self._entry_producer = np.array([i for i, _ in entries], np.int64)
         self._entry_channel = np.array([c for _, c in entries], np.int64)
         self._sent = np.array([sent.get(c, NO_WATERMARK) for _, c in entries], np.int64)
-        self._due_ms = 0
+        self.times.reset()
 
     # Polling
 
@@ -140,42 +136,18 @@ class SourceTask:
         """Whether there is something to commit."""
         return self._batch is not None
 
-    def announce(self, arrived: Callable[[], None]) -> None:
-        """Lets the source say when something has come, if it can."""
-        if isinstance(self._source, Announcing):
-
-            def noted() -> None:
-                self._announced = True
-                arrived()
-
-            self._source.announce(noted)
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether a poll may give something now, as far as is known."""
-        return self._announced or now_ms >= self._due_ms
-
     def due_again(self, now_ms: int, interval_ms: int) -> int:
         """The time from which a poll may give something, if nothing is announced before."""
-        if now_ms >= self._due_ms:
-            self._due_ms = self._next_ms(now_ms, interval_ms)
-        return now_ms if self._announced else self._due_ms
-
-    def _next_ms(self, now_ms: int, interval_ms: int) -> int:
-        """The same for a task that was polled just now."""
-        if self._batch is not None or self._polled is not None or not self._opened or self.paused:
-            return now_ms + interval_ms
-        if self._waits == HELD:
-            return now_ms + interval_ms
+        waits = self._batch is not None or self._polled is not None or not self._opened
+        if waits or self.paused or self._waits == HELD:
+            return self.times.again(now_ms, now_ms + interval_ms)
         if self._behind:
-            return now_ms
-        due = None if self._scheduled is None else self._scheduled.next_ms()
-        later = now_ms + interval_ms * (SELDOM if self._tells and self._idle_ms is None else 1)
-        return later if due is None else min(due, later)
+            return self.times.again(now_ms, now_ms)
+        return self.times.again(now_ms, None, interval_ms, seldom=self._idle_ms is None)
 
     def poll(self, now_ms: int, most_rows: int, held: Set[ChannelId] = frozenset()) -> None:
         """Takes the next batch from the source, unless one waits to be committed or a channel of it is held."""
-        self._announced = False  # whatever comes from here on is announced once more
-        self._due_ms = now_ms
+        self.times.polled(now_ms)
         if self._batch is not None or self.paused:
             return
         if held and not held.isdisjoint(self._entry_channel.tolist()):
@@ -353,7 +325,7 @@ class SourceTask:
             self._opened = False
 
     def resume(self) -> None:
-        self._due_ms = 0
+        self.times.reset()
         self.paused, self._forgiven = None, self._malformed
 
     def close(self) -> None:

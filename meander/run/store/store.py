@@ -23,7 +23,6 @@ from meander.run.store.commit import Commit, CommitResult, Writer
 from meander.run.store.commit_check import CommitCheck, repeated
 from meander.run.store.encoding import Numbers, Prepared, decode, prepare
 from meander.run.store.framing import FrameKind, Place
-from meander.run.store.incarnations import next_number
 from meander.run.store.journal import LOCK_NAME, Durability, Journal, JournalError, JournalSegments
 from meander.run.store.mapped_files import SystemFiles
 from meander.run.store.openings import may_have_lost, remember
@@ -153,7 +152,7 @@ class Store:
         directory, kept = self._journal.directory, self._journal.directory / LOCK_NAME
         is_another_life = may_have_lost(directory, kept)
         if is_another_life:
-            self.views.begin(next_number(self.views.incarnation))
+            self.views.begin_next()
         if not self._journal.active_segment:
             self.snapshot()
         elif is_another_life or self.views.program != program():

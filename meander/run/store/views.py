@@ -15,7 +15,7 @@ from meander.run.channels.base import NO_WATERMARK
 from meander.run.store.channel_log import ChannelLog, Channels
 from meander.run.store.encoding import Content, Envelope, Numbers, changes_in, schema_from
 from meander.run.store.framing import Place
-from meander.run.store.incarnations import Incarnation, newest, renewed
+from meander.run.store.incarnations import Incarnation, newest, next_number, renewed
 from meander.run.store.partitions import PartitionKey, Partitions, Piece, packed
 from meander.run.store.payloads import NO_PAYLOAD, Payload, Payloads, Schemas, Sealed, fitted
 from meander.run.store.records.deployment import SlotRecord
@@ -117,6 +117,10 @@ class Views:
             self.channels.by_id[channel].renumber(first, to, self.payloads)
         for channel, number in content.get("renew", ()):
             self._renew(self.channels.by_id[channel], max(number, self.incarnation))
+
+    def begin_next(self) -> None:
+        """All logs that are here go on in an incarnation later than all before."""
+        self.begin(next_number(self.incarnation))
 
     def begin(self, incarnation: int) -> None:
         """All logs that are here go on in a new incarnation; copies of others keep theirs."""

@@ -37,7 +37,7 @@ def kinds_of(commit: Commit) -> int:
     return kinds
 
 
-class Bell:
+class _Bell:
     """Wakes one thread. It stays rung until that thread has waited for it."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class ChannelWatch:
 
     def __init__(self, wakeups: Wakeups) -> None:
         """Before it looks first, everything may have changed."""
-        self._wakeups, self._bell = wakeups, Bell()
+        self._wakeups, self._bell = wakeups, _Bell()
         self._channels, self._touched, self._all = set[int](), set[int](), True
 
     def only(self, channels: Iterable[int]) -> None:
@@ -104,7 +104,7 @@ class Wakeups:
         self.guard = lock("wake-ups")
         self._total = 0
         self._counts = dict.fromkeys((APPENDED, CONSUMED, OTHER), 0)
-        self._waiting: dict[Bell, int] = {}
+        self._waiting: dict[_Bell, int] = {}
         self._watches: list[ChannelWatch] = []
 
     def count(self, kinds: int = ANY) -> int:
@@ -136,7 +136,7 @@ class Wakeups:
         with self.guard:
             if self.count(kinds) > seen or timeout_s <= 0:
                 return self.count(kinds)
-            bell = Bell()
+            bell = _Bell()
             self._waiting[bell] = kinds
         if not bell.wait(timeout_s):
             with self.guard:
