@@ -59,6 +59,7 @@ SETTINGS += """
 # overload = "expand"     # where nothing fits: expand splits finer still, refuse does not
 # least_free_tps = 0      # a node with less free takes nothing more
 # bandwidth_tps = 1000    # the most tuples a second that one part of a join may take in; left out: no limit
+# fan_in = 8              # how many inputs a node merges, at most, of an aggregate that is placed as a tree
 # ms_per_w = 0            # the latency that a watt of a node (power_w) is worth, and one of its price (price_per_h):
 # ms_per_price = 0        # nodes that draw or cost more are further away
 

@@ -26,7 +26,7 @@ from meander.model.ids import NodeId, QueryId
 from meander.model.topology.elements import Link
 from meander.place.nova.queries.settings import NovaQuerySettings
 from meander.place.nova.queries.tree_query import TreeQuery
-from tests.coordinator.loop.ground import SENSORS, SINKS, STREAMS, Ground
+from tests.coordinator.loop.ground import FOGS, SENSORS, SINKS, STREAMS, Ground
 from tests.coordinator.loop.schedules import leftovers
 from tests.coordinator.loop.world import ServiceWorld, Setting
 from tests.coordinator.nova.test_in_service import run
@@ -80,6 +80,7 @@ def test_merges_move_with_their_state_through_changes_and_crashes(world: Service
     detours: list[ChangeEvent] = [
         LinkAdded(0, Link(sensor, f"f{(number + 1) % 3}", 3)) for number, sensor in enumerate(SENSORS)
     ]
+    detours += [LinkAdded(0, Link(fog, "cloud", 20)) for fog in FOGS]
     world.apply(*detours, RateChanged(0, "cars", 4.0), NodeRemoved(0, before[0]))
     assert before[0] not in nodes(world)
     run(world, rng)

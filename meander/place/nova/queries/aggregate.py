@@ -42,12 +42,16 @@ def aggregation_tree(
     *,
     reduction: float = 0.1,
     fan_in: int = FAN_IN,
+    heights: Floats | None = None,
 ) -> list[Merge]:
-    """Merges in an order in which inputs come before readers; the last one is at the sink."""
+    """Merges in an order in which inputs come before readers; the last one is at the sink. `heights` are the latencies
+    of nodes to where their points are."""
     if not 0 < reduction <= 1 or fan_in < 2:
         raise InputError("an aggregation sends on between 0 and 1 of what it takes in, and merges at least two inputs")
     free = np.array(capacity_tps, dtype=np.float64)
-    index = trees.build(points, np.zeros(len(points)), free, np.ones(len(points), dtype=bool))
+    index = trees.build(
+        points, np.zeros(len(points)) if heights is None else heights, free, np.ones(len(points), dtype=bool)
+    )
     merges: list[Merge] = []
     level = [(i, int(n), float(r)) for i, (n, r) in enumerate(zip(source_node, source_tps, strict=True))]
     while len(level) > fan_in or sum(rate for _, _, rate in level) > free[sink]:

@@ -181,6 +181,7 @@ class TreeQuery:
             return aggregation_tree(
                 self._points(), free, np.array(self._source_nodes(), dtype=np.int64), self._source_tps(),
                 int(self.sink_node), fan_in=self.settings.fan_in,
+                heights=self._heights(),
             )  # fmt: skip
         except InputError as error:
             raise error.inside(f"query {self.query.id!r}") from None

@@ -28,6 +28,7 @@ def test_settings_are_those_of_the_file() -> None:
         ({"ms_per_w": "1"}, "ms_per_w must be a number"),
         ({"bandwidth_tps": 0}, "bandwidth_tps must be more than 0"),
         ({"least_free_tps": "much"}, "least_free_tps must be a number"),
+        ({"fan_in": 1}, "fan_in must be at least 2"),
         ([], "section of their own"),
     ],
 )
