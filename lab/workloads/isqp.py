@@ -75,7 +75,7 @@ def numbered_catalog(
         name: replace(stream, nodes=(_node_of(name),), rate_tps=100.0) for name, stream in streams_of(queries).items()
     }
     sinks = {f"sink-{q.sink_node}": SinkTarget(f"sink-{q.sink_node}", str(q.sink_node)) for q in queries}
-    return Catalog(topology, streams, sinks, sharing=sharing)
+    return Catalog(topology, streams, sinks, sharing=sharing, rules=0)
 
 
 def _node_of(stream: str) -> str:
@@ -151,7 +151,7 @@ class Sites:
             for k in range(self.sensors)
         }
         sinks = {f"sink-{c}": SinkTarget(f"sink-{c}", f"cloud-{c}") for c in range(self.clouds)}
-        return Catalog(topology, streams, sinks)
+        return Catalog(topology, streams, sinks, rules=0)
 
     def _nodes(self) -> Iterator[Node]:
         sensor, edge, cloud = self.slots
@@ -292,7 +292,7 @@ class Meshes:
                 links += [Link(sensor, f"edge-{m}-{e % edges}", float(rng.uniform(1, 3))) for e in (k, k + 1)]
                 streams[stream] = Stream(stream, SCHEMA, "time1", (sensor,), rate_tps=float(rng.uniform(50, 150)))
         sinks = {f"sink-{m}": SinkTarget(f"sink-{m}", f"cloud-{m}") for m in range(self.meshes)}
-        return Catalog(Topology.of(nodes, links), streams, sinks)
+        return Catalog(Topology.of(nodes, links), streams, sinks, rules=0)
 
     def queries(self, number: int) -> list[Query]:
         """One query for each mesh: a filter on every sensor, unions two by two, and a threshold that is its own."""

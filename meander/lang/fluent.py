@@ -22,6 +22,7 @@ from meander.lang.relation import (
     Relation,
     applied,
     both,
+    bounded_by,
     called,
     check_sink,
     either,
@@ -38,6 +39,7 @@ from meander.model.demands import Demand
 from meander.model.errors import InputError, unknown
 from meander.model.expressions.tree import Expression
 from meander.model.ids import QueryId
+from meander.model.operators import JoinKind
 from meander.model.plan import Query, QueryPlan
 from meander.model.schema import Schema
 from meander.model.streams import Stream
@@ -95,12 +97,25 @@ class DataStream:
         within: str | None = None,
         window: PairWindow | Windowing | None = None,
         lateness: str | None = None,
+        how: str = "inner",
     ) -> DataStream:
-        """Pairs of tuples with equal keys and a true condition, close in time or in one window."""
-        bound = _bound("join", within, window, lateness)
+        """Pairs of tuples with equal keys and a true condition, close in time or in one window.
+
+        `how` is `inner`, `left`, `right`, `full`, `semi` or `anti`. Without `within` and `window`, `on` has to say how
+        far apart the event times are: `b.ts BETWEEN a.ts - INTERVAL 5 SECONDS AND a.ts + INTERVAL 1 MINUTE`.
+        """
+        kinds = {kind.value: kind for kind in JoinKind}
         phrase = _phrase("join", on)
         with phrase.text.at(0):
-            return self._with(joined(self.relation, other.relation, self._over_both(other, phrase), bound))
+            if how not in kinds:
+                raise unknown("kind of join", how, kinds, "kinds")
+            predicate = self._over_both(other, phrase)
+            chosen, rest = None, predicate
+            if within is None and window is None:
+                chosen, rest = bounded_by(self.relation, other.relation, predicate)
+            late = _lateness("join", lateness)
+            bound = _bound("join", within, window, lateness) if chosen is None else Bound(chosen, late)
+            return self._with(joined(self.relation, other.relation, rest, bound, kinds[how]))
 
     def and_(
         self,

@@ -97,6 +97,9 @@ class Reader(TokenCursor):
         """Whether a word that ends expressions belongs to this one: `CASE WHEN a THEN b`, `a IS DISTINCT FROM b`."""
         if word == "THEN":
             return cases > 0
+        if word in ("LEFT", "RIGHT"):
+            following = self.tokens[self.index + 1 : self.index + 2]
+            return [word_of(t) for t in following] == ["("]  # the function, not the join
         before = [word_of(t) for t in self.tokens[max(start, self.index - 3) : self.index]]
         return (
             word == "FROM"

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from meander.lang.join_keys import KeySides, bound_of
 from meander.lang.scope import Scope
 from meander.model.errors import InputError, unknown
 from meander.model.expressions.functions import call
-from meander.model.expressions.tree import Call, Column, Expression, Named, conjuncts
+from meander.model.expressions.tree import Column, Expression, Named, conjuncts
 from meander.model.ids import OperatorId
 from meander.model.operators import (
     Conjunction,
     Disjunction,
     Filter,
+    JoinKind,
     Map,
     Operator,
     Sink,
@@ -66,6 +68,7 @@ def source(stream: Stream) -> Relation:
 
 def called(relation: Relation, alias: str) -> Relation:
     """The same relation, whose columns are `alias.column`."""
+    relation = shown(relation)
     return replace(relation, scope=Scope.of(relation.schema, alias))
 
 
@@ -85,21 +88,48 @@ def projected(relation: Relation, columns: Sequence[Named]) -> Relation:
     return Relation(operator, (relation,), scope, times[0] if times else None)
 
 
-def joined(left: Relation, right: Relation, on: Expression, bound: Bound) -> Relation:
-    """A window join. Equalities between a left and a right column are its keys, the rest its condition."""
+def joined(left: Relation, right: Relation, on: Expression, bound: Bound, kind: JoinKind = JoinKind.INNER) -> Relation:
+    """A window join. Equalities between a left and a right side are its keys, the rest its condition.
+
+    A key that is more than a column becomes a column of its side that nobody sees.
+    """
     scope = left.scope.beside(right.scope)
     originals = dict(zip(scope.schema.names[len(left.schema) :], right.schema.names, strict=True))
-    keys: dict[tuple[str, str], None] = {}
-    rest: list[Expression] = []
-    for part in conjuncts(on):
-        match part:
-            case Call("=", (Column(a), Column(b))) if (a in originals) != (b in originals):
-                mine, theirs = (b, a) if a in originals else (a, b)
-                keys[mine, originals[theirs]] = None
-            case _:
-                rest.append(part)
+    sides = KeySides(left.schema, right.schema, {*scope.schema.names})
+    rest = [part for part in conjuncts(on) if not sides.take(part, originals)]
     condition = None if not rest else rest[0] if len(rest) == 1 else call("and", *rest)
-    return _pair(WindowJoin(bound.window, tuple(keys), condition, bound.lateness_ms), left, right)
+    left, right = (_with_keys(each, added) for each, added in zip((left, right), sides.added, strict=True))
+    operator = WindowJoin(bound.window, tuple(sides.keys), condition, bound.lateness_ms, kind)
+    pair = _pair(operator, left, right)
+    return pair if kind.gives_pairs else replace(pair, scope=left.scope)
+
+
+def bounded_by(left: Relation, right: Relation, on: Expression) -> tuple[PairWindow | None, Expression]:
+    """How far apart in time ON wants the tuples of a join, if it does, and what else it says."""
+    names = left.scope.beside(right.scope).schema.names[len(left.schema) :]
+    numbered = dict(zip(right.schema.names, names, strict=True))
+    right_time = None if right.event_time is None else numbered[right.event_time]
+    return bound_of(on, left.event_time, right_time)
+
+
+def _with_keys(relation: Relation, added: Sequence[Named]) -> Relation:
+    """The relation with columns more that its names do not show."""
+    if not added:
+        return relation
+    own = (Named(f.name, Column(f.name, f.type)) for f in relation.schema)
+    operator = Map((*own, *added))
+    schema = output_schema(operator, (relation.schema,))
+    return Relation(operator, (relation,), Scope(schema, relation.scope.columns), relation.event_time)
+
+
+def shown(relation: Relation) -> Relation:
+    """The relation with no other columns than its names show."""
+    visible = [c.name for c in relation.scope.columns]
+    if len(visible) == len(relation.schema):
+        return relation
+    columns = [Named(name, Column(name, relation.schema.type_of(name))) for name in visible]
+    result = projected(relation, columns)
+    return replace(result, scope=Scope(result.schema, relation.scope.columns))
 
 
 def both(left: Relation, right: Relation, bound: Bound, condition: Expression | None = None) -> Relation:
@@ -127,7 +157,7 @@ def _pair(operator: Operator, left: Relation, right: Relation) -> Relation:
 def united(relations: Iterable[Relation]) -> Relation:
     """All tuples of all relations; unions of unions become one."""
     flat: list[Relation] = []
-    for relation in relations:
+    for relation in map(shown, relations):
         flat += relation.inputs if isinstance(relation.operator, Union) else (relation,)
     if len(flat) == 1:
         return flat[0]
@@ -158,6 +188,7 @@ def plan(relation: Relation, sinks: Sequence[str]) -> QueryPlan:
     """The plan that hands the relation to the sinks. Equal parts of it are one operator, read several times."""
     if not sinks:
         raise InputError("a query needs at least one sink")
+    relation = shown(relation)
     operators: dict[OperatorId, Operator] = {}
     inputs: dict[OperatorId, tuple[OperatorId, ...]] = {}
     known: dict[tuple[Operator, tuple[OperatorId, ...]], OperatorId] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from meander.model.errors import InputError
 from meander.model.expressions.tree import Column, Expression, Named, renamed, sql, walk
@@ -89,6 +90,29 @@ class WindowAggregate:
         _must_not_be_negative("allowed lateness", self.lateness_ms)
 
 
+class JoinKind(Enum):
+    """Which tuples a join gives besides pairs, or instead of them."""
+
+    INNER = "inner"
+    LEFT = "left"
+    """Left tuples without a partner as well, with nulls."""
+    RIGHT = "right"
+    FULL = "full"
+    SEMI = "semi"
+    """Left tuples that have a partner, once, instead of pairs."""
+    ANTI = "anti"
+    """Left tuples without a partner, instead of pairs."""
+
+    @property
+    def gives_pairs(self) -> bool:
+        return self not in (JoinKind.SEMI, JoinKind.ANTI)
+
+    @property
+    def waits_for(self) -> tuple[bool, bool]:
+        """Whether tuples of the left, and of the right side, wait until no partner can come any more."""
+        return self not in (JoinKind.INNER, JoinKind.RIGHT), self in (JoinKind.RIGHT, JoinKind.FULL)
+
+
 @dataclass(frozen=True, slots=True)
 class WindowJoin:
     """Pairs of a left and a right tuple in one window with equal keys, for which the condition is true."""
@@ -97,6 +121,7 @@ class WindowJoin:
     keys: tuple[tuple[str, str], ...]
     condition: Expression | None = None
     lateness_ms: int = 0
+    kind: JoinKind = JoinKind.INNER
 
     def __post_init__(self) -> None:
         if not self.keys:
@@ -204,9 +229,10 @@ def output_schema(operator: Operator, inputs: tuple[Schema, ...]) -> Schema:
         case WindowAggregate(keys=keys, aggregates=aggregates):
             _check(inputs[0], *(c.expression for c in (*keys, *aggregates)))
             return Schema((*WINDOW_COLUMNS, *(Field(c.name, c.expression.type) for c in (*keys, *aggregates))))
-        case WindowJoin(keys=keys, condition=condition):
+        case WindowJoin(keys=keys, condition=condition, kind=kind):
             _check_keys(keys, inputs)
-            return _pair_schema(inputs, condition)
+            schema = _pair_schema(inputs, condition)
+            return schema if kind.gives_pairs else inputs[0]
         case Conjunction(condition=condition) | Sequence(condition=condition):
             return _pair_schema(inputs, condition)
         case Disjunction():
@@ -269,8 +295,10 @@ def describe(operator: Operator) -> str:
         case WindowAggregate(window, keys, aggregates, lateness):
             by = f" by {', '.join(map(str, keys))}" if keys else ""
             return f"{word} {', '.join(map(str, aggregates))}{by} {window}{_late(lateness)}"
-        case WindowJoin(window, keys, condition, lateness):
+        case WindowJoin(window, keys, condition, lateness, kind):
             on = " and ".join(f"left.{a} = right.{b}" for a, b in keys)
+            if kind is not JoinKind.INNER:
+                word = f"{kind.value} {word}"
             return f"{word} {on}{_where(condition)} {window}{_late(lateness)}"
         case Conjunction(window, condition, lateness):
             return f"{word} {window}{_where(condition)}{_late(lateness)}"

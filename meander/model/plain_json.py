@@ -34,6 +34,7 @@ RECORDS: tuple[type, ...] = (
     windows.Session,
     windows.Count,
     windows.Within,
+    windows.Between,
     Column,
     Literal,
     Call,
@@ -45,7 +46,10 @@ RECORDS: tuple[type, ...] = (
     SinkTarget,
 )
 _BY_NAME = {record.__name__: record for record in RECORDS}
-_ENUMS: dict[str, type[Enum]] = {"Kind": Kind}
+_ENUMS: dict[str, type[Enum]] = {"Kind": Kind, "JoinKind": operators.JoinKind}
+_ADDED: Mapping[type, Mapping[str, object]] = {operators.WindowJoin: {"kind": operators.JoinKind.INNER}}
+"""Fields that a record did not have from the beginning: left out with the value that it meant before, so that readers
+of an earlier version understand what they know."""
 
 
 def to_plain(value: Any) -> Any:
@@ -57,7 +61,10 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return {"@": type(value).__name__, "value": value.value}
     if type(value) in RECORDS:
-        return {"@": type(value).__name__, **{f.name: to_plain(getattr(value, f.name)) for f in fields(value)}}
+        added = _ADDED.get(type(value), {})
+        given = {f.name: getattr(value, f.name) for f in fields(value)}
+        kept = {name: to_plain(each) for name, each in given.items() if name not in added or each != added[name]}
+        return {"@": type(value).__name__, **kept}
     if isinstance(value, tuple | list):
         return [to_plain(v) for v in value]
     if isinstance(value, Mapping):

@@ -18,6 +18,7 @@ from meander.model.operators import (
     Conjunction,
     Disjunction,
     Filter,
+    JoinKind,
     Map,
     Operator,
     Sequence,
@@ -86,9 +87,10 @@ def signature_of(operator: Operator, schemas: tuple[Schema, ...], below: tuple[S
         case WindowAggregate(window, keys, aggregates, lateness):
             spec = [write(c.expression) for c in keys] + ["|"] + [write(c.expression) for c in aggregates]
             return _digest("window aggregate", str(window), str(lateness), *spec, *below)
-        case WindowJoin(window, keys, condition, lateness):
+        case WindowJoin(window, keys, condition, lateness, kind):
             pairs = sorted(f"{schemas[0].index_of(a)}={schemas[1].index_of(b)}" for a, b in keys)
-            return _digest("window join", str(window), str(lateness), *pairs, "|", write(condition), *below)
+            word = "window join" if kind is JoinKind.INNER else f"{kind.value} window join"
+            return _digest(word, str(window), str(lateness), *pairs, "|", write(condition), *below)
         case Conjunction(window, condition, lateness):
             return _digest("conjunction", str(window), str(lateness), write(condition), *below)
         case Sequence(within_ms, condition, lateness):

@@ -102,8 +102,34 @@ class Within:
         return f"WITHIN {show_duration(self.ms)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Pairs whose right tuple is from `low` to `high` later than the left one; below zero is earlier."""
+
+    low_ms: int
+    high_ms: int
+
+    def __post_init__(self) -> None:
+        if self.low_ms > self.high_ms:
+            low, high = (_signed(each) for each in (self.low_ms, self.high_ms))
+            raise InputError(f"the right side would have to be between {low} and {high} later; exchange the two")
+        _positive("span", self.ms)
+
+    @property
+    def ms(self) -> int:
+        """The largest distance of two tuples that meet."""
+        return max(abs(self.low_ms), abs(self.high_ms))
+
+    def __str__(self) -> str:
+        return f"BETWEEN {_signed(self.low_ms)} AND {_signed(self.high_ms)}"
+
+
+def _signed(ms: int) -> str:
+    return f"-{show_duration(-ms)}" if ms < 0 else show_duration(ms)
+
+
 Window = Tumbling | Sliding | Session | Count
 """The windows of aggregates."""
 
-PairWindow = Tumbling | Sliding | Within
+PairWindow = Tumbling | Sliding | Within | Between
 """The windows of joins and conjunctions: both tuples in one window, or close to each other."""

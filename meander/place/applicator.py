@@ -68,7 +68,7 @@ class Applicator:
         parted = {e.query.id for e in events if self.parted.takes(e) and isinstance(e, QueryAdded)}
         added = [e.query for e in events if isinstance(e, QueryAdded) and not self.parted.takes(e)]
         self.parted.admit(events)
-        prepared = {query.id: self.preparation.prepare(query) for query in added}
+        prepared = {query.id: self.preparation.prepare(query, self.catalog.rules) for query in added}
         admit(self.catalog, events)
         self.parted.foresee(events)
         for event in events:

@@ -21,6 +21,7 @@ from meander.model.topology.path_cache import Path
 from meander.place.costspace.space import CostSpace
 from meander.place.difference import Difference, Recorder
 from meander.place.free_capacity import CapacityLedger
+from meander.place.rewrites import RULES_NUMBER
 
 DETOUR = Resilience().detour
 
@@ -45,6 +46,8 @@ class Catalog:
     placement: Placement = field(default_factory=Placement)
     space: CostSpace | None = None
     sharing: SharingPolicy = SharingPolicy.PARTIAL
+    rules: int = RULES_NUMBER
+    """The rewrite rules of queries that come; 0 places them as they are written, as published query sets want it."""
     detour: float = DETOUR
     """Latency of data, as a multiple of that after a fresh placement, beyond which operators move after their data."""
     ledger: CapacityLedger = field(init=False)

@@ -18,7 +18,7 @@ from meander.model.operators import (
     WindowJoin,
 )
 from meander.model.schema import Kind, Schema
-from meander.model.windows import Count, PairWindow, Session, Sliding, Tumbling, Within
+from meander.model.windows import Between, Count, PairWindow, Session, Sliding, Tumbling, Within
 from meander.place.free_capacity import in_memory_steps, in_steps
 from meander.place.nova.queries.split import share_of
 
@@ -74,4 +74,4 @@ def memory_mb(operator: Operator, inputs: ListOf[tuple[float, int]], output: tup
 
 
 def _span_ms(window: PairWindow) -> int:
-    return window.ms if isinstance(window, Within) else window.size_ms
+    return window.ms if isinstance(window, Within | Between) else window.size_ms

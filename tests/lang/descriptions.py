@@ -18,6 +18,14 @@ from tests.lang.streams import ENVIRONMENT, SINKS, STREAMS
 
 Columns = tuple[tuple[str, DataType], ...]
 Draw = Callable[[st.SearchStrategy[str]], str]
+JOINS = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT OUTER JOIN",
+    "full": "FULL JOIN",
+    "semi": "LEFT SEMI JOIN",
+    "anti": "LEFT ANTI JOIN",
+}
 DURATIONS = ("10 s", "500 ms", "2 min", "1 h", "1.5 s")
 
 
@@ -137,8 +145,13 @@ def pairs(draw: st.DrawFn, depth: int) -> From:
     if kind == "join":
         a, b = draw(st.sampled_from(keys))
         on = draw(st.sampled_from([f"{a} = {b}", f"{b} = {a} AND {draw(predicates(columns))}"]))
-        joined = one.join(other, on=on, within=within, window=window, lateness=late)
-        return From(f"{left.sql} JOIN {right.sql} ON {on} {bound_sql}{late_sql}", _then_where(joined), columns)
+        how, words = draw(st.sampled_from(list(JOINS.items())))
+        if one.relation.event_time == other.relation.event_time == "ts" and draw(st.booleans()):
+            on = f"{on} AND b.ts BETWEEN a.ts - INTERVAL 2 SECONDS AND a.ts + INTERVAL 1 MINUTE"
+            within, window, bound_sql = None, None, ""
+        joined = one.join(other, on=on, within=within, window=window, lateness=late, how=how)
+        shown = left.columns if how in ("semi", "anti") else columns
+        return From(f"{left.sql} {words} {right.sql} ON {on} {bound_sql}{late_sql}", _then_where(joined), shown)
     listed = f"{left.sql}, {right.sql} MATCH a"
     if kind == "and":
         both = lambda where: one.and_(other, within=within, window=window, where=where, lateness=late)  # noqa: E731

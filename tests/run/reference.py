@@ -21,6 +21,7 @@ from meander.model.operators import (
     Conjunction,
     Disjunction,
     Filter,
+    JoinKind,
     Map,
     Sink,
     Source,
@@ -31,8 +32,8 @@ from meander.model.operators import (
 )
 from meander.model.operators import Sequence as SequenceOperator
 from meander.model.plan import QueryPlan
-from meander.model.schema import Kind
-from meander.model.windows import Count, PairWindow, Session, Sliding, Tumbling, Within
+from meander.model.schema import Kind, beside
+from meander.model.windows import Between, Count, PairWindow, Session, Sliding, Tumbling, Within
 
 Value = Any
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,14 +86,19 @@ def run(plan: QueryPlan, sources: Mapping[OperatorId, list[Row]]) -> Outcome:
                 made[operator_id] = applied(function, names[0], below[0])
             case WindowAggregate():
                 made[operator_id] = list(aggregate(operator, names[0], below[0], late))
-            case WindowJoin(window, keys, condition, lateness):
+            case WindowJoin(window, keys, condition, lateness, kind):
                 pairs = [(names[0].index(a), names[1].index(b)) for a, b in keys]
 
                 def equal(left: Row, right: Row, pairs: list[tuple[int, int]] = pairs) -> bool:
                     return all(left.values[a] is not None and left.values[a] == right.values[b] for a, b in pairs)
 
+                both = beside(*(plan.schemas[i] for i in plan.inputs[operator_id])).names
                 found = matched(below[0], below[1], sharing(window), accepting(window, lateness), late)
-                made[operator_id] = paired((p for p in found if equal(*p)), condition, plan.schemas[operator_id].names)
+                if kind is JoinKind.INNER:
+                    made[operator_id] = paired((p for p in found if equal(*p)), condition, both)
+                else:
+                    list(found)  # who is late
+                    made[operator_id] = list(outer(operator, below, equal, both))
             case Conjunction(window, condition, lateness):
                 found = matched(below[0], below[1], sharing(window), accepting(window, lateness), late)
                 made[operator_id] = paired(found, condition, plan.schemas[operator_id].names)
@@ -158,6 +164,7 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "not": lambda a: not a,
     "negative": lambda a: -a,
     "abs": abs,
+    "cast": lambda a: a,
     "upper": lambda a: a.upper(),
     "between": lambda a, low, high: low <= a <= high,
     "pmod": lambda a, b: a % b,
@@ -301,6 +308,8 @@ Accepting = Callable[[Row, int | None], bool]
 def sharing(window: PairWindow) -> Sharing:
     if isinstance(window, Within):
         return lambda left, right: [None] if abs(left - right) <= window.ms else []
+    if isinstance(window, Between):
+        return lambda left, right: [None] if window.low_ms <= right - left <= window.high_ms else []
     return lambda left, right: set(window_starts(window, left)) & set(window_starts(window, right))
 
 
@@ -309,7 +318,7 @@ def following(within_ms: int) -> Sharing:
 
 
 def accepting(window: PairWindow, lateness: int) -> Accepting:
-    if isinstance(window, Within):
+    if isinstance(window, Within | Between):
         return lambda row, _: row.ts + window.ms + lateness > row.wm
     size = window.size_ms
 
@@ -318,6 +327,40 @@ def accepting(window: PairWindow, lateness: int) -> Accepting:
         return own + size + lateness > row.wm
 
     return accepts
+
+
+def outer(
+    join: WindowJoin, below: Sequence[list[Row]], equal: Callable[[Row, Row], bool], names: Sequence[str]
+) -> Iterator[Row]:
+    """A join that is not an inner one: for each tuple and each window that takes it, its partners or their absence."""
+    shares, accepts = sharing(join.window), accepting(join.window, join.lateness_ms)
+
+    def windows(row: Row) -> list[int | None]:
+        own: list[int | None] = (
+            [None] if isinstance(join.window, Within | Between) else [*window_starts(join.window, row.ts)]
+        )
+        return [w for w in own if accepts(row, w)]
+
+    def pair(a: Row, b: Row, window: int | None) -> list[Row]:
+        met = window in shares(a.ts, b.ts) and accepts(a, window) and accepts(b, window) and equal(a, b)
+        return paired([(a, b)] if met else [], join.condition, names)
+
+    wide = len(names)
+    left_only, right_only = join.kind.waits_for
+    for a in below[0]:
+        for window in windows(a):
+            partners = [p for b in below[1] for p in pair(a, b, window)]
+            if join.kind.gives_pairs:
+                yield from partners
+            if left_only and join.kind is JoinKind.SEMI and partners:
+                yield Row(a.ts, a.ts - 1, a.newest, a.values)
+            elif left_only and join.kind is not JoinKind.SEMI and not partners:
+                nulls = (None,) * (wide - len(a.values)) if join.kind.gives_pairs else ()
+                yield Row(a.ts, a.ts - 1, a.newest, a.values + nulls)
+    for b in below[1] if right_only else ():
+        for window in windows(b):
+            if not any(pair(a, b, window) for a in below[0]):
+                yield Row(b.ts, b.ts - 1, b.newest, (None,) * (wide - len(b.values)) + b.values)
 
 
 def matched(

@@ -21,7 +21,7 @@ from meander.deploy.protocols.mfgs import levels
 from meander.model.global_plan import GlobalPlan
 from meander.model.ids import OperatorId
 from meander.model.operators import STATEFUL, Conjunction, Operator, Sequence, WindowAggregate, WindowJoin
-from meander.model.windows import Count, Session, Sliding, Tumbling, Within
+from meander.model.windows import Between, Count, Session, Sliding, Tumbling, Within
 
 SMS = Protocol("sms", "runs operators at both places until the old ones have answered what had begun", overlaps=True)
 
@@ -42,7 +42,7 @@ def complete_from(spec: Operator, since_ms: int) -> int | None:
         case WindowAggregate():
             return None
         case WindowJoin(window=window) | Conjunction(window=window):
-            if isinstance(window, Within):
+            if isinstance(window, Within | Between):
                 return since_ms + window.ms
             size, slide = _size(window)
             return _first(since_ms, slide) - slide + size  # where the last window that began too early ends
@@ -106,8 +106,10 @@ def split(
     Operators of `with_state` move at a marker although they could overlap.
 
     An operator without state through which tuples pass as they are, without a window before it among those that
-    overlap, moves at a marker: a tuple that comes late has no side of a time that it must be on.
+    overlap, moves at a marker: a tuple that comes late has no side of a time that it must be on. If only operators that
+    overlap read it, it runs twice with them: each of its tuples goes to both sides of them, as the input would.
     """
+    moving = list(moving)
     beside_: dict[OperatorId, None] = {}
     at_marker: list[OperatorId] = []
     reasons: dict[OperatorId, str] = {}
@@ -125,7 +127,12 @@ def split(
                 beside_[operator] = None
                 continue
             at_marker.append(operator)
-    return list(beside_), at_marker, reasons
+    for operator in reversed(at_marker):
+        readers = plan[operator].readers
+        if readers and not isinstance(plan[operator].spec, STATEFUL) and all(r in beside_ for r in readers):
+            beside_[operator] = None
+    order = [o for level in levels(plan, moving) for o in level]
+    return [o for o in order if o in beside_], [o for o in order if o not in beside_], reasons
 
 
 def may_overlap(plan: GlobalPlan, change: DeploymentChange, wanted: Mapping[OperatorId, Protocol]) -> bool:

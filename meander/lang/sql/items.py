@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meander.lang.expressions import ExpressionContext, parse
-from meander.lang.relation import Relation, projected
+from meander.lang.relation import Relation, projected, shown
 from meander.lang.text import Phrase
 from meander.model.errors import InputError
 from meander.model.expressions.tree import Call, Column, Expression, Named
@@ -46,7 +46,7 @@ def name_of(item: SelectItem, expression: Expression, position: int) -> str:
 def selected(relation: Relation, items: Items) -> Relation:
     """A SELECT without aggregates."""
     if len(items) == 1 and isinstance(items[0], Star) and items[0].alias is None:
-        return relation
+        return shown(relation)
     clause = ExpressionContext(relation.scope.resolve)
     expressions = [None if isinstance(i, Star) else parse(i.phrase, clause) for i in items]
     written = [

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from meander.lang.clauses import check_event_time, condition, restricted
 from meander.lang.reader import Reader
-from meander.lang.relation import Relation, applied, called, joined, source, united
+from meander.lang.relation import Bound, Relation, applied, bounded_by, called, joined, source, united
 from meander.lang.sql.aggregation import Grouping, aggregated
 from meander.lang.sql.items import SelectItem, Star, selected
 from meander.lang.sql.match import Pattern, finish, read_pattern
 from meander.lang.sql.windows import read_bound, read_lateness, read_window
 from meander.lang.text import Phrase
 from meander.model.errors import InputError, unknown
+from meander.model.operators import JoinKind
 from meander.model.streams import Stream
 from meander.model.windows import Window
 
@@ -23,9 +24,6 @@ MOST_COLUMNS = 1_000
 _UNSUPPORTED = {
     "ORDER BY": "a stream never ends, so it cannot be ordered; use top_k(column, 3) in a window",
     "LIMIT": "a stream never ends, so it cannot be limited; use top_k(column, 3) in a window",
-    "LEFT": "a pair needs both sides; write JOIN",
-    "RIGHT": "a pair needs both sides; write JOIN",
-    "FULL": "a pair needs both sides; write JOIN",
     "CROSS": "a join needs an equality; write JOIN ... ON, or MATCH a AND b",
 }
 
@@ -181,27 +179,44 @@ class SelectReader:
     def _joined(self) -> Relation:
         left = self._source()
         while True:
-            self._refuse("LEFT", "RIGHT", "FULL", "CROSS")
-            inner = self.reader.take("INNER")
+            self._refuse("CROSS")
+            kind = self._kind()
             if not self.reader.take("JOIN"):
-                if inner:
+                if kind is not None:
                     raise self.reader.expected("JOIN")
                 return left
-            left = self._join(left)
+            left = self._join(left, kind or JoinKind.INNER)
 
-    def _join(self, left: Relation) -> Relation:
+    def _kind(self) -> JoinKind | None:
+        """`INNER`, `LEFT [OUTER]`, `RIGHT [OUTER]`, `FULL [OUTER]`, `LEFT SEMI` or `LEFT ANTI`, before JOIN."""
+        reader = self.reader
+        if reader.take("INNER"):
+            return JoinKind.INNER
+        for word, kind in (("LEFT", JoinKind.LEFT), ("RIGHT", JoinKind.RIGHT), ("FULL", JoinKind.FULL)):
+            if reader.take(word):
+                if word == "LEFT" and reader.take("SEMI"):
+                    return JoinKind.SEMI
+                if word == "LEFT" and reader.take("ANTI"):
+                    return JoinKind.ANTI
+                reader.take("OUTER")
+                return kind
+        return None
+
+    def _join(self, left: Relation, kind: JoinKind) -> Relation:
         reader, start = self.reader, self.reader.offset
         right = self._source()
         reader.expect("ON", remedy="and an equality between both sides")
         phrase = reader.phrase()
-        bound = read_bound(reader, "a join")
         with reader.text.at(start):
             if len(left.schema) + len(right.schema) > MOST_COLUMNS:
                 raise InputError(f"this join has more than {MOST_COLUMNS:,} columns; select those that are needed")
             scope = left.scope.beside(right.scope)
         on = condition(scope, phrase)
         with reader.text.at(phrase.start):
-            return joined(left, right, on, bound)
+            written = reader.at("WITHIN") or reader.at("WINDOW")
+            window, rest = (None, on) if written else bounded_by(left, right, on)
+            bound = read_bound(reader, "a join") if window is None else Bound(window, read_lateness(reader))
+            return joined(left, right, rest, bound, kind)
 
     def _source(self) -> Relation:
         """A stream, a sub-query or a user function over one; with its alias."""

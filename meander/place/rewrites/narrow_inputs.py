@@ -131,7 +131,7 @@ class _Narrowing:
                 names = {own[at]: new for at, new in zip(first, found[0][1].values(), strict=True)}
                 return self._add(operator, names, *(below for below, _ in found))
             case WindowJoin() | Conjunction() | Sequence() | Disjunction():
-                return self._pair(operator, inputs, reads, own)
+                return self._pair(operator, inputs, reads)
         return self._add(operator, {n: n for n in own}, *(self.new[i][0] for i in inputs))
 
     def _pair(
@@ -139,21 +139,20 @@ class _Narrowing:
         operator: WindowJoin | Conjunction | Sequence | Disjunction,
         inputs: tuple[OperatorId, ...],
         reads: list[set[str]],
-        own: tuple[str, ...],
     ) -> tuple[OperatorId, Names]:
         (left, lefts), (right, rights) = (self._narrowed(i, r) for i, r in zip(inputs, reads, strict=True))
         left_schema, right_schema = (self.schemas[each] for each in (left, right))
         together = beside(left_schema, right_schema).names[len(left_schema) :]
         numbered = dict(zip(right_schema.names, together, strict=True))
-        width = len(self.plan.schemas[inputs[0]])
+        before = [self.plan.schemas[i] for i in inputs]
         names = dict(lefts)
-        for name, original in zip(own[width:], self.plan.schemas[inputs[1]].names, strict=True):
+        for name, original in zip(beside(*before).names[len(before[0]) :], before[1].names, strict=True):
             if original in rights:
                 names[name] = numbered[rights[original]]
         match operator:
-            case WindowJoin(window, keys, condition, lateness):
+            case WindowJoin(window, keys, condition, lateness, kind):
                 pairs = tuple((lefts[a], rights[b]) for a, b in keys)
-                operator = WindowJoin(window, pairs, _renamed(condition, names), lateness)
+                operator = WindowJoin(window, pairs, _renamed(condition, names), lateness, kind)
             case Conjunction(window, condition, lateness):
                 operator = Conjunction(window, _renamed(condition, names), lateness)
             case Sequence(within, condition, lateness):

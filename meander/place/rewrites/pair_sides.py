@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meander.model.expressions.tree import Column, Expression, columns
-from meander.model.operators import Conjunction, Sequence, WindowJoin
+from meander.model.operators import Conjunction, JoinKind, Sequence, WindowJoin
 from meander.model.schema import Kind, Schema, beside
 from meander.place.rewrites.draft import substituted
 
 Pair = WindowJoin | Conjunction | Sequence
+Split = tuple[list[Expression], list[Expression], list[Expression]]
 PAIRS = (WindowJoin, Conjunction, Sequence)
 _INEXACT = (Kind.FLOAT, Kind.DOUBLE, Kind.ARRAY)
 """Types whose equal values are not all the same: there are two zeros."""
@@ -39,20 +40,35 @@ class PairSides:
             ),
         )
 
-    def split(self, parts: tuple[Expression, ...]) -> tuple[list[Expression], list[Expression], list[Expression]]:
-        """Conditions over the left side, over the right side, and those that need both. What is asked of a key of one
-        side holds for the other side's as well."""
+    def split(self, parts: tuple[Expression, ...], may: tuple[bool, bool]) -> Split:
+        """Conditions over the left side, over the right side, and the others; `may` says on which sides a condition may
+        be asked. Where it may on both, what is asked of a key of one side holds for the other side's as well."""
         left: list[Expression] = []
         right: list[Expression] = []
         both: list[Expression] = []
         for part in parts:
             read = columns(part)
-            if read and read <= self.left.keys():
+            if may[0] and read and read <= self.left.keys():
                 left.append(part)
-                right += [substituted(part, self.equal[0])] if read <= self.equal[0].keys() else []
-            elif read and read <= self.right.keys():
+                right += [substituted(part, self.equal[0])] if read <= self.equal[0].keys() and may[1] else []
+            elif may[1] and read and read <= self.right.keys():
                 right.append(substituted(part, self.right))
-                left += [substituted(part, self.equal[1])] if read <= self.equal[1].keys() else []
+                left += [substituted(part, self.equal[1])] if read <= self.equal[1].keys() and may[0] else []
             else:
                 both.append(part)
         return left, right, both
+
+
+def above(operator: Pair) -> tuple[bool, bool]:
+    """On which sides conditions on the results may be asked before: where a side may be missing, nulls come in."""
+    kind = operator.kind if isinstance(operator, WindowJoin) else JoinKind.INNER
+    return kind not in (JoinKind.RIGHT, JoinKind.FULL), kind in (JoinKind.INNER, JoinKind.RIGHT)
+
+
+def inside(operator: Pair) -> tuple[bool, bool]:
+    """On which sides conditions of the pair itself may be asked before: where no tuple is given without a partner."""
+    kind = operator.kind if isinstance(operator, WindowJoin) else JoinKind.INNER
+    return (
+        kind in (JoinKind.INNER, JoinKind.RIGHT, JoinKind.SEMI),
+        kind not in (JoinKind.RIGHT, JoinKind.FULL),
+    )

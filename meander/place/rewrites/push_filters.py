@@ -12,7 +12,7 @@ from meander.model.operators import Filter, Map, Union, WindowAggregate
 from meander.model.plan import QueryPlan
 from meander.model.schema import Kind
 from meander.place.rewrites.draft import PlanDraft, conjunction, substituted
-from meander.place.rewrites.pair_sides import PAIRS, PairSides
+from meander.place.rewrites.pair_sides import PAIRS, PairSides, above
 
 LARGEST = 100
 """Parts of an expression that a filter may become by what its columns stand for."""
@@ -50,7 +50,7 @@ def _push(draft: PlanDraft, number: OperatorId, parts: tuple[Expression, ...], b
 def _moved(draft: PlanDraft, parts: tuple[Expression, ...], below: OperatorId) -> Moved:
     operator, inputs = draft.operators[below], draft.inputs[below]
     if isinstance(operator, PAIRS):
-        left, right, both = PairSides.of(operator, *map(draft.schema, inputs)).split(parts)
+        left, right, both = PairSides.of(operator, *map(draft.schema, inputs)).split(parts, above(operator))
         return both, [left, right]
     match operator:
         case Map(named):

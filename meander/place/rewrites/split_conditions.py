@@ -10,7 +10,7 @@ from dataclasses import replace
 from meander.model.expressions.tree import conjuncts
 from meander.model.plan import QueryPlan
 from meander.place.rewrites.draft import PlanDraft, conjunction
-from meander.place.rewrites.pair_sides import PAIRS, PairSides
+from meander.place.rewrites.pair_sides import PAIRS, PairSides, inside
 
 
 def split_conditions(plan: QueryPlan) -> QueryPlan:
@@ -19,7 +19,8 @@ def split_conditions(plan: QueryPlan) -> QueryPlan:
         if not isinstance(operator, PAIRS) or operator.condition is None:
             continue
         below = draft.inputs[number]
-        left, right, both = PairSides.of(operator, *map(draft.schema, below)).split(conjuncts(operator.condition))
+        sides = PairSides.of(operator, *map(draft.schema, below))
+        left, right, both = sides.split(conjuncts(operator.condition), inside(operator))
         if left or right:
             inputs = (draft.add_filter(each, parts) for each, parts in zip(below, (left, right), strict=True))
             rest = conjunction(both) if both else None

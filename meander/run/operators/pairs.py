@@ -48,6 +48,12 @@ class Matching:
     reach_ms: int
     span_ms: int
     windows: bool
+    exchanged: tuple[str, str] | None = None
+    """The place of a right tuple, and the places of a left one, where right tuples look for left ones."""
+
+    def looked_for(self, side: int) -> tuple[str, str]:
+        """The only place of a tuple of this side, and the places of one of the other side."""
+        return (self.left, self.right) if side == 0 else (self.exchanged or (self.left, self.right))
 
 
 class Pairs:
@@ -67,7 +73,7 @@ class Pairs:
         self.keys = tuple(keys)
         self.condition = condition
         self.lateness_ms = lateness_ms
-        self.lag_ms = matching.span_ms + lateness_ms
+        self.accepts_ms = self.lag_ms = matching.span_ms + lateness_ms
         self.left, self.right = (tuple(s.names) for s in inputs)
         hidden = tuple(StateColumn(name, "BIGINT", pa.int64()) for name in HIDDEN)
         self.states = tuple(
@@ -131,7 +137,7 @@ class Pairs:
         return renamed.where(" AND ".join((f"NOT {self._late()}", *(f"{key} IS NOT NULL" for key in keys))))
 
     def _late(self) -> str:
-        return f"({self._own_end()} + {self.lag_ms}L <= {WM})"
+        return f"({self._own_end()} + {self.accepts_ms}L <= {WM})"
 
     def _own_end(self) -> str:
         """The start of the last window of a tuple, or its time: what `span` is counted from."""
@@ -165,7 +171,7 @@ class Pairs:
         )
         placed = both.selectExpr("*", f"explode({places}) AS {side}place")
         if self.matching.windows:
-            placed = placed.where(f"{side}place + {self.lag_ms}L > {WM}")
+            placed = placed.where(f"{side}place + {self.accepts_ms}L > {WM}")
         return placed.selectExpr(
             f"{FRAGMENT} AS {side}fragment",
             f"{TS} AS {side}t",
@@ -195,7 +201,7 @@ class Pairs:
 
     def is_late(self, times: Longs, watermarks: Longs) -> npt_bool:
         own = floor(times, self.matching.width_ms) if self.matching.windows else times
-        return own + self.lag_ms <= watermarks
+        return own + self.accepts_ms <= watermarks
 
     def needed(self, table: int, move: StepProgress) -> Ranges:
         """The range of buckets that new tuples can reach."""
@@ -207,9 +213,9 @@ class Pairs:
         """An accepted tuple is newer than after - lag, and its partner at most `reach` older than it."""
         reach, width = self.matching.reach_ms, self.matching.width_ms
         if self.matching.windows:
-            oldest: Longs = after - self.lag_ms + 1
+            oldest: Longs = after - self.accepts_ms + 1
             return oldest
-        result: Longs = after - (self.lag_ms + reach + width) + 2
+        result: Longs = after - (self.accepts_ms + reach + width) + 2
         return result
 
 
@@ -224,6 +230,27 @@ def within(span_ms: int) -> Matching:
         reach_ms=span_ms,
         span_ms=span_ms,
         windows=False,
+    )
+
+
+def between(low_ms: int, high_ms: int) -> Matching:
+    """Right from `low` to `high` later than left. A right tuple looks into the two places that this range can touch."""
+    width, span = max(high_ms - low_ms, 1), max(abs(low_ms), abs(high_ms))
+    own = f"array({TS} - pmod({TS}, {width}L))"
+
+    def two(shift: int) -> str:
+        first = f"{TS} + ({shift}L) - pmod({TS} + ({shift}L), {width}L)"
+        return f"array({first}, {first} + {width}L)"
+
+    return Matching(
+        left=own,
+        right=two(-high_ms),
+        condition=f"rt - lt BETWEEN {low_ms}L AND {high_ms}L",
+        width_ms=width,
+        reach_ms=span,
+        span_ms=span,
+        windows=False,
+        exchanged=(own, two(low_ms)),
     )
 
 

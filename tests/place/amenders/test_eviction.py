@@ -16,6 +16,7 @@ from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
 from meander.model.topology.elements import Link, Node, NodeKind
 from meander.model.topology.graph import Topology
+from meander.place import physical
 from meander.place.amenders.eviction import leaving
 from meander.place.catalog import Catalog
 from meander.place.engine import BatchReport, Engine
@@ -23,6 +24,12 @@ from meander.place.mechanisms import mechanism
 from tests.place.test_engine import check_conserved, check_plan, faults
 
 SCHEMA = Schema.of(ts="timestamp", id="bigint", speed="double")
+
+
+@pytest.fixture(autouse=True)
+def as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains are as long as they are written: rewrites would merge them."""
+    monkeypatch.setattr(physical, "rewritten", lambda plan, rules: plan)
 
 
 def chain(length: int) -> str:

@@ -52,6 +52,20 @@ QUERIES = {
     "join in tumbling windows": "SELECT v, w FROM a JOIN b ON a.k = b.k WINDOW TUMBLING(600 ms) INTO out",
     "join in sliding windows": "SELECT v, w FROM a JOIN b ON a.k = b.k WINDOW SLIDING(600 ms, 250 ms) INTO out",
     "join of a stream with itself": "SELECT l.n, r.v FROM a AS l JOIN a AS r ON l.k = r.k WITHIN 50 ms INTO out",
+    "join between": "SELECT v, w FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts - 50 AND a.ts + 200 INTO out",
+    "join after": "SELECT v, w FROM a JOIN b ON a.k = b.k AND b.ts > a.ts + 40 AND a.ts >= b.ts - 300 INTO out",
+    "join on expressions": "SELECT * FROM a JOIN b ON a.n % 3 = b.k AND upper(a.s) = 'X' WITHIN 100 ms INTO out",
+    "left join within": "SELECT a.k, v, w FROM a LEFT JOIN b ON a.k = b.k AND v < w WITHIN 150 ms INTO out",
+    "left join between": "SELECT v, w FROM a LEFT JOIN b ON a.k = b.k AND b.ts >= a.ts AND b.ts < a.ts + 150 INTO out",
+    "right join between": "SELECT n, w FROM a RIGHT JOIN b ON a.k = b.k AND a.ts BETWEEN b.ts - 200 AND b.ts INTO out",
+    "full join in windows": "SELECT v, w FROM a FULL JOIN b ON a.k = b.k AND v > w WINDOW TUMBLING(300 ms) INTO out",
+    "full join in sliding windows": "SELECT n, w FROM a FULL OUTER JOIN b ON a.k = b.k WINDOW SLIDING(400 ms, 150 ms)"
+    " ALLOW LATENESS 100 ms INTO out",
+    "full join within": "SELECT a.ts, n, w FROM a FULL JOIN b ON a.k = b.k WITHIN 60 ms ALLOW LATENESS 90 ms INTO out",
+    "semi join": "SELECT * FROM a LEFT SEMI JOIN b ON a.k = b.k AND v < w WITHIN 200 ms INTO out",
+    "anti join in windows": "SELECT n, v FROM a LEFT ANTI JOIN b ON a.k = b.k WINDOW SLIDING(400 ms, 200 ms) INTO out",
+    "aggregate of a left join": "SELECT window_end, count(*) AS c, count(w) AS d FROM"
+    " (SELECT a.k, w FROM a LEFT JOIN b ON a.k = b.k WITHIN 150 ms) WINDOW TUMBLING(300 ms) GROUP BY k INTO out",
     "conjunction": "SELECT v, w FROM a, b MATCH a AND b WITHIN 120 ms WHERE a.v > b.w INTO out",
     "sequence": "SELECT a.ts AS x, b.ts AS y FROM a, b MATCH a THEN b WITHIN 200 ms WHERE a.k = b.k INTO out",
     "aggregate of an aggregate": "SELECT window_start, max(c) AS m, count(*) AS k FROM"

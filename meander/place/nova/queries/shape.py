@@ -11,7 +11,18 @@ from dataclasses import dataclass
 
 from meander.model.errors import InputError, unknown
 from meander.model.ids import OperatorId
-from meander.model.operators import Conjunction, Filter, Map, Operator, Sequence, Sink, Source, UserFunction, WindowJoin
+from meander.model.operators import (
+    Conjunction,
+    Filter,
+    JoinKind,
+    Map,
+    Operator,
+    Sequence,
+    Sink,
+    Source,
+    UserFunction,
+    WindowJoin,
+)
 from meander.model.plan import Query, QueryPlan
 from meander.model.schema import Schema
 from meander.model.streams import SinkTarget, Stream
@@ -98,6 +109,9 @@ def _stages_of(query: Query, streams: Mapping[str, Stream], sinks: Mapping[str, 
     for number, join in enumerate(joins):
         spec = plan.operators[join]
         assert isinstance(spec, PAIRING)
+        if isinstance(spec, WindowJoin) and spec.kind is not JoinKind.INNER:
+            kind = spec.kind.value
+            raise InputError(f"its join is a {kind} join; Nova runs inner joins, so use another mechanism for it")
         (left, _), (right, _) = sides[number]
         specs, last = tuple(plan.operators[o] for o in behind[join]), number == tops[0]
         top = (behind[join] or [join])[-1]
