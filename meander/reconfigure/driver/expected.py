@@ -20,6 +20,7 @@ from meander.reconfigure.messages import Answer, KeepAhead, PartStatuses, Prepar
 
 _log = logging.getLogger(__name__)
 KEEP_S = 1.0
+FORGOTTEN = "its host has started again and has forgotten it"
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ class AheadStatus:
     bytes: dict[OperatorId, int] = field(default_factory=dict)
     """State that was sent ahead, by operator."""
     refused: str | None = None
-    """Why a host cannot prepare it, if one cannot."""
+    """Why a host cannot prepare it, or does not any more, if that is so."""
 
     @property
     def is_ready(self) -> bool:
@@ -47,6 +48,8 @@ class ExpectedReconfigurations:
         self._sites: set[str] = set()
         """Hosts that were told of some and have to hear when these are not expected any more."""
         self._open: dict[str, Future[Answer]] = {}
+        self._asked: dict[str, tuple[int, ...]] = {}
+        """What each host was asked about last, as far as it had taken it up."""
         self._told_at = 0.0
         self._next = -1
 
@@ -87,6 +90,7 @@ class ExpectedReconfigurations:
         for site in list(self._sites):
             mine = tuple(n for n, status in self._statuses.items() if site in status.sites)
             if site not in self._open:
+                self._asked[site] = tuple(n for n in mine if f"{site} {n}" not in self._open)
                 self._open[site] = self.driver.requests.transport.ask(site, KeepAhead(mine))
             if not mine:
                 self._sites.discard(site)
@@ -103,6 +107,9 @@ class ExpectedReconfigurations:
                 if (found := self._statuses.get(number)) is not None:
                     found.refused = reason
             return
+        for number in set(self._asked.pop(site, ())) - answer.by_number.keys():
+            if (lost := self._statuses.get(number)) is not None:
+                lost.refused = FORGOTTEN
         for number, part in answer.by_number.items():
             status = self._statuses.get(number)
             if status is not None:

@@ -193,6 +193,16 @@ def test_state_is_at_the_next_site_before_the_node_is(
         ring.stay(1_000)
         plane.until(is_ready)
         assert ring.entry["prepared_for"] == "e0"
+        numbers = ring.prediction._prepared["s2"].numbers
+        plane.kill("south")  # it had to send what changes
+        plane.restart("south")
+
+        def is_ready_again() -> bool:
+            plane.clock.now_ms += 50
+            return is_ready() and ring.prediction._prepared["s2"].numbers != numbers
+
+        plane.until(is_ready_again)
+        assert ring.entry["prepared_for"] == "e0"
         precopies = plane.machines["west"].agent.mover.precopies
         used = precopies.used_bytes
         ring.go(0)
