@@ -62,8 +62,31 @@ def test_trains_move(page: Page) -> None:
 def test_moves_that_are_expected_show_with_their_reason(page: Page) -> None:
     page.click("#tab-moves:visible")
     page.wait_for_selector(".moves li[data-node='train-1']")
-    page.wait_for_selector(".moves li:has-text('% of the moves from here went there')")
+    totals = {"outcomes": {"hit": 1, "miss": 1, "expired": 1}, "used_bytes": 4_000, "wasted_bytes": 3_000}
+    nothing = {"next": None, "probability": None, "in_s": None, "prepared_for": None, "bytes": 0, "operators": []}
+    ahead = {"next": "base-2", "probability": 0.92, "in_s": 12.0, "prepared_for": "base-2", "operators": [7]}
+    nodes = [
+        {"node": "train-1", "at": "base-1", "ready": True, "bytes": 5_000, **ahead},
+        {"node": "train-2", "at": "base-5", "ready": False, **nothing},
+    ]
+    came = {"node": "train-1", "at_ms": 0, "from": "base-0", "expected": "base-1", "probability": 0.75}
+    recent = [
+        {**came, "to": "base-1", "outcome": "hit", "operators": [7, 8], "bytes": 4_000},
+        {**came, "to": "base-9", "outcome": "miss", "operators": [7], "bytes": 3_000},
+        {**came, "to": None, "outcome": "expired", "operators": [], "bytes": 0},
+    ]
+    shown = {"mode": "markov", **totals, "trials": 1, "trial_s": 0.1, "nodes": nodes, "recent": recent}
+    page.route("**/api/v1/predictions", lambda route: route.fulfill(json=shown))
+    reason = (
+        "92 % of the moves from here went there, in 12 s; 1 operator prepared at base-2, 5 kB of state sent ahead"
+    )
+    page.wait_for_selector(f".moves li:has-text('{reason}')")
     assert "moves as expected" in page.inner_text(".moves")
+    hit, miss, expired = page.locator(".moves .judged li p").all_inner_texts()
+    assert hit == "as expected, with 75 %; 4 kB of state of 2 operators was there before it"
+    assert miss == "expected at base-1 with 75 %; 3 kB of state of 1 operator sent ahead in vain"
+    assert expired == "expected at base-1 with 75 %, but it did not move in time"
+    page.unroute("**/api/v1/predictions")
 
 
 def test_sites_show_who_keeps_their_replicas(page: Page) -> None:
