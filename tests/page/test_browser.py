@@ -77,9 +77,7 @@ def test_moves_that_are_expected_show_with_their_reason(page: Page) -> None:
     ]
     shown = {"mode": "markov", **totals, "trials": 1, "trial_s": 0.1, "nodes": nodes, "recent": recent}
     page.route("**/api/v1/predictions", lambda route: route.fulfill(json=shown))
-    reason = (
-        "92 % of the moves from here went there, in 12 s; 1 operator prepared at base-2, 5 kB of state sent ahead"
-    )
+    reason = "92 % of the moves from here went there, in 12 s; 1 operator prepared at base-2, 5 kB of state sent ahead"
     page.wait_for_selector(f".moves li:has-text('{reason}')")
     assert "moves as expected" in page.inner_text(".moves")
     hit, miss, expired = page.locator(".moves .judged li p").all_inner_texts()
