@@ -49,7 +49,7 @@ class ExpectedReconfigurations:
         """Hosts that were told of some and have to hear when these are not expected any more."""
         self._open: dict[str, Future[Answer]] = {}
         self._asked: dict[str, tuple[int, ...]] = {}
-        """What each host was asked about last, as far as it had taken it up."""
+        """The changes that each host was asked about last, of those that it had taken up."""
         self._told_at = 0.0
         self._next = -1
 
