@@ -37,8 +37,8 @@ QUIET_GOAL = 3.0
 """Of the gap in quiet times, which is one step of the slot: a handover takes one or two more."""
 PAUSE_GOAL = 0.5
 """Of the pause with stop_and_copy."""
-LONG_WAY_MS = 50.0
-"""The latency between two stations of the road: what goes over the old one is so much older."""
+LONG_WAY_MS, ROAD_CLOUD_MS = 50.0, 30.0
+"""The latency between two stations of the road: what goes over the old one is so much older. And to the cloud."""
 ROAD_STATIONS, FASTER, QUICK_FASTER = 4, 20.0, 30.0
 NO_TRACES = "vehicle moves were not measured: set MEANDER_DATA to the folder above `traces`"
 
@@ -61,7 +61,10 @@ class Scene:
 def scenes(quick: bool, folder: Path | None = None) -> dict[str, Scene]:
     """Scenes by name; without recorded moves there is none of vehicles."""
     recorded = stays_s(ROAD_STATIONS, QUICK_FASTER if quick else FASTER, folder)
-    road = Ring(ROAD_STATIONS, window_s=10 if quick else 40, latency_ms=LONG_WAY_MS, stays=recorded)
+    window_s = 10 if quick else 40
+    road = Ring(
+        ROAD_STATIONS, window_s=window_s, stays=recorded, latency_ms=LONG_WAY_MS, cloud_latency_ms=ROAD_CLOUD_MS
+    )
     if quick:
         found = {"ring line": Scene(Ring(window_s=10, dwell_s=4.0), 5, 5)}
         return {**found, "vehicle": Scene(road, 6, 5)} if recorded else found

@@ -44,6 +44,8 @@ class Ring:
     link_mbps: float = 20.0
     """Of the links between base stations."""
     latency_ms: float = 4.0
+    cloud_latency_ms: float = 10.0
+    """From a station to the cloud; twice that is more than between stations, so that state takes the link there."""
     turns: bool = False
     """Whether it goes back at the last station, as on a road, instead of round."""
     jitter: float = 0.0
@@ -88,7 +90,7 @@ class Ring:
     def _links(self, node: str) -> Iterator[str]:
         for i in range(self.stations):
             here, after = _station(node, i), _station(node, (i + 1) % self.stations)
-            yield f"  - {{source: {here}, target: cloud, latency_ms: 10, bandwidth_mbps: 1000}}"
+            yield f"  - {{source: {here}, target: cloud, latency_ms: {self.cloud_latency_ms:g}, bandwidth_mbps: 1000}}"
             yield (
                 f"  - {{source: {here}, target: {after}, latency_ms: {self.latency_ms:g}, "
                 f"bandwidth_mbps: {self.link_mbps:g}}}"
