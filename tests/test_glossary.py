@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePath
 
-ROOT = Path(__file__).parent.parent
-PRODUCT = ROOT / "meander"
+from tests.sources import ROOT, facts_of, sources
 
 _EVERYDAY = """
 action added address answer app append applied arrival assignment attempt away batch begin bound brought buffer by
@@ -54,12 +52,11 @@ def glossary() -> set[str]:
     return {stem(w) for row in rows for w in re.findall(r"[a-z]+", row.lower())}
 
 
-def definitions() -> Iterator[tuple[Path, str, bool]]:
+def definitions() -> Iterator[tuple[str, str, bool]]:
     """Module, name and whether it is a class: of all public classes and functions of the product, methods included."""
-    for path in sorted(PRODUCT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
-                yield path.relative_to(ROOT), node.name, isinstance(node, ast.ClassDef)
+    for each in sources("meander"):
+        yield from ((each.path, c.name, True) for c in each.classes if c.name[0] != "_")
+        yield from ((each.path, name, False) for name in each.functions if name[0] != "_")
 
 
 def test_the_glossary_has_the_words_of_all_public_classes() -> None:
@@ -78,40 +75,32 @@ def test_no_word_is_both_everyday_and_explained() -> None:
 
 
 def test_one_name_is_one_class_but_for_the_forms_of_the_api() -> None:
-    forms = {PRODUCT / "api" / name for name in ("models.py", "site_models.py")}
+    forms = {"meander/api/models.py", "meander/api/site_models.py"}
     found: dict[str, list[str]] = {}
     for path, name, is_class in definitions():
-        if is_class and ROOT / path not in forms:
-            found.setdefault(name, []).append(str(path))
+        if is_class and path not in forms:
+            found.setdefault(name, []).append(path)
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
 def test_no_module_class_or_function_has_a_word_that_was_given_up() -> None:
     names = {(path, name) for path, name, _ in definitions()}
-    names |= {(path.relative_to(ROOT), path.stem) for path in PRODUCT.rglob("*.py")}
-    names |= {(path.relative_to(ROOT), path.name) for path in PRODUCT.rglob("*") if (path / "__init__.py").exists()}
+    paths = [PurePath(each.path) for each in sources("meander")]
+    names |= {(str(path), path.parent.name if path.stem == "__init__" else path.stem) for path in paths}
     found = [f"{path}: {name}" for path, name in sorted(names) if DIALECT & set(words(name))]
     assert not found, "say these in the words of the field:\n" + "\n".join(found)
 
 
-def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Lines and texts of all texts that stand by themselves: those of attributes too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
-
-
 def test_the_subject_of_a_docstring_is_a_noun() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
-        for folder in (PRODUCT, ROOT / "lab")
-        for path in sorted(folder.rglob("*.py"))
-        for line, text in docstrings(ast.parse(path.read_text()))
+        f"{each.path}:{line}: {text.splitlines()[0]}"
+        for each in (*sources("meander"), *sources("lab"))
+        for line, text in each.docstrings
         if NO_SUBJECT.match(text)
     ]
     assert not found, "begin with a noun, as in 'The channels a query's tuples go through.':\n" + "\n".join(found)
 
 
 def test_texts_of_attributes_are_docstrings_too() -> None:
-    tree = ast.parse('"""A module."""\nx = 1\n"""What it is."""\ny = "What is said"\n')
-    assert [text for _, text in docstrings(tree) if NO_SUBJECT.match(text)] == ["What it is."]
+    facts = facts_of("a.py", '"""A module."""\nx = 1\n"""What it is."""\ny = "What is said"\n')
+    assert [text for _, text in facts.docstrings if NO_SUBJECT.match(text)] == ["What it is."]

@@ -6,14 +6,11 @@ code worse, the exception is listed here with its reason.
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-PRODUCT = ROOT / "meander"
-FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+from tests.sources import SourceFacts, facts_of, sources
 
 MOST_LINES, MOST_METHODS, MOST_IMPORTS, MOST_MODULES, MOST_ENTRIES = 300, 20, 18, 20, 30
 """Of a class; of a class; of a module; of a package; of a package that is a table."""
@@ -33,36 +30,18 @@ MANY_IMPORTS: dict[str, str] = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PRODUCT.rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
-
-
-def classes(name: str, tree: ast.Module) -> Iterator[tuple[str, ast.ClassDef]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            yield f"{name}: {node.name}", node
-
-
-def public_methods(node: ast.ClassDef) -> set[str]:
-    """By name: a property and its setter are one."""
-    return {each.name for each in node.body if isinstance(each, FUNCTION) and not each.name.startswith("_")}
-
-
-def imported(tree: ast.Module, ours: set[str]) -> set[str]:
+def imported(facts: SourceFacts, ours: set[str]) -> set[str]:
     """Our own modules that a module imports, wherever in it."""
     found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {each.name for each in node.names if each.name in ours}
-        elif isinstance(node, ast.ImportFrom) and node.module in ours:
-            inner = {f"{node.module}.{each.name}" for each in node.names} & ours
-            found |= inner or {node.module}
+    for module, names in facts.imports:
+        if module in ours:
+            inner = {f"{module}.{name}" for name in names} & ours
+            found |= inner or {module}
     return found
 
 
-def module_names(paths: Iterator[str]) -> set[str]:
-    return {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths}
+def module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def over(found: Mapping[str, int], bound: int) -> dict[str, int]:
@@ -70,22 +49,21 @@ def over(found: Mapping[str, int], bound: int) -> dict[str, int]:
 
 
 def class_lines() -> dict[str, int]:
-    each = ((name, node) for path, tree in modules() for name, node in classes(path, tree))
-    return {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in each}
+    return {f"{each.path}: {c.name}": c.lines for each in sources("meander") for c in each.classes}
 
 
 def class_methods() -> dict[str, int]:
-    return {name: len(public_methods(node)) for path, tree in modules() for name, node in classes(path, tree)}
+    return {f"{each.path}: {c.name}": len(c.methods) for each in sources("meander") for c in each.classes}
 
 
 def module_imports() -> dict[str, int]:
-    all_of_them = dict(modules())
-    ours = module_names(iter(all_of_them))
-    return {name: len(imported(tree, ours)) for name, tree in all_of_them.items()}
+    ours = {module_name(each.path) for each in sources("meander")}
+    return {each.path: len(imported(each, ours)) for each in sources("meander")}
 
 
 def package_sizes() -> Counter[str]:
-    return Counter(Path(name).parent.as_posix() for name, _ in modules() if not name.endswith("__init__.py"))
+    paths = [Path(each.path) for each in sources("meander")]
+    return Counter(path.parent.as_posix() for path in paths if path.name != "__init__.py")
 
 
 def check(found: dict[str, int], excepted: Mapping[str, str], remedy: str) -> None:
@@ -121,7 +99,7 @@ def test_rooms_have_few_modules_side_by_side() -> None:
 def test_what_counts_as_imported_and_as_public() -> None:
     text = "import meander.a\nfrom meander import b\nfrom meander.c import D\ndef f():\n    from meander.d import E\n"
     ours = {"meander", "meander.a", "meander.b", "meander.c", "meander.d"}
-    assert imported(ast.parse(text), ours) == ours - {"meander"}
-    (node,) = ast.parse("class A:\n def a(self): ...\n async def b(self): ...\n def _c(self): ...\n x = 1\n").body
-    assert isinstance(node, ast.ClassDef)
-    assert public_methods(node) == {"a", "b"}
+    assert imported(facts_of("e.py", text), ours) == ours - {"meander"}
+    text = "class A:\n def a(self): ...\n async def b(self): ...\n def _c(self): ...\n x = 1\n"
+    (found,) = facts_of("a.py", text).classes
+    assert (set(found.methods), found.lines) == ({"a", "b"}, 5)

@@ -36,7 +36,8 @@ class Module:
     """What was imported, by the name it has here; a module has no name in it."""
     definitions: dict[str, int] = field(default_factory=dict)
     """With their lines."""
-    refers: dict[str, list[ast.expr]] = field(default_factory=dict)
+    refers: dict[str, set[str]] = field(default_factory=dict)
+    """Names, and names with dots."""
 
 
 @functools.cache
@@ -61,11 +62,11 @@ def parsed(name: str, text: str) -> Module:
             module.definitions[statement.name] = statement.lineno
             owner = "" if statement.decorator_list and not isinstance(statement, ast.ClassDef) else statement.name
             if not owner:  # a command, a route
-                module.refers.setdefault("", []).append(ast.Name(statement.name))
-        expressions = [n for n in ast.walk(statement) if isinstance(n, ast.Name | ast.Attribute)]
-        module.refers.setdefault(owner, []).extend(expressions)
+                module.refers.setdefault("", set()).add(statement.name)
+        expressions = (n for n in ast.walk(statement) if isinstance(n, ast.Name | ast.Attribute))
+        module.refers.setdefault(owner, set()).update(filter(None, map(dotted, expressions)))
         if not isinstance(statement, ast.FunctionDef):
-            module.refers[owner] += [ast.Name(text) for text in listed(statement)]
+            module.refers[owner].update(listed(statement))
     return module
 
 
@@ -75,19 +76,27 @@ def listed(statement: ast.stmt) -> Iterator[str]:
         yield from ast.literal_eval(statement.value)
 
 
-def meant(modules: dict[str, Module], module: Module, found: ast.expr) -> Name | None:
-    """The definition that a name or `module.name` stands for."""
+def dotted(found: ast.expr) -> str | None:
+    """The text of a name, or of a name with dots."""
     match found:
         case ast.Name(id=name):
-            if name in module.definitions:
-                return module.name, name
-            return followed(modules, module.stands_for[name]) if name in module.stands_for else None
+            return name
         case ast.Attribute(value=value, attr=name):
-            text = ast.unparse(value)
-            home, inner = module.stands_for.get(text, ("", ""))
-            whole = f"{home}.{inner}".rstrip(".")
-            return followed(modules, (whole, name)) if whole in modules else None
+            before = dotted(value)
+            return None if before is None else f"{before}.{name}"
     return None
+
+
+def meant(modules: dict[str, Module], module: Module, text: str) -> Name | None:
+    """The definition that a name or `module.name` stands for."""
+    before, _, name = text.rpartition(".")
+    if not before:
+        if name in module.definitions:
+            return module.name, name
+        return followed(modules, module.stands_for[name]) if name in module.stands_for else None
+    home, inner = module.stands_for.get(before, ("", ""))
+    whole = f"{home}.{inner}".rstrip(".")
+    return followed(modules, (whole, name)) if whole in modules else None
 
 
 def followed(modules: dict[str, Module], name: Name) -> Name | None:
@@ -110,8 +119,8 @@ def unused(modules: dict[str, Module], allowed: Iterable[Name] = ()) -> list[str
     while waiting:
         home, name = waiting.pop()
         module = modules[home]
-        for expression in module.refers.get(name, ()):
-            other = meant(modules, module, expression)
+        for text in module.refers.get(name, ()):
+            other = meant(modules, module, text)
             if other is not None and other not in used:
                 used.add(other)
                 waiting.append(other)
