@@ -13,7 +13,7 @@ from meander.run.session import start_session
 
 # Machines differ and share their cores, so no example has a deadline; a failure prints how to repeat it. In CI the same
 # examples run every time, so that a change is judged by what it changed; elsewhere every run explores new ones.
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=50)
 settings.register_profile("dev", deadline=None, print_blob=True, max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
