@@ -26,6 +26,23 @@ ALLOWED: dict[Name, str] = {
 }
 """What nothing refers to by its name, and why it is there."""
 
+ALLOWED_MEMBERS: dict[str, str] = {
+    "MembershipClient.wait_joined": "tests join without a site",
+    "SparkInternals.memory_used": "that nothing is kept is asked of Spark",
+    "IngestMetrics.paused_ticks": "that sources waited",
+    "StoreStats.refused_writes": "that a disk was full",
+    "StoreStats.channel_bytes": "what pressure is made of",
+    "StoreStats.snapshots": "that segments rolled",
+    "CascadedQuery.bookings": "that what nodes have left adds up",
+    "TreeQuery.bookings": "that what nodes have left adds up",
+}
+"""Methods and fields that only tests read, and why they are there."""
+CALLED_BY_OTHERS = re.compile(
+    r"(BaseModel|BaseHTTPRequestHandler|ThreadingHTTPServer|ServerMiddlewareFactory|DataSource|DataSourceStreamReader|"
+    r"SparkParser)$"
+)
+"""Classes of libraries that call methods of ours, or read fields, by their names."""
+
 
 @dataclass
 class Module:
@@ -158,6 +175,43 @@ def test_what_is_used_by_what_is_unused_is_unused() -> None:
     texts["meander"] = ""
     modules = {name: parsed(name, text) for name, text in texts.items()}
     assert unused(modules) == ["meander/a.py:5: alone", "meander/a.py:7: helper", "meander/b.py:4: Class"]
+
+
+def members(node: ast.ClassDef) -> Iterator[str]:
+    """Methods and fields of a class."""
+    for each in node.body:
+        match each:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+def unread(folders: Iterable[str], product: str) -> list[str]:
+    """Members of the product's classes whose names nothing reads, in code or in a text.
+
+    By name alone: whatever has the same name as something that is read counts as read.
+    """
+    read_names: set[str] = set()
+    found: dict[str, str] = {}
+    for path in sorted(p for folder in folders for p in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Attribute(attr=name) | ast.Name(id=name, ctx=ast.Load()):
+                    read_names.add(name)
+                case ast.Constant(value=str(text)) if " " not in text:  # a key; all else is prose
+                    read_names.update(re.findall(r"\w+", text))
+                case ast.ClassDef() if path.is_relative_to(ROOT / product):
+                    if not any(CALLED_BY_OTHERS.search(ast.unparse(base)) for base in node.bases):
+                        found |= {f"{node.name}.{name}": name for name in members(node)}
+    return sorted(f for f, name in found.items() if name not in read_names and not name.startswith("__"))
+
+
+def test_methods_and_fields_are_read() -> None:
+    found = unread(("meander", "lab"), "meander")
+    new = [name for name in found if name not in ALLOWED_MEMBERS]
+    assert not new, "nothing but tests reads these; delete them, or show them to somebody:\n" + "\n".join(new)
+    assert sorted(ALLOWED_MEMBERS) == found, "exceptions that are none any more; delete them"
 
 
 IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyyaml": "yaml"}

@@ -17,7 +17,6 @@ from meander.run.oracle.comparison import Comparison
 class Changed:
     """One moment's events on their way."""
 
-    due_s: float
     queued_s: float
     """From when it was due until it was taken up."""
     placement_s: float
@@ -97,7 +96,6 @@ def changed(due: float, protocol_name: str, applied: Applied) -> Changed:
     outcomes = applied.outcomes
     assert applied.ended is not None
     return Changed(
-        due,
         applied.started - due,
         applied.placement_s,
         max((o.contexts_s for o in outcomes), default=0.0),

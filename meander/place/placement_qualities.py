@@ -8,7 +8,7 @@ counted in `missing`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from meander.model.ids import NodeId, OperatorId
 from meander.place.problem import Flow, Problem
@@ -23,16 +23,12 @@ class Prediction:
 
     latency_ms: float = 0.0
     """The slowest way from a start to an end."""
-    sink_latency_ms: dict[OperatorId, float] = field(default_factory=dict)
-    """For each operator without readers, the slowest way to it."""
     hops: int = 0
     """Links on the way with the most of them."""
     total_hops: int = 0
     """Links over all flows; a link that two flows cross counts twice."""
     usage_bytes: float = 0.0
     """Bandwidth-delay product: the bytes that are on their way at any moment."""
-    traffic_mbps: float = 0.0
-    """Mbit/s summed over all links."""
     missing: int = 0
     """Flows that were left out."""
 
@@ -47,7 +43,7 @@ def predict(problem: Problem, nodes: Mapping[OperatorId, NodeId]) -> Prediction:
     where = {**problem.pinned, **nodes}
     latency: dict[OperatorId, float] = {}
     hops: dict[OperatorId, int] = {}
-    total_hops, missing, usage, traffic = 0, 0, 0.0, 0.0
+    total_hops, missing, usage = 0, 0, 0.0
     for flow in _in_dataflow_order(problem):
         upstream, reader = flow.upstream, flow.reader
         start, goal = where.get(upstream), where.get(reader)
@@ -59,11 +55,7 @@ def predict(problem: Problem, nodes: Mapping[OperatorId, NodeId]) -> Prediction:
         hops[reader] = max(hops.get(reader, 0), hops.get(upstream, 0) + path.hops)
         total_hops += path.hops
         usage += usage_bytes(flow.mbps, path.latency_ms)
-        traffic += flow.mbps * path.hops
-    ends = {o: ms for o, ms in latency.items() if not problem.outputs[o]}
-    return Prediction(
-        max(latency.values(), default=0.0), ends, max(hops.values(), default=0), total_hops, usage, traffic, missing
-    )
+    return Prediction(max(latency.values(), default=0.0), max(hops.values(), default=0), total_hops, usage, missing)
 
 
 def _in_dataflow_order(problem: Problem) -> list[Flow]:

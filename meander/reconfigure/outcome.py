@@ -1,4 +1,4 @@
-"""How a reconfiguration ended, and what it took."""
+"""The outcome of a reconfiguration, and what it took."""
 
 from __future__ import annotations
 

@@ -307,6 +307,8 @@ class Host:
         sink_bindings = delivery.sink_bindings.items() if delivery else ()
         problems += [f"sink binding {name} is paused: {o.paused}" for name, o in sink_bindings if o.paused]
         problems += [each for each in (self.pool.waits_for_disk, self.ended) if each is not None]
+        if stats.snapshot_problem is not None:
+            problems.append(f"snapshots wait, and the store grows on the disk: {stats.snapshot_problem}")
         problems += self.budgets.problems()
         problems += [problem for trouble in self.troubles for problem in trouble()]
         exchange, pending = self.store.exchange, dict[ChannelId, int]()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from random import Random
 
 import pytest
@@ -41,15 +40,6 @@ def test_every_question_has_an_answer_that_repeats(kind: type, question: Questio
     assert first == second
     assert first.mechanism in {c.mechanism for c in question.candidates}
     assert first.reason
-
-
-@given(question=questions())
-def test_probabilities_of_selection(question: Question) -> None:
-    by = LinearRanking(explore=0.08)
-    odds = by.probabilities(question)
-    assert math.fsum(odds) == pytest.approx(1)
-    assert max(odds) >= 0.92
-    assert all(p >= 0 for p in odds)
 
 
 def test_warm_up_tries_all_in_order_then_the_best_runs() -> None:

@@ -15,13 +15,11 @@ def test_a_chain() -> None:
     topology = line([1, 1, 1, 1])
     found = predict(chain(topology, "a", "d", [8.0, 2.0]), {JOIN: topology.id("b")})
     assert found.latency_ms == 30
-    assert found.sink_latency_ms == {OperatorId(100): 30}
     assert (found.hops, found.total_hops, found.missing) == (3, 3, 0)
     assert found.usage_bytes == pytest.approx((8e6 / 8) * 0.010 + (2e6 / 8) * 0.020)
-    assert found.traffic_mbps == 8 * 1 + 2 * 2
 
 
-def test_two_inputs_and_two_sinks_have_the_slowest_way_each() -> None:
+def test_of_two_inputs_and_two_sinks_the_slowest_way_counts() -> None:
     topology = line([1, 1, 1, 1])
     a, b, c, d = topology.ids()
     flows = (
@@ -29,7 +27,6 @@ def test_two_inputs_and_two_sinks_have_the_slowest_way_each() -> None:
     )  # fmt: skip
     problem = problem_of(topology, {JOIN: Need(1, 0.0)}, {LEFT: a, RIGHT: c, FIRST: c, SECOND: d}, flows)
     found = predict(problem, {JOIN: c})
-    assert found.sink_latency_ms == {FIRST: 20, SECOND: 30}
     assert found.latency_ms == 30
     assert found.hops == 3
     assert predict(problem, {JOIN: b}).total_hops == 1 + 1 + 1 + 2

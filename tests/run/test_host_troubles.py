@@ -103,6 +103,8 @@ def test_a_broken_sink_and_a_full_disk_stop_nothing_else(
         host.delivery.resume("fast > one")
         assert host.drain(timeout_s=200)
         assert host.status().healthy
+        monkeypatch.setattr(host.store, "_snapshot_problem", "no room")
+        assert host.status().problems == ("snapshots wait, and the store grows on the disk: no room",)
     finally:
         host.stop()
     assert "slot 0 waits: no room left for the journal; free some space" in said

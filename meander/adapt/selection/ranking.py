@@ -40,11 +40,3 @@ class LinearRanking(Selector):
                 reason = f"exploration: drawn by rank with probability {odds[drawn]:.2f}"
                 return Choice(question.candidates[drawn].mechanism, reason, exploring=True)
         return Choice(question.candidates[top].mechanism, f"best score, {found[top]:+.2f}")
-
-    def probabilities(self, question: Question) -> list[float]:
-        """The probability of each candidate after the warm-up round, when all may be tried."""
-        found = scores([c.estimates for c in question.candidates], question.weights)
-        share = self.explore if question.may_explore else 0.0
-        odds = [share * p for p in linear_ranking(found, self.eta_minus)]
-        odds[best(question, found)] += 1 - share
-        return odds

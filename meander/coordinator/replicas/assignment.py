@@ -1,4 +1,4 @@
-"""Which sites keep replicas of a site's store: decided from who is there, changed as little as possible."""
+"""The sites that keep replicas of a site's store: decided from who is there, changed as little as possible."""
 
 from __future__ import annotations
 

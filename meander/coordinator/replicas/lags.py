@@ -1,4 +1,4 @@
-"""How far replicas are behind, from what sites and keepers tell with their heartbeats."""
+"""The lags of replicas behind their sites, from what sites and keepers tell with their heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether moving operators gains anything: shorter ways for data through them, all ways taken together."""
+"""The gain of moving operators: shorter ways for data through them, all ways taken together."""
 
 from __future__ import annotations
 

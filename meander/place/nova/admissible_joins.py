@@ -1,4 +1,4 @@
-"""How many joins can be placed at all: a packing by amounts alone, without places, compiled.
+"""The number of joins that can be placed at all: a packing by amounts alone, without places, compiled.
 
 The joins that take least go in, largest first, each to the fullest node that still has room, or in two pieces, of which
 one fills the largest room. Rooms are counted by size, in steps, so that it costs nothing beside a placement.

@@ -1,4 +1,4 @@
-"""How far a change is on a host, and where its fragments have stopped."""
+"""The status of a change on a host, and where its fragments have stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a driver reaches agents: the own host's in process, at once; those of other hosts from a pool's threads."""
+"""The transport between a driver and agents: in process at once, to other hosts from a pool's threads."""
 
 from __future__ import annotations
 

@@ -132,5 +132,4 @@ class ChannelCounters:
     pending_tuples: int
     readable_tuples: int
     """Pending ones that the emulated latency does not hold back."""
-    pending_bytes: int
     watermark: int

@@ -211,7 +211,7 @@ class EmbeddedExchange:
     def counters(self, channel: ChannelId) -> ChannelCounters:
         """The counters of a channel."""
         with self._store.lock:
-            return self._channels[channel].counters(self._store.now_ms(), self._store.payloads)
+            return self._channels[channel].counters(self._store.now_ms())
 
 
 def _first(view: ChannelLog, reconfigurations: Container[int], now: int) -> int:

@@ -39,7 +39,6 @@ class SinkTaskMetrics:
     pending: int
     failures: int
     """Writes that failed since the process began."""
-    retrying: bool
     paused: str | None
     """The reason why the sink binding is paused, if it is."""
 
@@ -211,4 +210,4 @@ class SinkTask:
         with suppress(InputError):  # its channel may be gone
             pending = self._store.exchange.counters(self.binding.channel).pending_tuples
         rows = self._store.acknowledged(self.binding.name)
-        return SinkTaskMetrics(rows, pending, self._failures, self._attempts > 0, self.paused)
+        return SinkTaskMetrics(rows, pending, self._failures, self.paused)

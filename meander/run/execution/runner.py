@@ -1,4 +1,4 @@
-"""How stages run on Spark. The plain way: tables become frames, the plan is analysed and run, the result collected."""
+"""Runners of stages on Spark. The plain way: tables become frames, the plan is analysed and run, the rows collected."""
 
 from __future__ import annotations
 

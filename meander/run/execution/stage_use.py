@@ -1,4 +1,4 @@
-"""How stages run: with a plan that is prepared, operator by operator, or planned anew for each batch, and why.
+"""The ways in which stages run: by a prepared plan, operator by operator, or planned anew for each batch, and why.
 
 Results are the same, so a slow stage is not seen in them: `meander status` and the metrics tell.
 """

@@ -58,7 +58,6 @@ class IngestMetrics:
     ticks: int
     paused_ticks: int
     """Ticks in which sources had to wait because the store was full."""
-    refused_commits: int
     rows: int
     malformed: int
     streams: Mapping[str, SourceTaskMetrics]
@@ -87,7 +86,7 @@ class Ingest:
             s.name: SourceTask(s, given.get(s.name) or source_for(s, around), store, around.work) for s in streams
         }
         self._lock = reentrant_lock("ingest")
-        self._ticks = self._paused_ticks = self._refused = 0
+        self._ticks = self._paused_ticks = 0
         self._told: set[str] = set()
         """Refusals that have been logged already."""
         self._batch = (store.last_batch(WRITER) or 0) + 1
@@ -150,11 +149,9 @@ class Ingest:
                 self._store.commit(whole)
                 self._pace.took_in(whole.appends)
             except JournalError as error:
-                self._refused += 1
                 _log.warning("tuples wait, because a commit was refused: %s", error)
                 return 0
             except (CommitConflictError, InputError) as error:
-                self._refused += 1
                 waiting = self._commit_what_fits(waiting, str(error))
         self._batch += 1
         self._store.throttle(self._stopping.is_set)
@@ -264,7 +261,6 @@ class Ingest:
             return IngestMetrics(
                 self._ticks,
                 self._paused_ticks,
-                self._refused,
                 sum(s.rows for s in streams.values()),
                 sum(s.malformed for s in streams.values()),
                 streams,

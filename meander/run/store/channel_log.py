@@ -295,16 +295,14 @@ class ChannelLog:
         entries = self.overlapping(position, self.tail)
         return sum(max(e.rows - max(position - e.first, 0), 0) for e in entries)
 
-    def counters(self, now_ms: int, payloads: Payloads) -> ChannelCounters:
+    def counters(self, now_ms: int) -> ChannelCounters:
         pending = self.appended_tuples - self.consumed_tuples
         end = self.end(now_ms)
-        entries = self.overlapping(self.head, self.tail)
         return ChannelCounters(
             appended_tuples=self.appended_tuples,
             consumed_tuples=self.consumed_tuples,
             pending_tuples=pending,
             readable_tuples=pending - (self.tuples_from(end) if end < self.tail else 0),
-            pending_bytes=round(sum(payloads.by_number[e.payload].row_bytes * e.rows for e in entries if e.rows)),
             watermark=self.watermark,
         )
 

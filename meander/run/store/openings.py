@@ -1,4 +1,4 @@
-"""Whether a store may have lost its end since it was opened last: only if its machine or its directory is another one.
+"""The openings of a store: it may have lost its end since the last one only on another machine or in another place.
 
 What a process wrote survives the process, so a store that is opened again on a machine that went on running has all of
 it. After a start of the machine, or in a directory that was put back from a copy, it may lack what was written last.

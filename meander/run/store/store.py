@@ -7,7 +7,6 @@ and `state` are the two faces of the store; a step's `Commit` changes both in on
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +63,6 @@ class StoreStats:
     """For metrics: what the store holds, and how it does."""
 
     commits: int
-    repeated_commits: int
     refused_writes: int
     channels: int
     segments: int
@@ -75,7 +73,6 @@ class StoreStats:
     memory_bytes: int
     spilled_reads: int
     snapshots: int
-    snapshot_seconds: float
     snapshot_problem: str | None
     """Why the last snapshot was put off, if it was: disk use and the time to open grow until one succeeds."""
     pressure: float
@@ -99,8 +96,7 @@ class Store:
         self.state = StateTables(self)
         self.syncer = Syncer(journal, self._delete_emptied, options.sync_interval_s)
         self._roll_after_bytes = 0
-        self._commits = self._repeated = self._refused = self._snapshots = 0
-        self._snapshot_seconds = 0.0
+        self._commits = self._refused = self._snapshots = 0
         self._snapshot_problem: str | None = None
         self.segments = JournalSegments(journal, self.lock)
         """The journal's end that replicas follow."""
@@ -191,7 +187,6 @@ class Store:
         with self.lock:
             last = repeated(self.views, prepared)
             if last is not None:
-                self._repeated += 1
                 outcome = CommitResult(last.number, repeated=True)
             else:
                 outcome = CommitResult(self._write(prepared))
@@ -247,7 +242,6 @@ class Store:
 
     def snapshot(self) -> None:
         """Begins a new segment with all that is known, and deletes the segments that nothing needs any more."""
-        started = time.perf_counter()
         with self.lock:
             live = self.payloads.live_bytes()
             vacate = [s for s in live if live[s] < VACATE_BELOW * self._journal.size_of(s)]
@@ -262,7 +256,6 @@ class Store:
             self._told_incarnation = self.views.incarnation
             self.payloads.note_emptied()
             self._snapshots += 1
-            self._snapshot_seconds += time.perf_counter() - started
 
     # Asking
 
@@ -339,7 +332,6 @@ class Store:
         with self.lock:
             return StoreStats(
                 commits=self._commits,
-                repeated_commits=self._repeated,
                 refused_writes=self._refused,
                 channels=len(self.views.channels.by_id),
                 segments=len(self._journal.segments),
@@ -350,7 +342,6 @@ class Store:
                 memory_bytes=self.payloads.memory_bytes,
                 spilled_reads=self.payloads.spilled_reads,
                 snapshots=self._snapshots,
-                snapshot_seconds=self._snapshot_seconds,
                 snapshot_problem=self._snapshot_problem,
                 pressure=self.pressure(),
             )

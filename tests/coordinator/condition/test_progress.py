@@ -58,7 +58,7 @@ def waiting(text: str, reached: dict[str, int]) -> list[set[str]]:
     operators = list(world.plan.serving(QueryId("q")))
     streams = {o: s.stream for o in operators if isinstance(s := world.plan[o].spec, Source)}
     counters = {
-        ChannelId(OUTSIDE + o): ChannelCounters(0, 0, 0, 0, 0, reached[stream])
+        ChannelId(OUTSIDE + o): ChannelCounters(0, 0, 0, 0, reached[stream])
         for o, stream in streams.items()
         if stream in reached
     }

@@ -21,7 +21,7 @@ TINY = DeviceShape(queries=2, sources=4, mobile=2, stateful=True, period_s=0.5, 
 
 def live(shape: DeviceShape, took_s: list[float], during_ms: float = 100.0) -> Live:
     """A replay that never ran."""
-    changes = tuple(Changed(i, 0.0, 0.0, 0.0, 0.0, 0.0, s, 2, 0, 0, "isqd") for i, s in enumerate(took_s))
+    changes = tuple(Changed(0.0, 0.0, 0.0, 0.0, 0.0, s, 2, 0, 0, "isqd") for i, s in enumerate(took_s))
     quiet, during = Percentiles(9, 100.0, 200.0, 300.0, 300.0), Percentiles(9, during_ms, 300.0, 300.0, 300.0)
     report = ReplayReport.__new__(ReplayReport)
     values = {

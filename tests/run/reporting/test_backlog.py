@@ -16,7 +16,7 @@ C = ChannelId(1)
 
 def counters(appended: int, consumed: int, readable: int | None = None) -> dict[ChannelId, ChannelCounters]:
     pending = appended - consumed
-    return {C: ChannelCounters(appended, consumed, pending, pending if readable is None else readable, 8 * pending, 0)}
+    return {C: ChannelCounters(appended, consumed, pending, pending if readable is None else readable, 0)}
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Where other sites are, and what to show there: told by the coordinator, remembered across restarts."""
+"""The addresses of other sites, and the proofs to show there: told by the coordinator, remembered across restarts."""
 
 from __future__ import annotations
 

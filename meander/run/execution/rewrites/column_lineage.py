@@ -1,4 +1,4 @@
-"""Where the columns of a stage come from, and which of them are read: what rewrites of columns and keys ask."""
+"""The lineage of a stage's columns, and which of them are read: what rewrites of columns and keys ask."""
 
 from __future__ import annotations
 
