@@ -6,7 +6,7 @@ Tests share one demo and leave it running; the last one ends it and compares eve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -63,7 +63,14 @@ def test_moves_that_are_expected_show_with_their_reason(page: Page) -> None:
     page.click("#tab-moves:visible")
     page.wait_for_selector(".moves li[data-node='train-1']")
     totals = {"outcomes": {"hit": 1, "miss": 1, "expired": 1}, "used_bytes": 4_000, "wasted_bytes": 3_000}
-    nothing = {"next": None, "probability": None, "in_s": None, "prepared_for": None, "bytes": 0, "operators": []}
+    nothing: dict[str, Any] = {
+        "next": None,
+        "probability": None,
+        "in_s": None,
+        "prepared_for": None,
+        "bytes": 0,
+        "operators": [],
+    }
     ahead = {"next": "base-2", "probability": 0.92, "in_s": 12.0, "prepared_for": "base-2", "operators": [7]}
     nodes = [
         {"node": "train-1", "at": "base-1", "ready": True, "bytes": 5_000, **ahead},
