@@ -42,6 +42,8 @@ class CoordinatorProcess:
         self.hub = Hub(secrets.token_hex(4))
         reader = ChangeReader(world.streams, world.sinks, options.functions)
         self.service = Service(self.hub, Tokens.load(home.tokens), reader, options.samples, options.adapt)
+        if options.oidc is not None:
+            self.service.authenticator.use(options.oidc)
         self.server = Server(self.service, options.host, options.port, options.tls)
         self.stepped_down = threading.Event()
         """Set when another coordinator has taken over: this one does nothing any more and should be stopped."""

@@ -88,7 +88,7 @@ def run(
     for path in (ca, certificate, key):
         if path is not None and not path.is_file():
             raise InputError("this file is not there; make certificates with `meander certificates`", str(path))
-    if key is not None:
+    if key is not None and certificate is not None:
         check_key(key)
     if certificate is not None:
         check_not_over(certificate)

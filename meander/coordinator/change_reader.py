@@ -10,7 +10,7 @@ from typing import Any
 from meander.coordinator.ledger.query_texts import planned
 from meander.coordinator.request_values import check_plain_name, check_text, check_value
 from meander.lang.event_file import dump_events, read_events
-from meander.lang.text import READ_S, within
+from meander.lang.limits import READ_S, within
 from meander.model.errors import InputError
 from meander.model.events import ChangeEvent, QueryAdded
 from meander.model.expressions.allowed_functions import ANY, AllowedFunctions

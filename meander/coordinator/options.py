@@ -86,6 +86,8 @@ class CoordinatorOptions:
     """The prediction of mobile nodes' moves, and its bounds."""
     mutual_tls: bool = False
     """Whether clients of the API and other sites have to show a certificate of the authority."""
+    oidc: Mapping[str, Any] | None = None
+    """The section about the identity provider whose tokens are taken beside our own."""
     insecure: bool = False
     """Whether others may reach it without TLS, such as behind a proxy that has it."""
     functions: AllowedFunctions = NONE

@@ -68,7 +68,7 @@ class OwnSite:
         loop.quarantine.remote = self._remote
         host = driver.host
         kept = host.options.directory.with_name("replicas")
-        replicas = self.replicas = Replicas(HOME, host, kept, endpoint.peers.client_for, self._options)
+        replicas = self.replicas = Replicas(HOME, host, kept, endpoint.peers.client_for, self._options, self._key)
         endpoint.open(serve_kept=replicas.serve)
         self._clients.home_address = endpoint.address
 

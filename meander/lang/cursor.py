@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from sqlglot.tokenizer_core import Token
 
-from meander.lang.text import Text, check_time, word_of
+from meander.lang.limits import check_time
+from meander.lang.text import Text, word_of
 from meander.model.errors import InputError
 
 T = TypeVar("T")

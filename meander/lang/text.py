@@ -5,43 +5,22 @@ Tokens are sqlglot's, in its Spark dialect. A `Phrase` is a run of tokens that m
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from meander.lang.limits import are_checked
 from meander.model.errors import InputError
 
 Tokens = tuple[Token, ...]
 _QUOTES = "'\"`"
 MOST_TOKENS, DEEPEST = 20_000, 100
-READ_S = 10.0
-"""The time within which a text that somebody else sent has to be read."""
-_until: ContextVar[float] = ContextVar("until", default=math.inf)
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Texts that are read inside have to be understood in this time, by the clock of the machine."""
-    token = _until.set(time.monotonic() + seconds)
-    try:
-        yield
-    finally:
-        _until.reset(token)
-
-
-def check_time() -> None:
-    """Raises when reading has taken too long; readers ask wherever a text can make them do the same again."""
-    if time.monotonic() > _until.get():
-        raise InputError("reading this takes too long; make it simpler, or split it into several queries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +64,8 @@ class Text:
 
     def _check_size(self, tokens: Tokens) -> None:
         """Raises for texts that are only there to keep a reader busy."""
+        if not are_checked():
+            return
         if len(tokens) > MOST_TOKENS:
             raise self.error(f"this has {len(tokens):,} words and signs; at most {MOST_TOKENS:,} are read", 0)
         depth = 0

@@ -125,6 +125,11 @@ class MembershipClient:
         """The present admission; None while the coordinator does not know this site."""
         return self._membership
 
+    @property
+    def protocol(self) -> int:
+        """The version that is spoken with the coordinator."""
+        return self._protocol
+
     def wait_joined(self, timeout_s: float) -> Admission:
         """Waits until the coordinator knows this site. Raises when it refuses, or when it takes too long."""
         deadline = time.monotonic() + timeout_s

@@ -7,17 +7,6 @@ from dataclasses import dataclass
 from meander.model.errors import InputError
 from meander.model.units import show_duration
 
-MOST_OVERLAPPING = 10_000
-"""Windows that one tuple can be in: each of them is a row of state."""
-
-
-def _check_overlap(size: int, slide: int) -> None:
-    if size > slide * MOST_OVERLAPPING:
-        raise InputError(
-            f"each tuple would be in {size // slide:,} windows; at most {MOST_OVERLAPPING:,} overlap, so let it "
-            "slide further or be smaller"
-        )
-
 
 def _positive(name: str, value: int) -> None:
     if value <= 0:
@@ -52,7 +41,6 @@ class Sliding:
                 f"a sliding window's slide ({show_duration(self.slide_ms)}) must not exceed its size "
                 f"({show_duration(self.size_ms)}), otherwise tuples between windows would be dropped"
             )
-        _check_overlap(self.size_ms, self.slide_ms)
 
     def __str__(self) -> str:
         return f"SLIDING({show_duration(self.size_ms)}, {show_duration(self.slide_ms)})"
@@ -83,7 +71,6 @@ class Count:
         _positive("slide", self.slide)
         if self.slide > self.size:
             raise InputError(f"a count window's slide ({self.slide}) must not exceed its size ({self.size})")
-        _check_overlap(self.size, self.slide)
 
     def __str__(self) -> str:
         return f"COUNT({self.size})" if self.size == self.slide else f"COUNT({self.size}, {self.slide})"

@@ -55,14 +55,22 @@ class ListenOptions:
 class AgentEndpoint:
     """Made before the host takes up what ran, opened when others may ask, closed before the host stops."""
 
-    def __init__(self, name: str, key: str, agent: Agent, options: ListenOptions) -> None:
-        """`key` proves to this host who asks."""
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        agent: Agent,
+        options: ListenOptions,
+        former_key: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`key` proves to this host who asks; `former_key` does while the coordinator is of the version before."""
         self._name, self._key, self._agent, self._options = name, key, agent, options
-        self.peers = PeerDirectory(agent.host.store, name, options.tls)
+        self._former_key = former_key
+        self.peers = PeerDirectory(agent.host.store, name, key, options.tls)
         kafka = None
         if options.broker:
             broker = Broker(agent.host.spark, options.broker, options.broker_settings)
-            kafka = KafkaExchange(broker, name, key, self.peers.contact)
+            kafka = KafkaExchange(broker, name, key, self.peers.contact, former_key)
         agent.remote_channels.connect(self.peers.client_for, kafka)
         self.replication = Replication(agent.host.store)
         agent.host.troubles.append(self.replication.problems)
@@ -106,6 +114,7 @@ class AgentEndpoint:
             handler.replica,
             clients_signed_by=options.authority if options.mutual_tls else None,
             is_revoked=self.peers.is_revoked,
+            former_key=self._former_key,
         )
 
     @property

@@ -65,7 +65,7 @@ def early(folder: Path) -> Path | None:
         command = shlex.join([sys.executable, str(Path(slot_worker.__file__).absolute())])
         partial = path.with_suffix(f".{os.getpid()}")
         partial.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        partial.chmod(0o755)
+        partial.chmod(0o700)
         partial.replace(path)
     except (ImportError, OSError) as error:
         _log.info("slots start as any source does: %s", error)

@@ -28,7 +28,7 @@ from meander.reconfigure.agent.agent import Agent
 from meander.reconfigure.endpoint import AgentEndpoint, ListenOptions
 from meander.reconfigure.replicas.replicas import Replicas
 from meander.reconfigure.serialised_fragment import take_up
-from meander.run.channels.flight.proof import key_of
+from meander.run.channels.flight.proof import FORMER, former_key_of, key_of
 from meander.run.connectors.base import Surroundings
 from meander.run.host import Host, HostOptions
 from meander.run.outside.sink_bindings import SiteSinkBindings
@@ -124,13 +124,14 @@ class Site(MembershipListener):
             self._spark = start_session(f"meander site {options.name}", extra=extra)
         host = self._host = Host.open(host_options, self._spark)
         agent = self._agent = Agent(host)
-        endpoint = self._endpoint = AgentEndpoint(options.name, key_of(options.token), agent, options.network)
+        key = key_of(options.token)
+        endpoint = self._endpoint = AgentEndpoint(options.name, key, agent, options.network, self._former_key)
         around = Surroundings(options.directory / "results", options.directory / "host", host_options.durable)
         around.base.mkdir(exist_ok=True)
         bindings = SiteSinkBindings(host, agent.changing)
         streams = self.streams = SiteStreams(host, [str(node["name"]) for node in options.nodes], around, bindings)
         replicas = self._replicas = Replicas(
-            options.name, host, options.directory / "replicas", endpoint.peers.client_for, options.network
+            options.name, host, options.directory / "replicas", endpoint.peers.client_for, options.network, key
         )
         report = self._report = SiteReport(agent, endpoint.replication, replicas)
         fence = Fence(options.directory / "fence.json")
@@ -243,6 +244,11 @@ class Site(MembershipListener):
     def measures(self) -> SiteMeasures:
         assert self._report is not None, "the site was not started"
         return self._report.measures()
+
+    def _former_key(self) -> str | None:
+        """The key of this site while its coordinator is of the version before."""
+        client = self._client
+        return former_key_of(self.options.token) if client is not None and client.protocol <= FORMER else None
 
     def _vote(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a standby of the coordinator."""

@@ -105,3 +105,13 @@ def test_services_of_kubernetes_find_their_processes() -> None:
     services = [e["spec"]["selector"] for e in KUBERNETES if e["kind"] == "Service"]
     assert services == labels
     assert all(e["spec"]["replicas"] == 1 for e in KUBERNETES if e["kind"] == "StatefulSet")
+
+
+def test_images_are_pinned_and_have_nothing_that_is_only_for_building() -> None:
+    text = (PACKAGING / "Containerfile").read_text()
+    assert re.search(r"(?m)^ARG BASE=\S+@sha256:[0-9a-f]{64}$", text)
+    stages = re.findall(r"(?m)^FROM (.*)$", text)
+    assert stages == ["${BASE} AS build", "${BASE}"]
+    final = text.rpartition("FROM ${BASE}")[2]
+    assert "--no-index" in final
+    assert "requirements-build.lock" not in final

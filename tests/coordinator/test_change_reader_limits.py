@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meander.coordinator.change_reader import ChangeReader
+from meander.lang.limits import accepted_before
 from meander.model.errors import InputError
+from meander.model.streams import SinkTarget
 from tests.lang.streams import STREAMS
 
 CONDITION = "SELECT id FROM train WHERE {} INTO alerts"
@@ -31,6 +33,13 @@ DOUBLED = ", ".join(f"a{i} AS (SELECT id FROM a{i - 1} UNION ALL SELECT id FROM 
 def test_a_text_that_is_made_to_hurt_is_refused(text: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         ChangeReader(STREAMS, {}).query(text, "hurting")
+
+
+def test_a_query_that_was_accepted_before_there_was_a_limit_is_read_again() -> None:
+    with accepted_before():
+        assert ChangeReader(STREAMS, {"alerts": SinkTarget("alerts", "hub")}).query(
+            CONDITION.format("station RLIKE concat('(a+)+', '$')"), "former"
+        )
 
 
 def test_reading_a_text_ends_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_a_site_takes_up_its_part_of_a_change_and_takes_it_back_when_its_store_h
 ) -> None:
     unpack(name, tmp_path / "store")
     host = Host(HostOptions(tmp_path, 1), spark, runner, clock=VirtualClock())
-    contacts = PeerDirectory(host.store, "east")
+    contacts = PeerDirectory(host.store, "east", "key")
     agent = Agent(host)
     agent.remote_channels.connect(contacts.client_for)
     try:

@@ -36,10 +36,17 @@ def test_a_vulnerable_package_is_named_and_ends_the_audit(
     withdrawn = {"id": "CVE-0", "withdrawn": "2026-01-01"}
 
     def answer(asked: str, _: str) -> Any:
-        return {"vulnerabilities": [withdrawn, *([{"id": "CVE-1", "withdrawn": None}] if asked == name else [])]}
+        return {"vulnerabilities": [withdrawn, *([{"id": "CVE-1", **more}] if asked == name else [])]}
 
+    more: dict[str, Any] = {"withdrawn": None, "fixed_in": ["9.9"]}
     assert audit.main([], answer) == 1
-    assert f"{name}=={version} has CVE-1;" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{name}=={version} has CVE-1; fixed in 9.9" in said
+    assert "has nothing to do with it" in said
+    assert "accepted-vulnerabilities.txt" in said
+    more = {}
+    assert audit.main([], answer) == 0, "there is nothing to update to"
+    assert "CVE-1; not fixed yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), TimeoutError(), ValueError("no JSON")])
@@ -55,6 +62,13 @@ def test_where_nobody_answers_it_says_so_after_two_tries_and_goes_on(
     assert audit.main([], away) == 0
     assert len(asked) == 2
     assert "could not be asked about" in capsys.readouterr().out
+
+
+def test_an_index_that_answers_slowly_is_not_waited_for_long(audit: ModuleType) -> None:
+    moments = iter([0.0, *[1.0] * 10, *[audit.MOST_S + 1] * 1_000])
+    packages = [(f"package-{n}", "1") for n in range(50)]
+    found, unasked = audit.vulnerabilities(packages, lambda name, version: {}, lambda: next(moments))
+    assert (found, unasked) == ({}, 41)
 
 
 def test_what_is_accepted_is_no_fault(audit: ModuleType) -> None:

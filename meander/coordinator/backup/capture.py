@@ -78,6 +78,7 @@ class Backups:
         files += [
             found
             for path in other_files(self._home.directory)
+            if path != self._home.network_keys
             if (found := self._linked(path, into / "files")) is not None
         ]
         ledger = into / "ledger.db"

@@ -8,6 +8,7 @@ host/           what runs: tuples on their way, state, positions of sources and 
 results/        what sinks write, unless they are told otherwise; relative paths of sources start here, too
 service.json    the address, while a coordinator runs, and a token that is good for that long
 secret.key      identity on the network; like everything here readable by its owner only
+network.keys    keys of sites on the network, sealed with it
 restored.json   the backup that all of it was restored from, if it was
 """
 
@@ -58,6 +59,7 @@ KNOWN: dict[str, type] = {
     "adaptation": dict,
     "functions": list,
     "mutual_tls": bool,
+    "oidc": dict,
     "insecure": bool,
 }
 """Settings, with their types."""
@@ -100,6 +102,10 @@ class CoordinatorDirectory:
     @property
     def secret(self) -> Path:
         return self.directory / "secret.key"
+
+    @property
+    def network_keys(self) -> Path:
+        return self.directory / "network.keys"
 
     @property
     def restored(self) -> Path:

@@ -10,6 +10,7 @@ from meander.adapt.mobility.settings import PredictionSettings
 from meander.adapt.setting_layers import SETTINGS as ADAPTATION
 from meander.adapt.setting_layers import AdaptationPolicy
 from meander.coordinator.directory.directory import CoordinatorDirectory, written_settings
+from meander.coordinator.security.provider import ProviderSettings
 from meander.model.errors import InputError
 from meander.model.expressions.allowed_functions import allowed
 from meander.place.amenders.count import check_amenders
@@ -47,6 +48,15 @@ SETTINGS = """\
 # broker_settings = "..." # a file with more settings of Kafka's clients, as name=value
 # session_timeout = "5s"  # a site that is not heard of for so long is away
 
+# Users who log in at an identity provider (OpenID Connect): its tokens are taken beside those of `meander token`.
+# [oidc]
+# issuer = "https://login.example.org"
+# audience = "meander"    # what tokens for this coordinator have in `aud`
+# claim = "groups"        # what says which role a user has, and who has which:
+# roles = {fleet-operators = "operator", everybody = "reader"}
+# name = "sub"            # what names the user in the audit log
+# keys = "..."            # a file or an address with its public keys, if the issuer does not say where they are
+
 # How mechanisms are switched, for all queries; `meander adapt show` says what applies, `meander adapt set` changes it
 # while queries run, and docs/concepts/adaptation.md says what each means. [adaptation.queries.NAME] is for one query.
 # [adaptation]
@@ -83,6 +93,8 @@ def read_settings(home: CoordinatorDirectory) -> dict[str, Any]:
         if "functions" in found:
             found["functions"] = allowed(map(str, found["functions"]))
         check_adaptation(found.get("adaptation", {}))
+        if "oidc" in found:
+            ProviderSettings.of(found["oidc"])
         if "nova" in found:
             found["nova"] = NovaQuerySettings.of(found["nova"])
         if "prediction" in found:

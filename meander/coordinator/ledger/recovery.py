@@ -15,6 +15,7 @@ from meander.coordinator.ledger.ledger import Ledger, Placing
 from meander.coordinator.ledger.query_texts import planned
 from meander.coordinator.ledger.retention import QueryArrival, Retention
 from meander.lang.demands import parse_demands
+from meander.lang.limits import accepted_before
 from meander.lang.topology.reader import TopologyFile
 from meander.model.global_plan import OperatorState, RunningQuery
 from meander.model.ids import OperatorId, QueryId
@@ -92,7 +93,8 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
         if not step.query:
             continue
         if step.parted and step.text is not None:
-            query = planned(name, step.text, catalog.streams, catalog.sinks)
+            with accepted_before():
+                query = planned(name, step.text, catalog.streams, catalog.sinks)
             parted[name] = replace(query, id=name)
             now = catalog.plan.next_operator
             retention.came(name, QueryArrival(step.position, step.batch, now, frozenset(), frozenset()))
@@ -105,7 +107,8 @@ def _follow_queries(found: Recovered, ledger: Ledger, running: set[OperatorId]) 
             del found.texts[name], found.since_ms[name]
             retention.went(name, step.position, step.batch)
         else:
-            query = planned(name, step.text, catalog.streams, catalog.sinks)
+            with accepted_before():
+                query = planned(name, step.text, catalog.streams, catalog.sinks)
             first = catalog.plan.next_operator
             add_query(catalog, preparation.prepare(replace(query, id=name), step.rules))
             made = frozenset(map(OperatorId, range(first, catalog.plan.next_operator)))

@@ -48,6 +48,11 @@ class MemberFleet:
 
     def key(self, site: str) -> str | None:
         self._refresh()
+        token = self._keys.get(site)
+        return None if token is None else self._membership.store.network_key(site, token)
+
+    def former_key(self, site: str) -> str | None:
+        self._refresh()
         return self._keys.get(site)
 
     def protocol(self, site: str) -> int:

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from meander.coordinator import epochs
+from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.ledger.absent_node_links import AwayLinks
 from meander.coordinator.ledger.migrations import migrate
 from meander.coordinator.membership.audit_log import AuditEntry, AuditLog
+from meander.coordinator.membership.network_keys import NetworkKeys
 from meander.coordinator.problems import conflict, not_found
 from meander.coordinator.security.tokens import RESERVED, digest
 from meander.membership.protocol import Epoch
@@ -75,6 +77,7 @@ class MembershipStore:
         self._lock, self._looking = reentrant_lock("membership store"), lock("membership store reads")
         self._looker = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         self._away_links = AwayLinks(self._db)
+        self._network_keys = NetworkKeys(CoordinatorDirectory(path.parent))
         self.audit = AuditLog(self._db, self._lock)
 
     def close(self) -> None:
@@ -148,12 +151,20 @@ class MembershipStore:
     def pass_of(self, token: str) -> Pass | None:
         """The rights of a token. It is found by its hash, so the time that takes says nothing about the token."""
         query = "SELECT site, nodes, made_ms FROM site_tokens WHERE digest = ?"
+        found = digest(token)
         with self._looking:  # a connection of its own: readers do not wait for writers
-            row = self._looker.execute(query, (digest(token),)).fetchone()
-        return None if row is None else Pass(row[0], tuple(json.loads(row[1])), row[2])
+            row = self._looker.execute(query, (found,)).fetchone()
+        if row is None:
+            return None
+        self._network_keys.learn(row[0], found, token)
+        return Pass(row[0], tuple(json.loads(row[1])), row[2])
+
+    def network_key(self, site: str, token: str) -> str | None:
+        """The key of a site whose token has this hash; None before it was heard."""
+        return self._network_keys.of(site, token)
 
     def keys(self) -> dict[str, str]:
-        """The hashes of all tokens, by site: what sites show each other is made with them."""
+        """The hashes of all tokens, by site."""
         with self._lock:
             return dict(self._db.execute("SELECT site, digest FROM site_tokens").fetchall())
 

@@ -22,6 +22,7 @@ from meander.membership.protocol import Description
 from meander.model.clock import wall_clock_ms
 from meander.model.resilience import Resilience
 from meander.reconfigure.driver.driver import Driver
+from meander.run.channels.flight.proof import FORMER
 
 
 class ReplicaService:
@@ -95,7 +96,8 @@ class ReplicaService:
         return self._membership.store.sites()
 
     def key(self, site: str) -> str | None:
-        return self._members.key(site)
+        members = self._members
+        return members.former_key(site) if members.protocol(site) <= FORMER else members.key(site)
 
     def preferences(self, sites: Sequence[str], *, senders: bool) -> Mapping[str, Sequence[str]]:
         if self._core is None:

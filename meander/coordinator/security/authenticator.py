@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
 from meander.coordinator.problems import not_found
 from meander.coordinator.security.failed_logins import FailedLogins
 from meander.coordinator.security.page_sessions import PageSessions
+from meander.coordinator.security.provider import IdentityProvider, ProviderSettings
 from meander.coordinator.security.tokens import LOCAL, Identity, Role, Tokens
 from meander.model.errors import InputError
 
@@ -21,11 +24,19 @@ class Authenticator:
     def __init__(self, tokens: Tokens) -> None:
         self.tokens, self.sessions, self.failed = tokens, PageSessions(), FailedLogins()
         self.own_token = secrets.token_urlsafe(24)
+        self.provider: IdentityProvider | None = None
+        """Users who log in elsewhere, if the settings name where."""
+
+    def use(self, section: Mapping[str, Any]) -> None:
+        """Takes the tokens of an identity provider beside our own."""
+        self.provider = IdentityProvider(ProviderSettings.of(section))
+        self.provider.start()
 
     def identity_of(self, token: str) -> Identity | None:
         if hmac.compare_digest(token.encode(), self.own_token.encode()):
             return OWNER
-        return self.tokens.identity_of(token) or self.sessions.identity_of(token)
+        known = self.tokens.identity_of(token) or self.sessions.identity_of(token)
+        return known if known is not None or self.provider is None else self.provider.identity_of(token)
 
     def link(self, identity: Identity) -> str:
         """The part of the page's address that opens it once, for a user who looks and operates."""

@@ -12,13 +12,13 @@ from meander.coordinator import epochs
 from meander.coordinator.backup.capture import STORE
 from meander.coordinator.directory.directory import CoordinatorDirectory
 from meander.coordinator.membership.records import MemberState
-from meander.coordinator.membership.store import MembershipStore
+from meander.coordinator.membership.store import MemberRow, MembershipStore
 from meander.membership.protocol import PROTOCOL, Epoch
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
 from meander.reconfigure.agent.serving.request_handler import ELECT
 from meander.run.channels.flight.client import AwayError, ClientTls, FlightClient
-from meander.run.channels.flight.proof import COORDINATOR, PeerAddress, proof
+from meander.run.channels.flight.proof import COORDINATOR, FORMER, PeerAddress, former_proof, proof
 from meander.run.store.commit import Commit
 from meander.run.store.records.replicas import ReplicationRecord
 from meander.run.store.store import Store
@@ -38,16 +38,10 @@ class Candidacy:
             db.execute("COMMIT")
         store = MembershipStore(home.ledger)
         try:
-            keys = store.keys()
             present = [row for row in store.sites() if row.state != MemberState.LEFT.value]
+            self._voters: Mapping[str, PeerAddress | None] = {row.name: _address(row, store) for row in present}
         finally:
             store.close()
-        self._voters: Mapping[str, PeerAddress | None] = {
-            row.name: PeerAddress(row.address, proof(keys[row.name], COORDINATOR))
-            if row.name in keys and row.address
-            else None
-            for row in present
-        }
 
     def refusal(self) -> str | None:
         """Asks for the votes; gives the reason why there are too few, or None."""
@@ -66,7 +60,7 @@ class Candidacy:
 
     def _vote(self, peer: PeerAddress | None, would: bool) -> str | None:
         if peer is None:
-            return "it has no token any more"
+            return "it has no token any more, or its key was not known yet"
         client = FlightClient(peer, COORDINATOR, ClientTls(self._authority))
         body: dict[str, Any] = {"protocol": PROTOCOL, **self.epoch.as_json(), "term": self._term, "would": would}
         try:
@@ -76,6 +70,16 @@ class Candidacy:
         finally:
             client.close()
         return None if answer.get("granted") else str(answer.get("reason"))
+
+
+def _address(row: MemberRow, store: MembershipStore) -> PeerAddress | None:
+    token = store.keys().get(row.name)
+    if token is None or not row.address:
+        return None
+    if row.protocol <= FORMER:
+        return PeerAddress(row.address, former_proof(token, COORDINATOR))
+    key = store.network_key(row.name, token)
+    return None if key is None else PeerAddress(row.address, proof(key, COORDINATOR))
 
 
 def promote(home: CoordinatorDirectory) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from meander.lang.limits import are_checked
 from meander.lang.reader import Reader
 from meander.lang.relation import Bound
 from meander.lang.text import Phrase, word_of
-from meander.model.errors import unknown
+from meander.model.errors import InputError, unknown
 from meander.model.windows import Count, PairWindow, Session, Sliding, Tumbling, Window, Within
 
 WINDOWS: dict[str, Callable[[Reader], Window]] = {
@@ -16,6 +17,7 @@ WINDOWS: dict[str, Callable[[Reader], Window]] = {
     "SESSION": lambda r: Session(r.duration_ms()),
     "COUNT": lambda r: _count(r),
 }
+MOST_OVERLAPPING = 10_000
 _SYNONYMS = {"TUMBLE": "TUMBLING", "HOP": "SLIDING", "HOPPING": "SLIDING"}
 
 
@@ -30,8 +32,19 @@ def read_window(reader: Reader) -> tuple[Window, Phrase | None]:
     column = _leading_column(reader)
     with reader.text.at(start):
         window = WINDOWS[kind](reader)
+        _check_overlap(window)
     reader.expect(")")
     return window, column
+
+
+def _check_overlap(window: Window) -> None:
+    """Raises for windows of which a tuple would be in very many: each of them is a row of state."""
+    match window:
+        case Sliding(size, slide) | Count(size, slide) if size > slide * MOST_OVERLAPPING and are_checked():
+            raise InputError(
+                f"each tuple would be in {size // slide:,} windows; at most {MOST_OVERLAPPING:,} overlap, so let it "
+                "slide further or be smaller"
+            )
 
 
 def read_bound(reader: Reader, what: str) -> Bound:

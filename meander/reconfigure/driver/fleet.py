@@ -9,7 +9,15 @@ from meander.membership.protocol import Epoch
 from meander.model.locks import lock
 from meander.reconfigure.agent.serving.request_handler import NEWEST
 from meander.run.channels.flight.client import AwayError, ClientTls, FlightClient, PeerRefusedError
-from meander.run.channels.flight.proof import COORDINATOR, HOME, PeerAddress, proof
+from meander.run.channels.flight.proof import (
+    COORDINATOR,
+    FORMER,
+    HOME,
+    PeerAddress,
+    former_proof,
+    proof,
+    records_secret,
+)
 
 
 class Fleet(Protocol):
@@ -32,7 +40,11 @@ class Fleet(Protocol):
         """Sites that have joined once and whose token is good no more: nobody is to answer them."""
 
     def key(self, site: str) -> str | None:
-        """The key that proofs for a site are made with; None when it has no token any more."""
+        """The key that proofs for a site are made with; None when it has no token any more, or was not heard of since
+        this process began."""
+
+    def former_key(self, site: str) -> str | None:
+        """The key of a site as the protocol before makes it."""
 
     def protocol(self, site: str) -> int:
         """The version of the site protocol that was agreed on with a site."""
@@ -66,23 +78,37 @@ class ClientPool:
         found: dict[str, dict[str, str]] = {}
         brokers = {**self.fleet.brokers(), HOME: self._home_broker}
         for other, address in self.fleet.addresses().items():
-            key = self.fleet.key(other)
-            if other != site and key is not None and address:
-                found[other] = {"address": address, "proof": proof(key, site)}
+            shown = self._proof(other, site)
+            if other != site and shown is not None and address:
+                found[other] = {"address": address, "proof": shown}
         if site != HOME and self.home_address is not None:
             found[HOME] = {"address": self.home_address, "proof": proof(self._home_key, site)}
         for other in self.fleet.revoked():
             found[other] = {"address": "", "proof": ""}
         for other in found:
-            if broker := brokers.get(other):
+            if (broker := brokers.get(other)) and self._is_former(other) == self._is_former(site):
                 found[other]["broker"] = broker
+                key = self._home_key if other == HOME else self.fleet.key(other)
+                if key is not None and not self._is_former(other):
+                    found[other]["records"] = records_secret(key, site)
         return found
 
+    def _is_former(self, site: str) -> bool:
+        return site != HOME and self.fleet.protocol(site) <= FORMER
+
+    def _proof(self, site: str, peer: str) -> str | None:
+        """The proof of a peer at a site; None as long as that site's key is not known."""
+        if self._is_former(site):
+            former = self.fleet.former_key(site)
+            return None if former is None else former_proof(former, peer)
+        key = self.fleet.key(site)
+        return None if key is None else proof(key, peer)
+
     def _client_for(self, site: str) -> FlightClient:
-        address, key = self.fleet.addresses().get(site), self.fleet.key(site)
-        if not address or key is None:
+        address, shown = self.fleet.addresses().get(site), self._proof(site, COORDINATOR)
+        if not address or shown is None:
             raise AwayError(f"site {site} has not joined")
-        contact = PeerAddress(address, proof(key, COORDINATOR))
+        contact = PeerAddress(address, shown)
         with self._lock:
             found = self._clients.get(site)
             if found is None or found.peer != contact:

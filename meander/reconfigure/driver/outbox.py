@@ -32,7 +32,7 @@ from meander.reconfigure.messages import (
 )
 from meander.reconfigure.part import Route
 from meander.run.channels.flight.client import AwayError
-from meander.run.channels.flight.proof import HOME
+from meander.run.channels.flight.proof import HOME, end_of_proofs
 
 _log = logging.getLogger(__name__)
 AGAIN_S, LONGEST_S = 0.2, 5.0
@@ -56,7 +56,7 @@ class Outbox:
         """
         self.clients, self._world = clients, world
         self._under_way, self._own, self._concerned = under_way, own, concerned
-        self._seen: dict[str, tuple[str, str]] = {}
+        self._seen: dict[str, tuple[object, ...]] = {}
         self._peers_of: dict[str, Any] = {}
         self._lock = lock("outbox")
         self._effects: dict[str, dict[int, Positions]] = {}
@@ -107,8 +107,12 @@ class Outbox:
         now = time.monotonic()
         fleet = self.clients.fleet
         addresses, brokers = dict(fleet.addresses()), fleet.brokers()
-        seen = {site: (address, brokers.get(site, "")) for site, address in addresses.items()}
-        seen |= dict.fromkeys(fleet.revoked(), ("", ""))
+        until = end_of_proofs()
+        seen: dict[str, tuple[object, ...]] = {
+            site: (address, brokers.get(site, ""), fleet.key(site), fleet.protocol(site), until)
+            for site, address in addresses.items()
+        }
+        seen |= dict.fromkeys(fleet.revoked(), ())
         if seen != self._seen:
             self._seen, self._peers_of = seen, {}
             self._own(self.clients.peers_of(HOME))

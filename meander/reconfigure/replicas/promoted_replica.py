@@ -47,7 +47,7 @@ class PromotedReplica:
         *,
         has_positions: bool = True,
     ) -> None:
-        """`key` is the site's, `network` the keeper's.
+        """`key` is the site's, of the former kind if the site is of the version before; `network` is the keeper's.
 
         `has_positions` says whether the store knows how far sources and sinks were: without, it touches none of them.
         """
@@ -61,7 +61,7 @@ class PromotedReplica:
         self._streams: SiteStreams | None = None
         try:
             agent = self._agent = Agent(host)
-            endpoint = self._endpoint = AgentEndpoint(site, key, agent, network.beside())
+            endpoint = self._endpoint = AgentEndpoint(site, key, agent, network.beside(), lambda: key)
             self._facts = HostFacts(agent, endpoint.replication)
             endpoint.replication.leave_out(keeper)
             take_up(host)

@@ -20,6 +20,7 @@ from meander.reconfigure.replicas.lost_site import LostSite, positions_of
 from meander.reconfigure.replicas.promoted_replica import PromotedReplica
 from meander.reconfigure.replicas.pull import BUDGET_BYTES, ReplicaPull
 from meander.run.channels.flight.client import FlightClient
+from meander.run.channels.flight.proof import opened, sealed
 from meander.run.execution.runner import Runner
 from meander.run.host import Host, HostOptions
 from meander.run.store.commit import Commit
@@ -42,11 +43,12 @@ class Replicas:
         directory: Path,
         client_of: Callable[[str], FlightClient],
         network: ListenOptions,
+        key: str,
         runner: Runner | None = None,
     ) -> None:
-        """`host` is the keeper's own."""
+        """`host` and `key` are the keeper's own: keys of sites that it goes on for are sealed with it."""
         self.me, self._store, self._directory, self._client_of = me, host.store, directory, client_of
-        self._host, self._network, self._runner = host, network, runner
+        self._host, self._network, self._key, self._runner = host, network, key, runner
         host.troubles.append(self.problems)
         self._following: dict[str, ReplicaPull] = {}
         self._most_bytes = BUDGET_BYTES
@@ -147,7 +149,7 @@ class Replicas:
             except InputError:
                 self._follow(record)
                 raise
-            found = ReplicaRecord(site, term, record.route, stands_in=True, key_of_site=key)
+            found = ReplicaRecord(site, term, record.route, stands_in=True, key_of_site=sealed(self._key, key))
             self._store.commit(Commit(records=(found,)))
             return _told_of(self._run(found))
 
@@ -162,7 +164,7 @@ class Replicas:
                 empty.begin(host)
             finally:
                 host.stop()
-            record = ReplicaRecord(site, 0, (), stands_in=True, key_of_site=key)
+            record = ReplicaRecord(site, 0, (), stands_in=True, key_of_site=sealed(self._key, key))
             self._store.commit(Commit(records=(record,)))
 
     def _check(self, site: str, term: int, *, was_here: bool) -> None:
@@ -181,7 +183,9 @@ class Replicas:
             raise InputError(f"the replica of {site} at {self.me} was not complete yet")
 
     def _run(self, record: ReplicaRecord) -> PromotedReplica:
-        directory, key = self._directory / record.site, record.key_of_site
+        directory, key = self._directory / record.site, opened(self._key, record.key_of_site)
+        if key is None:
+            raise InputError(f"the token of {self.me} is a new one; let the coordinator promote the replica again")
         spark, is_replica = self._host.spark, bool(record.route)
         running = PromotedReplica(
             record.site, self.me, directory, key, self._network, spark, self._runner, has_positions=is_replica

@@ -29,7 +29,7 @@ from meander.reconfigure.endpoint import ListenOptions
 from meander.reconfigure.serialised_fragment import take_up
 from meander.reconfigure.state.precopy import AHEAD
 from meander.run.channels.base import ChannelAppend
-from meander.run.channels.flight.proof import HOME, key_of
+from meander.run.channels.flight.proof import FORMER, HOME, former_key_of, key_of
 from meander.run.channels.flight.server import FlightServer
 from meander.run.channels.kafka.broker import Broker
 from meander.run.channels.kafka.exchange import KafkaExchange
@@ -76,6 +76,9 @@ class Roster:
     def key(self, site: str) -> str | None:
         return key_of(site)
 
+    def former_key(self, site: str) -> str | None:
+        return former_key_of(site)
+
     def next_epoch(self) -> None:
         number = self.epoch.number + 1
         self.epoch = Epoch(number, f"coordinator {number}")
@@ -112,7 +115,7 @@ class Machine:
         """Gives the address."""
         self.directory.mkdir(exist_ok=True)
         host = self.host = Host(HostOptions(self.directory, 1), self.spark, self.runner, clock=self.clock)
-        self.contacts = PeerDirectory(host.store, self.name)
+        self.contacts = PeerDirectory(host.store, self.name, key_of(self.name))
         kafka = None
         if self.broker:
             kafka = KafkaExchange(Broker(self.spark, self.broker), self.name, key_of(self.name), self.contacts.contact)
@@ -126,7 +129,8 @@ class Machine:
             desk.order = self._strictly(desk.order)  # type: ignore[method-assign, assignment]
         take_up(host)
         self.agent.recovery.recover()
-        self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0")
+        former = former_key_of(self.name) if self.protocol <= FORMER else None
+        self.door = FlightServer(host.store, desk, key_of(self.name), "grpc://127.0.0.1:0", former_key=lambda: former)
         self.agent.remote_channels.refresh()
         self.is_up = True
         return f"grpc://127.0.0.1:{self.door.port}"

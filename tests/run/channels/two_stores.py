@@ -12,7 +12,7 @@ import pyarrow as pa
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.channels.flight.client import AwayError, FlightClient
-from meander.run.channels.flight.proof import PeerAddress, key_of, proof
+from meander.run.channels.flight.proof import PeerAddress, key_of, proof, records_secret
 from meander.run.channels.flight.server import FlightServer, PullRequest, StateAnswer, StateRequest
 from meander.run.channels.kafka.exchange import KafkaExchange
 from meander.run.store.store import Store
@@ -55,7 +55,9 @@ class Place:
 
     def knows(self, *others: Place) -> Place:
         for other in others:
-            self.contacts[other.name] = PeerAddress(other.address, proof(other.key, self.name), other.broker)
+            self.contacts[other.name] = PeerAddress(
+                other.address, proof(other.key, self.name), other.broker, records_secret(other.key, self.name)
+            )
         return self
 
     def may_pull(self, reader: str, via: str, channel: ChannelId) -> bool:

@@ -12,7 +12,7 @@ import pyarrow.flight as flight
 
 from meander.model.errors import InputError
 from meander.model.locks import lock
-from meander.run.channels.flight.proof import FOR, ROUTE, SIGNED, PeerAddress, signature
+from meander.run.channels.flight.proof import FOR, ROUTE, ClientProof, PeerAddress
 
 ORDER_S = 15.0
 """The time after which an order without an answer is given up."""
@@ -65,7 +65,7 @@ class FlightClient:
     def __init__(self, peer: PeerAddress, me: str, tls: ClientTls | None = None) -> None:
         """`tls` is needed where addresses have it."""
         self.peer, self._me, self._tls = peer, me, tls or ClientTls()
-        self._headers = [(b"meander-site", me.encode()), (b"authorization", f"Bearer {peer.proof}".encode())]
+        self._requests = ClientProof(peer.proof)
         self._lock = lock("flight client")
         self._client: Any = None
 
@@ -92,8 +92,7 @@ class FlightClient:
 
     def signed(self, ticket: Mapping[str, Any]) -> dict[str, Any]:
         """A ticket for this site that others may pass on."""
-        said = {**ticket, FOR: self._me}
-        return {**said, SIGNED: signature(self.peer.proof, said)}
+        return self._requests.signed({**ticket, FOR: self._me})
 
     def close(self) -> None:
         """Drops the connection: requests in flight end by themselves; the next one makes a new connection."""
@@ -117,7 +116,9 @@ class FlightClient:
                 self._client = None
 
     def _call(self, timeout_s: float) -> Any:
-        return flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+        shown = self._requests.shown()
+        headers = [(b"meander-site", self._me.encode()), (b"authorization", shown.encode())]
+        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
 
     def _understood(self, error: Exception, client: Any) -> Exception:
         """Translates an error; a connection that may be broken is given up."""

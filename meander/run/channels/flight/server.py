@@ -22,7 +22,7 @@ from meander.model.ids import ChannelId
 from meander.run.channels.budgets import DROPPED
 from meander.run.channels.flight.alignment import CopyState, GivenAwayError, align
 from meander.run.channels.flight.client import FlightClient, PeerRefusedError
-from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, is_proof, is_signed
+from meander.run.channels.flight.proof import COORDINATOR, FOR, ROUTE, ProofChecker
 from meander.run.channels.flight.ranges import RANGES, ChannelRange, to_batch
 from meander.run.channels.flight.refusals import Refusals
 from meander.run.store.commit import Commit, CommitConflictError
@@ -136,13 +136,13 @@ class _Who(flight.ServerMiddleware):  # type: ignore[misc]
 class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Refuses clients without a valid proof."""
 
-    def __init__(self, key: str, refusals: Refusals, is_revoked: Callable[[str], bool]) -> None:
-        self._key, self._refusals, self._is_revoked = key, refusals, is_revoked
+    def __init__(self, proofs: ProofChecker, refusals: Refusals, is_revoked: Callable[[str], bool]) -> None:
+        self._proofs, self._refusals, self._is_revoked = proofs, refusals, is_revoked
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> _Who:
         found = {name.lower(): values[0] for name, values in headers.items() if values}
         peer, shown = found.get(NAME_HEADER), found.get(PROOF_HEADER, "")
-        if peer is None or not is_proof(self._key, peer, shown.removeprefix("Bearer ")):
+        if peer is None or not self._proofs.is_shown(peer, shown):
             self._refusals.note(None, "no proof of who it is, or a wrong one", claimed=peer or "")
             raise flight.FlightUnauthenticatedError(
                 "a client has to show which site it is; join the coordinator with a token first"
@@ -166,12 +166,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         replica: Serve | None = None,
         clients_signed_by: bytes | None = None,
         is_revoked: Callable[[str], bool] = lambda name: False,
+        former_key: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`certificates` are a certificate and its key, for addresses with TLS; `replica` gives keepers what they
         lack. With `clients_signed_by`, clients have to show a certificate of this authority. Sites
-        that are revoked are refused, also through others."""
-        self._is_revoked = is_revoked
-        self._store, self._handler, self._key, self._replica = store, handler, key, replica
+        that are revoked are refused, also through others. `former_key` is the key as the version before made it,
+        while the coordinator is of that version."""
+        self._is_revoked, self._proofs = is_revoked, ProofChecker(key, former_key)
+        self._store, self._handler, self._replica = store, handler, replica
         self.refusals = Refusals()
         tls: dict[str, Any] = (
             {"tls_certificates": [flight.CertKeyPair(*pair) for pair in certificates]} if certificates else {}
@@ -179,7 +181,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if clients_signed_by is not None:
             tls |= {"verify_client": True, "root_certificates": clients_signed_by}
         try:
-            super().__init__(location, middleware={WHO: _Guard(key, self.refusals, is_revoked)}, **tls)
+            super().__init__(location, middleware={WHO: _Guard(self._proofs, self.refusals, is_revoked)}, **tls)
         except (pa.ArrowException, ValueError) as error:
             raise InputError(
                 f"cannot listen at {location} ({_short(error)}); choose an address of this machine and a free port, "
@@ -217,7 +219,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if route := wanted.get(ROUTE):
             return self._passed_through(route, wanted, via)
         reader = str(wanted.get(FOR, via))
-        if self._is_revoked(reader) or (FOR in wanted and not is_signed(self._key, reader, wanted)):
+        if self._is_revoked(reader) or (FOR in wanted and not self._proofs.is_signed(reader, wanted)):
             raise self._refused(via, f"{via!r} cannot show that {reader!r} wants this")
         if "state" in wanted:
             return self._state(reader, via, wanted)

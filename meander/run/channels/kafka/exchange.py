@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from meander.model.ids import ChannelId
-from meander.run.channels.flight.proof import PeerAddress, proof
+from meander.run.channels.flight.proof import PeerAddress, former_proof, records_secret
 from meander.run.channels.flight.puller import Pulling
 from meander.run.channels.flight.server import PullRequest
 from meander.run.channels.kafka.broker import Broker
@@ -22,9 +22,17 @@ from meander.run.channels.kafka.records import TopicLink
 class KafkaExchange:
     """One site's two ends of the channels over its broker."""
 
-    def __init__(self, broker: Broker, me: str, key: str, address_of: Callable[[str], PeerAddress | None]) -> None:
-        """Proofs of clients are made with `key`; `address_of` gives the address of another site."""
+    def __init__(
+        self,
+        broker: Broker,
+        me: str,
+        key: str,
+        address_of: Callable[[str], PeerAddress | None],
+        former_key: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Records are signed with secrets that follow from `key`; `address_of` gives the address of another site."""
         self.broker, self._me, self._key, self._address_of = broker, me, key, address_of
+        self._former_key = former_key
         self.publishing: TopicPublisher | None = None
         self.listening: TopicListener | None = None
 
@@ -38,13 +46,17 @@ class KafkaExchange:
         return None if self.listening is None else self.listening.reached(site)
 
     def to(self, reader: str) -> TopicLink | None:
-        return TopicLink.between(self._me, reader, proof(self._key, reader)) if self.shares(reader) else None
+        if not self.shares(reader):
+            return None
+        former = self._former_key()
+        secret = records_secret(self._key, reader) if former is None else former_proof(former, reader)
+        return TopicLink.between(self._me, reader, secret)
 
     def arriving(self, sender: str) -> TopicLink | None:
         address = self._address_of(sender)
         if address is None or not self.shares(sender):
             return None
-        return TopicLink.between(sender, self._me, address.proof)
+        return TopicLink.between(sender, self._me, address.records or address.proof)
 
     def start(self, pulling: Pulling, may_pull: Callable[[str, str, ChannelId], bool]) -> None:
         self.publishing = TopicPublisher(pulling.store, self.broker, self.to, may_pull)

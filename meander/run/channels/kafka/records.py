@@ -1,7 +1,7 @@
 """The records between two sites over a broker: a topic for the two of them, and ranges that are signed.
 
-Both ends know the proof that the reader shows at the sender, and no third site does. The topic is named after it, so
-that fleets that share a broker do not meet; and a record that is not signed with it is not taken.
+Both ends know a secret that follows from the sender's key and the reader's name, and no third site does. The topic is
+named after it, so that fleets that share a broker do not meet; and a record that is not signed with it is not taken.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class TopicLink:
     sender: str
 
     @staticmethod
-    def between(sender: str, reader: str, proof: str) -> TopicLink:
-        """`proof` is what the reader shows at the sender."""
+    def between(sender: str, reader: str, shared: str) -> TopicLink:
+        """`shared` is known to both sites."""
         names = (re.sub(r"[^a-zA-Z0-9]", "-", name)[:LONGEST_NAME] for name in (sender, reader))
-        secret = hashlib.sha256(f"records {proof}".encode()).digest()
+        secret = hashlib.sha256(f"records {shared}".encode()).digest()
         return TopicLink(".".join(("meander", *names, hashlib.sha256(secret).hexdigest()[:16])), secret, sender)
 
     def record(self, ranges: pa.RecordBatch) -> tuple[bytes, bytes]:

@@ -5,23 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.flight as flight
 from pyspark import TaskContext
-
-from meander.run.channels.flight.proof import PeerAddress
 
 Batches = Iterator[pa.RecordBatch]
 BROUGHT = pa.schema([("part", pa.int32()), ("attempt", pa.int64()), ("rows", pa.int64())])
 """A task's report of the result that it has brought."""
 
 
+CERTIFIED = "meander-parts"
+"""The name in the certificate of a parts server, wherever it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsAddress:
+    """The address of a parts server, what a job's tasks show there, and the certificate that it has, if it has one."""
+
+    address: str
+    secret: str
+    certificate: bytes | None = None
+
+
 class PartsServerUnreachableError(Exception):
     """An executor could not fetch its part, or could not bring its result: for a reason that is not in the data."""
 
 
-def fetching(contact: PeerAddress, batch: str, table: int, parts: int) -> Callable[[Batches], Batches]:
+def fetching(contact: PartsAddress, batch: str, table: int, parts: int) -> Callable[[Batches], Batches]:
     """Turns the numbers of parts into the rows of those parts of one of the batch's tables."""
 
     def fetch(numbers: Batches) -> Batches:
@@ -34,7 +46,7 @@ def fetching(contact: PeerAddress, batch: str, table: int, parts: int) -> Callab
     return fetch
 
 
-def bringing(contact: PeerAddress, batch: str) -> Callable[[Batches], Batches]:
+def bringing(contact: PartsAddress, batch: str) -> Callable[[Batches], Batches]:
     """Turns the rows of a part of the result into a report of where they went."""
 
     def bring(result: Batches) -> Batches:
@@ -58,13 +70,14 @@ def bringing(contact: PeerAddress, batch: str) -> Callable[[Batches], Batches]:
 
 
 @contextmanager
-def _connected(contact: PeerAddress) -> Iterator[flight.FlightClient]:
+def _connected(contact: PartsAddress) -> Iterator[flight.FlightClient]:
     try:
-        with flight.FlightClient(contact.address) as client:
+        tls = {"tls_root_certs": contact.certificate, "override_hostname": CERTIFIED} if contact.certificate else {}
+        with flight.FlightClient(contact.address, **tls) as client:
             yield client
     except flight.FlightError as error:
         raise PartsServerUnreachableError(f"{contact.address}: {error}") from error
 
 
-def _authorised(contact: PeerAddress) -> flight.FlightCallOptions:
-    return flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {contact.proof}".encode())])
+def _authorised(contact: PartsAddress) -> flight.FlightCallOptions:
+    return flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {contact.secret}".encode())])

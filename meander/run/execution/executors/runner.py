@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from meander.model.errors import InputError
+from meander.run.execution.executors.encryption import certificate_for
 from meander.run.execution.executors.part import BROUGHT, bringing, fetching
 from meander.run.execution.executors.server import BATCH_ROWS, Attempt, PartsServer
 from meander.run.execution.spark_internals import concurrent_tasks
@@ -55,7 +56,8 @@ class ExecutorsRunner:
         self._spark = spark.newSession()
         self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
         host = str(spark.conf.get("spark.driver.host"))
-        self._server = PartsServer(host, str(spark.conf.get("spark.driver.bindAddress", host)))
+        bind = str(spark.conf.get("spark.driver.bindAddress", host))
+        self._server = PartsServer(host, bind, certificate_for(spark))
 
     @property
     def parts(self) -> int:

@@ -1,11 +1,13 @@
 """The server that executors fetch their parts of a batch from, and bring their results to.
 
-A call needs the server's own proof, which is sent with the job. A task's result is kept under its attempt, so that an
-attempt that failed half-way, or was made twice, has no effect: the driver takes those that the job names.
+A call needs the server's own secret, which is sent with the job; so is its certificate, if it has one. A task's result
+is kept under its attempt, so that an attempt that failed half-way, or was made twice, has no effect: the driver takes
+those that the job names.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,9 +17,9 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from meander.model.locks import lock
-from meander.run.channels.flight.proof import PeerAddress, is_proof, proof
+from meander.run.execution.executors.encryption import Certificate
+from meander.run.execution.executors.part import PartsAddress
 
-EXECUTOR = "executor"
 PROOF_HEADER = "authorization"
 BATCH_ROWS = 50_000
 """Rows that are sent at once."""
@@ -36,18 +38,22 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> None:
         shown = next((v[0] for n, v in headers.items() if n.lower() == PROOF_HEADER and v), "")
-        if not is_proof(self._key, EXECUTOR, shown.removeprefix("Bearer ")):
+        if not hmac.compare_digest(shown.encode(), f"Bearer {self._key}".encode()):
             raise flight.FlightUnauthenticatedError("only executors of a job of this site get in here")
 
 
 class PartsServer(flight.FlightServerBase):  # type: ignore[misc]
     """Listens until `shutdown`."""
 
-    def __init__(self, host: str, bind: str | None = None) -> None:
-        """`host` is where executors reach this machine, `bind` where it listens if that is another address."""
+    def __init__(self, host: str, bind: str | None = None, certificate: Certificate | None = None) -> None:
+        """`host` is where executors reach this machine, `bind` where it listens if that is another address. With a
+        certificate it talks in TLS only."""
         key = secrets.token_hex(16)
-        super().__init__(f"grpc://{bind or host}:0", middleware={"guard": _Guard(key)})
-        self.contact = PeerAddress(f"grpc://{host}:{self.port}", proof(key, EXECUTOR))
+        scheme = "grpc" if certificate is None else "grpc+tls"
+        tls = {} if certificate is None else {"tls_certificates": [flight.CertKeyPair(*certificate)]}
+        super().__init__(f"{scheme}://{bind or host}:0", middleware={"guard": _Guard(key)}, **tls)
+        shown = None if certificate is None else certificate.certificate
+        self.contact = PartsAddress(f"{scheme}://{host}:{self.port}", key, shown)
         self._offered: dict[str, Sequence[pa.Table]] = {}
         self._brought: dict[str, dict[Attempt, list[pa.RecordBatch]]] = {}
         self._lock = lock("parts server")

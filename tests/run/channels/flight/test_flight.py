@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+import meander.coordinator.security.certificates as certificates
 from meander.coordinator.security.certificates import make
 from meander.deploy.markers import Marker, MarkerAction
 from meander.model.errors import InputError
@@ -469,6 +471,25 @@ def test_with_certificates_only_those_who_trust_the_authority_talk(tmp_path: Pat
         assert FlightClient(contact, COORDINATOR, ClientTls(ours)).order("hello", {}) == {"done": "hello"}
         with pytest.raises(AwayError):
             FlightClient(contact, COORDINATOR, ClientTls(theirs)).order("hello", {}, 5.0)
+    finally:
+        door.shutdown()
+
+
+def test_a_site_whose_certificate_has_expired_is_not_talked_to(
+    tmp_path: Path, sender: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "DAYS", -1)
+    monkeypatch.setattr(certificates, "EARLIER", timedelta(days=10))
+    (made,) = make(tmp_path / "ours", ["sender"])
+    authority, pair = (
+        (tmp_path / "ours" / "ca.pem").read_bytes(),
+        (made.certificate.read_bytes(), made.key.read_bytes()),
+    )
+    door = FlightServer(sender.store, sender, sender.key, "grpc+tls://127.0.0.1:0", [pair])
+    contact = PeerAddress(f"grpc+tls://127.0.0.1:{door.port}", proof(sender.key, COORDINATOR))
+    try:
+        with pytest.raises(AwayError, match="certificate has expired"):
+            FlightClient(contact, COORDINATOR, ClientTls(authority)).order("hello", {}, 5.0)
     finally:
         door.shutdown()
 

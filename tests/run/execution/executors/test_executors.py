@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -14,9 +17,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import meander.run.execution.executors.runner as runner_module
 from meander.model.errors import InputError
-from meander.run.channels.flight.proof import PeerAddress
-from meander.run.execution.executors.part import PartsServerUnreachableError, fetching
+from meander.run.execution.executors.encryption import certificate_for, own_certificate
+from meander.run.execution.executors.part import PartsAddress, PartsServerUnreachableError, _connected, fetching
 from meander.run.execution.executors.runner import ROWS_SETTING, ExecutorsRunner, has_executors
 from meander.run.execution.executors.server import Attempt, PartsServer
 from meander.run.execution.prepared import PreparedRunner
@@ -27,21 +31,21 @@ from tests.run.execution.tasks import CHOSEN, FAST, SUMS, content, task_of
 ROWS = pa.table({"a": list(range(10))})
 
 
-@pytest.fixture
-def server() -> Iterator[PartsServer]:
-    found = PartsServer("127.0.0.1")
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def server(request: pytest.FixtureRequest) -> Iterator[PartsServer]:
+    found = PartsServer("127.0.0.1", None, own_certificate() if request.param else None)
     yield found
     found.shutdown()
 
 
-def fetched(contact: PeerAddress, batch: str, part: int, parts: int) -> list[int]:
+def fetched(contact: PartsAddress, batch: str, part: int, parts: int) -> list[int]:
     numbers = iter([pa.RecordBatch.from_pydict({"id": [part]})])
     return [v for found in fetching(contact, batch, 0, parts)(numbers) for v in found.column(0).to_pylist()]
 
 
 def bring(server: PartsServer, batch: str, attempt: Attempt, rows: pa.Table) -> None:
-    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {server.contact.proof}".encode())])
-    with flight.FlightClient(server.contact.address) as client:
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {server.contact.secret}".encode())])
+    with _connected(server.contact) as client:
         path = flight.FlightDescriptor.for_path(batch, *map(str, attempt))
         writer, _ = client.do_put(path, rows.schema, options)
         with writer:
@@ -68,15 +72,41 @@ def test_only_attempts_that_the_job_names_count(server: PartsServer) -> None:
 def test_nobody_gets_in_without_the_proof_and_nothing_is_left_when_it_is_over(server: PartsServer) -> None:
     batch = server.offer([ROWS])
     with pytest.raises(PartsServerUnreachableError, match="only executors"):
-        fetched(PeerAddress(server.contact.address, "guessed"), batch, 0, 1)
+        fetched(replace(server.contact, secret="guessed"), batch, 0, 1)
     server.forget(batch)
     with pytest.raises(PartsServerUnreachableError, match="nobody waits"):
         fetched(server.contact, batch, 0, 1)
 
 
+def test_with_a_certificate_only_those_who_got_it_with_the_job_talk() -> None:
+    encrypted, other = PartsServer("127.0.0.1", None, own_certificate()), own_certificate()
+    batch, contact = encrypted.offer([ROWS]), encrypted.contact
+    for wrong in (
+        replace(contact, certificate=other.certificate),
+        replace(contact, certificate=None, address=contact.address.replace("grpc+tls", "grpc")),
+    ):
+        with pytest.raises(PartsServerUnreachableError):
+            fetched(wrong, batch, 0, 1)
+    assert fetched(contact, batch, 0, 1) == list(range(10))
+    encrypted.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_encrypted"),
+    [({}, False), ({"spark.network.crypto.enabled": "true"}, True), ({"spark.ssl.rpc.enabled": "true"}, True)],
+)
+def test_executors_talk_encrypted_where_spark_does(settings: dict[str, str], is_encrypted: bool) -> None:
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: settings))
+    assert (certificate_for(session) is not None) is is_encrypted
+
+
 @pytest.mark.parametrize("text", [FAST, SUMS[0], CHOSEN])
-def test_what_executors_bring_is_what_the_driver_gives(spark: SparkSession, text: str) -> None:
+def test_what_executors_bring_is_what_the_driver_gives(
+    spark: SparkSession, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows of which only some columns travel, an aggregate that meets on executors, and a join with a memory."""
+    if text == FAST:
+        monkeypatch.setattr(runner_module, "certificate_for", lambda session: own_certificate())
     executors = ExecutorsRunner(spark, least_rows=100)
     runner, plain = PreparedRunner(spark, executors=executors), PlainRunner(spark)
     task = task_of(text, 400)
