@@ -23,7 +23,7 @@ from meander.coordinator.options import CoordinatorOptions
 from meander.demo.fleet import Surveyed, TrainFleet, trains_in
 from meander.demo.incidents import Incident, Incidents
 from meander.demo.line import topology
-from meander.demo.queries import QUERIES, SAMPLES
+from meander.demo.queries import BY_NOVA, QUERIES, SAMPLES
 from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
 from meander.model.clock import wall_clock_ms
 from meander.model.errors import InputError
@@ -59,7 +59,7 @@ class DemoOptions:
     """Whether queries switch mechanisms when their demands are not met."""
     mechanism: str = BY_DEMANDS
     """The mechanism that queries begin with."""
-    queries: Mapping[str, str] = field(default_factory=lambda: QUERIES)
+    queries: Mapping[str, str] = field(default_factory=lambda: {**QUERIES, **BY_NOVA})
     """Name to SQL."""
 
 

@@ -50,6 +50,19 @@ INTO dashboard
 )
 """Name to SQL; these run from the beginning."""
 
+BY_NOVA: Mapping[str, str] = MappingProxyType(
+    {
+        "passengers": """\
+SELECT window_end, sum(passengers) AS passengers, max(speed) * 3.6 AS top_kmh, count(*) AS reports
+FROM train
+WINDOW TUMBLING(ts, 5 s)
+INTO dashboard
+WITH (mechanism = 'nova', fan_in = '6')
+""",
+    }
+)
+"""The same for a query that Nova places, as a tree: each six trains have a node that adds up, which follows them."""
+
 SAMPLES: tuple[tuple[str, str], ...] = (
     (
         "Fast trains",

@@ -6,7 +6,7 @@ import pytest
 from meander.demo.fleet import Surveyed, TrainFleet, trains_in
 from meander.demo.incidents import PERIOD_S, SCRIPT, Incident, Incidents
 from meander.demo.line import STATIONS, base, curve, first_bases, topology
-from meander.demo.queries import QUERIES, SAMPLES
+from meander.demo.queries import BY_NOVA, QUERIES, SAMPLES
 from meander.lang.sql.script import sql
 from meander.lang.topology.reader import TopologyFile, read
 from meander.model.topology.elements import NodeKind
@@ -44,7 +44,7 @@ def test_the_world_is_connected_and_every_train_has_a_base_station(world: Topolo
 
 
 def test_all_queries_and_samples_can_be_read(world: TopologyFile) -> None:
-    for name, text in (*QUERIES.items(), *SAMPLES):
+    for name, text in (*QUERIES.items(), *BY_NOVA.items(), *SAMPLES):
         (query,) = sql(text, world.streams, world.sinks, name.replace(" ", "_")).queries
         assert query.plan.operators
 

@@ -26,7 +26,7 @@ START, END = "from_ms", "to_ms"
 """The columns of partial results that say which window they are of."""
 AT_ONE_TIME = Tumbling(1)
 _TWO_32, _LARGEST = Literal(2**32, BIGINT), Literal(2.0**63, DOUBLE)
-_ZERO = Literal(0.0, DOUBLE)
+_ZERO, _NOTHING = Literal(0.0, DOUBLE), Literal(None, DOUBLE)
 MERGED_BY = {"sum": "sum", "count": "sum", "count_if": "sum"} | {
     name: name for name in ("min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")
 }
@@ -122,7 +122,7 @@ def _sum(argument: Expression, columns: _Columns) -> Expression:
     value = cast(argument, DOUBLE)
     fits = call("<", call("abs", value), _LARGEST)
     known = call("not", call("is_null", value))
-    safe = call("case", fits, value, known, _ZERO)
+    safe = call("case", fits, value, known, _ZERO, _NOTHING)
     whole = cast(safe, BIGINT)
     digits: list[Expression] = [call("div", whole, _TWO_32), call("%", whole, _TWO_32)]
     rest: Expression = safe
@@ -130,7 +130,8 @@ def _sum(argument: Expression, columns: _Columns) -> Expression:
         rest = call("*", call("-", rest, whole), cast(_TWO_32, DOUBLE))
         whole = cast(rest, BIGINT)
         digits.append(whole)
-    outside = call("case", call("and", known, call("not", call("coalesce", fits, Literal(False, fits.type)))), value)
+    is_large = call("and", known, call("not", call("coalesce", fits, Literal(False, fits.type))))
+    outside = call("case", is_large, value, _NOTHING)
     high, low, first, second = (cast(columns.partial("sum", digit), DOUBLE) for digit in digits)
     shift = cast(_TWO_32, DOUBLE)
     behind = call("/", call("+", first, call("/", second, shift)), shift)
