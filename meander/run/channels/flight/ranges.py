@@ -34,6 +34,10 @@ RANGES = pa.schema(
 )
 
 
+LARGEST = 2**63
+"""Positions and times are smaller."""
+
+
 class DamagedError(Exception):
     """A range did not arrive as it was sent."""
 
@@ -75,7 +79,13 @@ class ChannelRange:
         """The content of `control`; raises DamagedError when the range differs from the one that was sent."""
         if checksum(self.control, self.body) != self.checksum:
             raise DamagedError(f"records {self.start} to {self.stop} of channel {self.channel} arrived damaged")
-        found: dict[str, Any] = json.loads(self.control)
+        try:
+            found: dict[str, Any] = json.loads(self.control)
+            if "problem" not in found:
+                _check_control(found)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            told = f"records {self.start} to {self.stop} of channel {self.channel} are not described as they should be"
+            raise UntrustedError(f"{told}: {error}") from None
         return found
 
     def after(self, first: int, schema: pa.Schema) -> ChannelRange:
@@ -121,6 +131,16 @@ class ChannelRange:
             lengths.append(self.stop - at)
             watermarks.append(NO_WATERMARK)
         return ChannelAppend.sliced(table, np.full(len(lengths), self.channel), lengths, watermarks, markers)
+
+
+def _check_control(found: Mapping[str, Any]) -> None:
+    """Raises for a description that is not one, so that nothing else has to."""
+    numbers = [found["rows"], *(n for pair in (*found["watermarks"], *found.get("lineage", ())) for n in pair)]
+    numbers += [position for position, _ in found["markers"]]
+    if not all(isinstance(n, int) and abs(n) < LARGEST for n in numbers) or found["rows"] < 0:
+        raise ValueError("a number is none")
+    for _, marker in found["markers"]:
+        Marker.from_json(marker)
 
 
 def lineage_in(control: Mapping[str, Any]) -> Lineage:

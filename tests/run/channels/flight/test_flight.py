@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,8 +30,9 @@ from meander.run.channels.flight import client as flight_client
 from meander.run.channels.flight.client import AwayError, ClientTls, FlightClient, PeerRefusedError
 from meander.run.channels.flight.proof import COORDINATOR, PeerAddress, proof
 from meander.run.channels.flight.puller import Pulling
-from meander.run.channels.flight.ranges import ChannelRange, DamagedError, from_batch, to_batch
+from meander.run.channels.flight.ranges import RANGES, ChannelRange, DamagedError, checksum, from_batch, to_batch
 from meander.run.channels.flight.server import FlightServer
+from meander.run.channels.flight.untrusted import UntrustedError
 from meander.run.store.commit import Commit, CommitResult, StateAppend
 from meander.run.store.incarnations import Lineage
 from meander.run.store.records.transport import CopyRecord
@@ -240,6 +242,46 @@ def test_a_site_can_put_records_into_copies_of_its_own_logs_only(sender: Place, 
     assert pulling.take(found, sender="somebody else") == 0
     assert reader.store.exchange.end(LOG) == 0
     assert pulling.take(found, sender="sender") == 7
+
+
+HOSTILE: list[dict[str, Any]] = [
+    {"control": "[]"},
+    {"control": "{}"},
+    {"control": "7"},
+    {"control": "[" * 100_000},
+    {"control": "no JSON"},
+    {"control": json.dumps({"rows": -5, "watermarks": [], "markers": []})},
+    {"control": json.dumps({"rows": 1, "watermarks": [[0, 10**30]], "markers": []})},
+    {"control": json.dumps({"rows": 1, "watermarks": 3, "markers": []})},
+    {"control": json.dumps({"rows": 1, "watermarks": [], "markers": [[0, {"evil": 1}]]})},
+    {"control": json.dumps({"rows": 1, "watermarks": [], "markers": [[0, "x"]]})},
+    {"control": json.dumps({"rows": 1, "watermarks": [], "markers": [], "lineage": [["a", None]]})},
+    {"control": json.dumps({"rows": 7, "watermarks": [], "markers": []}), "stop": 2**63 - 1},
+    {"control": json.dumps({"rows": 2**62, "watermarks": [], "markers": []}), "stop": 2**62},
+    {"body": b"\xff" * 1_000},
+    {"body": b""},
+]
+
+
+@pytest.mark.parametrize("wrong", HOSTILE, ids=str)
+def test_a_hostile_sender_spoils_its_own_request_and_nothing_else(
+    sender: Place, reader: Place, wrong: dict[str, Any]
+) -> None:
+    some_of_everything(sender.store)
+    good = ChannelRange.of(sender.store.exchange.read(LOG, 0, 7))
+    bad = replace(good, **wrong)
+    bad = replace(bad, checksum=checksum(bad.control, bad.body))
+
+    class Hostile(flight.FlightServerBase):  # type: ignore[misc]
+        def do_get(self, context: Any, ticket: Any) -> Any:
+            return flight.GeneratorStream(RANGES, iter([to_batch([bad])]))
+
+    with Hostile("grpc://127.0.0.1:0") as hostile:
+        evil = FlightClient(PeerAddress(f"grpc://127.0.0.1:{hostile.port}", "x"), "reader")
+        with pytest.raises((UntrustedError, PeerRefusedError)):
+            Pulling(reader.store, lambda site: evil).pull(("sender",), [LOG])
+    assert reader.store.exchange.end(LOG) == 0
+    assert Pulling(reader.store, reader.client_for).pull(("sender",), [LOG]) == sender.store.exchange.end(LOG)
 
 
 def test_records_that_two_ways_bring_at_the_same_time_are_appended_once(
