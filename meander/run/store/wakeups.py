@@ -9,7 +9,7 @@ in between ends the wait at once. Calls come with the store's lock held or witho
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock
 from collections.abc import Iterable
 
 from meander.model.locks import lock
@@ -41,7 +41,7 @@ class _Bell:
     """Wakes one thread. It stays rung until that thread has waited for it."""
 
     def __init__(self) -> None:
-        self._silent = threading.Lock()  # held until it rings; of Python's locks the one that costs least
+        self._silent = allocate_lock()  # held until it rings; of what one can wait for, the one that costs least
         self._silent.acquire()
 
     def ring(self) -> None:
