@@ -84,6 +84,9 @@ def summary_of(report: DemoReport) -> dict[str, Any]:
             phase: {"results": p.count, "p50_ms": known(p.p50_ms), "p95_ms": known(p.p95_ms), "p99_ms": known(p.p99_ms)}
             for phase, p in report.latency.items()
         },
+        "emulated_links_ms": {
+            phase: {"least": min(delays), "most": max(delays)} for phase, delays in report.links_ms.items() if delays
+        },
         "drained": report.drained,
         "checked": report.unchecked is None,
         "unchecked_because": report.unchecked,
@@ -113,6 +116,9 @@ def print_summary(summary: dict[str, Any]) -> None:
         if p is not None and p["results"]:
             text = f"p50 {p['p50_ms']:.0f}, p95 {p['p95_ms']:.0f}, p99 {p['p99_ms']:.0f} ms ({p['results']:,} results)"
             table.add_row(f"latency {phase} changes", text)
+            links = summary["emulated_links_ms"].get(phase)
+            if links is not None:
+                table.add_row("  of it, emulated links", f"{links['least']} to {links['most']} ms, by query")
     table.add_row("tuples", f"{summary['tuples_in']:,} in, {summary['tuples_out']:,} out")
     for name, rows in summary["results"].items():
         table.add_row(f"  {name}", f"{rows:,} results")

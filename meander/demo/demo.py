@@ -23,6 +23,7 @@ from meander.coordinator.options import CoordinatorOptions
 from meander.demo.fleet import Surveyed, TrainFleet, trains_in
 from meander.demo.incidents import Incident, Incidents
 from meander.demo.line import topology
+from meander.demo.link_delays import sink_delays_ms
 from meander.demo.queries import BY_NOVA, QUERIES, SAMPLES
 from meander.local.recorded_run import MOST_CHECKED_ROWS, check_results
 from meander.model.clock import wall_clock_ms
@@ -73,6 +74,8 @@ class DemoReport:
     refused: list[str] = field(default_factory=list)
     latency: dict[str, Percentiles] = field(default_factory=dict)
     """Before and during changes."""
+    links_ms: dict[str, list[int]] = field(default_factory=lambda: {"before": [], "during": []})
+    """What emulated links take of it: now and then, for each sink, the delays on the longest way to it."""
     summary: dict[str, Any] = field(default_factory=dict)
     """The coordinator's own."""
     drained: bool = False
@@ -189,6 +192,10 @@ class Demo:
                 if elapsed >= next_line:
                     next_line += SAY_EVERY_S
                     self.say(self._line(coordinator, elapsed))
+                    channels = [binding.channel for binding in coordinator.first_sink_bindings]
+                    self.report.links_ms["before" if calm else "during"] += sink_delays_ms(
+                        coordinator.parts.host, channels
+                    )
                 self.enough.wait(TICK_S)
         finally:
             self.report.latency["before" if calm else "during"] = between(before, coordinator.latencies())

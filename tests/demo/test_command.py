@@ -35,6 +35,7 @@ def _report(lost: int = 0) -> DemoReport:
     total = dict.fromkeys(COUNTED, 3) | {"results": {"q > alerts": 5}, "problems": [], "tuples_in": 9, "tuples_out": 5}
     report = DemoReport(first_result_s=12.34, handovers=4, incidents=["exchange-1 fails"], summary=total, drained=True)
     report.latency = {"before": LatencyHistogram().percentiles(), "during": LatencyHistogram().percentiles()}
+    report.links_ms["before"] += [30, 12]
     report.checks = {"q > alerts": Comparison(5, lost, 0, "a row" if lost else None)}
     return report
 
@@ -43,6 +44,7 @@ def test_the_summary_is_plain_json_and_can_be_printed(capsys: pytest.CaptureFixt
     summary = summary_of(_report())
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     assert (summary["lost"], summary["double"], summary["first_result_s"]) == (0, 0, 12.3)
+    assert summary["emulated_links_ms"] == {"before": {"least": 12, "most": 30}}
     print_summary(summary)
     printed = capsys.readouterr().out
     assert "lost 0, double 0" in printed
