@@ -118,7 +118,8 @@ def print_summary(summary: dict[str, Any]) -> None:
             table.add_row(f"latency {phase} changes", text)
             links = summary["emulated_links_ms"].get(phase)
             if links is not None:
-                table.add_row("  of it, emulated links", f"{links['least']} to {links['most']} ms, by query")
+                taken = f"{links['least']} to {links['most']} ms, by query" if links["most"] else "none"
+                table.add_row("  of it, emulated links", taken)
     table.add_row("tuples", f"{summary['tuples_in']:,} in, {summary['tuples_out']:,} out")
     for name, rows in summary["results"].items():
         table.add_row(f"  {name}", f"{rows:,} results")

@@ -37,6 +37,7 @@ HOP_MS = 5.0
 LEVEL = 1.5
 """Latency with the largest state to that with the smallest, at most."""
 SMALLEST = 30_000
+WARMING_TPS = 1_500
 HOP_ROWS, HOP_PAUSE_S = 20, 0.005
 """Of a batch that hops, and behind it."""
 
@@ -49,6 +50,8 @@ class LatencyExtent:
     peer_rates_tps: tuple[int, ...] = (2_000,)
     remembered: tuple[int, ...] = (SMALLEST, 300_000)
     remembering_tps: int = 2_000
+    begin_s: float = 8.0
+    """For queries of all three kinds together, before the first one is measured."""
     warm_s: float = 1.5
     seconds: float = 4.0
     peer_warm_s: float = 5.0
@@ -95,15 +98,19 @@ def measure(spark: SparkSession, directory: Path, extent: LatencyExtent, progres
 
     cases = [Case(kind, rate) for rate in extent.rates_tps for kind in GOALS_MS]
     memories = [Case.remembering(rows, extent.remembering_tps) for rows in extent.remembered]
-    host = ServiceHost(spark, directory, [*cases, *memories])
+    first = [Case(kind, WARMING_TPS) for kind in GOALS_MS]
+    host = ServiceHost(spark, directory, [*first, *cases, *memories])
     try:
+        progress("warming up")
+        host.warm(first, extent.begin_s)
         found = {case: host.measure(case, extent.warm_s, extent.seconds, progress) for case in [*cases, *memories]}
     finally:
         host.stop()
     figures = [figure for case in cases for figure in _figures(case, found[case])]
     figures += _remembering(memories, found)
     progress("a hop between two sites")
-    hops = hop_ms(directory / "hop", extent.hop_batches, HOP_ROWS, HOP_PAUSE_S)[extent.hop_batches // 10 :]
+    hops = hop_ms(directory / "hop", extent.hop_batches, WARMING_TPS = 1_500
+HOP_ROWS, HOP_PAUSE_S)[extent.hop_batches // 10 :]
     figures.append(Figure.of("a hop between two sites: p50", "ms", [float(np.quantile(hops, 0.5))], HOP_MS))
     figures.append(Figure.of("a hop between two sites: p95", "ms", [float(np.quantile(hops, 0.95))]))
     for case in (Case(kind, rate) for rate in extent.peer_rates_tps for kind in GOALS_MS):

@@ -83,6 +83,17 @@ class ServiceHost:
         self.host.deliver(plan.sink_bindings, around, {b.name: self.sinks[b.query] for b in plan.sink_bindings})
         self.host.feeding.begin(self.world.file.streams.values(), around, self.taps)
 
+    def warm(self, cases: list[Case], seconds: float) -> None:
+        """Lets cases run together, so that Java has compiled what the first one to be measured needs."""
+        names, now_s = [name for case in cases for name in case.streams], time.time()
+        rates = {name: case.stream_tps for case in cases for name in case.streams}
+        for name in names:
+            self.taps[name].turn_on(rates[name], 0.0, now_s)
+        time.sleep(seconds)
+        for name in names:
+            self.taps[name].turn_off()
+        self._settle()
+
     def measure(self, case: Case, warm_s: float, seconds: float, progress: Callable[[str], None]) -> Measured:
         """Latencies of one case, once the past has been worked through."""
         sink, now_s, rows = self.sinks[case.slug], time.time(), self._state_rows()

@@ -78,7 +78,8 @@ def test_a_hop_brings_every_batch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_part_reports_its_targets(spark: SparkSession, tmp_path: Path) -> None:
-    extent = LatencyExtent((200,), (200,), (600, 2_000), 200, warm_s=0.2, seconds=1.0, peer_warm_s=4.0, hop_batches=20)
+    brief = {"begin_s": 0.2, "warm_s": 0.2, "seconds": 1.0, "peer_warm_s": 4.0}
+    extent = LatencyExtent((200,), (200,), (600, 2_000), 200, **brief, hop_batches=20)
     figures = bench.measure(spark, tmp_path, extent, lambda text: None)
     wanted = {f.name: f.wanted for f in figures if f.goal is not None}
     assert wanted["window join at 200/s: p50"] == "<= 12"
