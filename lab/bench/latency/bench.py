@@ -109,8 +109,7 @@ def measure(spark: SparkSession, directory: Path, extent: LatencyExtent, progres
     figures = [figure for case in cases for figure in _figures(case, found[case])]
     figures += _remembering(memories, found)
     progress("a hop between two sites")
-    hops = hop_ms(directory / "hop", extent.hop_batches, WARMING_TPS = 1_500
-HOP_ROWS, HOP_PAUSE_S)[extent.hop_batches // 10 :]
+    hops = hop_ms(directory / "hop", extent.hop_batches, HOP_ROWS, HOP_PAUSE_S)[extent.hop_batches // 10 :]
     figures.append(Figure.of("a hop between two sites: p50", "ms", [float(np.quantile(hops, 0.5))], HOP_MS))
     figures.append(Figure.of("a hop between two sites: p95", "ms", [float(np.quantile(hops, 0.95))]))
     for case in (Case(kind, rate) for rate in extent.peer_rates_tps for kind in GOALS_MS):
