@@ -75,7 +75,7 @@ class DemoReport:
     latency: dict[str, Percentiles] = field(default_factory=dict)
     """Before and during changes."""
     links_ms: dict[str, list[int]] = field(default_factory=lambda: {"before": [], "during": []})
-    """What emulated links take of it: now and then, for each sink, the delays on the longest way to it."""
+    """The share of emulated links in it: now and then, for each sink, the delays on the longest way to it."""
     summary: dict[str, Any] = field(default_factory=dict)
     """The coordinator's own."""
     drained: bool = False
